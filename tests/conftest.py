@@ -1,4 +1,4 @@
-"""Two tiers of tests; and in CI a skip is a failure, unless the hardware is what is missing."""
+"""Two tiers of tests; in CI, a skip is a failure unless hardware is missing."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 # Small products gain nothing from threads, and lose much where workers share the cores.
 os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
 
-# Archives need this codec. Where it is first looked up while a test makes files unreadable, Python
-# remembers that there is none.
+# Archives need this codec. A first look-up while a test makes files unreadable would fail, and
+# Python would remember the failure.
 codecs.lookup("cp437")
 
-# A property is tried on few examples, always the same ones, however slow the machine is.
+# Properties are tried on few fixed examples without a deadline, so that slow machines pass.
 settings.register_profile("tests", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.load_profile("tests")
 
 #: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
-MODELS = re.compile(
+MODEL_IMPORTS = re.compile(
     r"^(?:import|from) (?:timm|transformers|onnx|nbclient|registry|tiny_models|made_models"
     r"|made_family_checks|made_forward|made_heads)\b",
     re.MULTILINE,
 )
 #: Modules that analyse and draw whole bundles or large tables, wait for servers, or draw many
 #: tables: they belong to the slow tier too, so that the quick one takes less than a minute.
-WHOLE = {
+SLOW_MODULES = {
     "test_additive_model", "test_analyses_identities", "test_answers", "test_atlas",
     "test_bridging", "test_budget", "test_bundle",
     "test_bundle_replacement", "test_cli", "test_cli_errors",
@@ -47,15 +47,15 @@ WHOLE = {
     "test_rotary_weights", "test_scheme_report", "test_scheme_verdict",
     "test_series", "test_stretches", "test_sweep",
 }  # fmt: skip
-#: What the reason of a skip says where a skip is right in CI too.
-HARDWARE = "CUDA"
+#: Skips whose reason contains this word are allowed in CI.
+HARDWARE_REASON = "CUDA"
 
 
 def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not (report.skipped and os.environ.get("CI")) or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    if HARDWARE not in reason:
+    if HARDWARE_REASON not in reason:
         report.outcome = "failed"
         report.longrepr = f"Nothing is skipped in CI, and this was: {reason}"
 
@@ -65,10 +65,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell starts what runs in the background with Ctrl-C ignored, and so would what tests start.
+    # Shells start background jobs with Ctrl-C ignored, which child processes would inherit.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Whoever names files or tests wants them; workers of xdist are told by who started them.
+    # Naming files or tests selects both tiers; xdist passes the option to its workers.
     if not hasattr(config, "workerinput"):
         config.option.all |= config.args_source is not config.ArgsSource.TESTPATHS
 
@@ -77,16 +77,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave whole modules out of the fast tier, before they import anything."""
     if config.option.all or collection_path.suffix != ".py":
         return None
-    slow = collection_path.stem in WHOLE or MODELS.search(collection_path.read_text("utf-8"))
+    slow = collection_path.stem in SLOW_MODULES or MODEL_IMPORTS.search(
+        collection_path.read_text("utf-8")
+    )
     return True if slow else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left = {"slow"} if not config.option.all else set()
-    left |= set() if os.environ.get("POSPROBE_REAL") else {"real"}
-    out = [item for item in items if left & {marker.name for marker in item.iter_markers()}]
-    items[:] = [item for item in items if item not in out]
-    config.hook.pytest_deselected(items=out)
+    excluded_marks = {"slow"} if not config.option.all else set()
+    excluded_marks |= set() if os.environ.get("POSPROBE_REAL") else {"real"}
+    deselected = [
+        item for item in items if excluded_marks & {marker.name for marker in item.iter_markers()}
+    ]
+    items[:] = [item for item in items if item not in deselected]
+    config.hook.pytest_deselected(items=deselected)
 
 
 @pytest.fixture(params=["cpu", "cuda"])

@@ -153,7 +153,7 @@ def test_an_archive_that_holds_an_array_twice_is_refused(tmp_path: Path) -> None
 def test_text_that_is_no_table_is_refused_with_the_place(
     tmp_path: Path, text: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posprobe.checkpoints.arrayfiles.MAX_TEXT", 100)
+    monkeypatch.setattr("posprobe.checkpoints.arrayfiles.MAX_TEXT_BYTES", 100)
     path = tmp_path / "bad.csv"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises((InvalidCheckpoint, InvalidTable), match=says):

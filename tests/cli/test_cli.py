@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from made_checkpoints import PREPARE
-from made_cli import Cli, Done, assert_one_clear_error, cli, left_in
+from made_checkpoints import CHECKPOINT_MAKERS
+from made_cli import Cli, CommandRun, assert_one_clear_error, cli, files_in
 from safetensors.numpy import save_file
 
 import posprobe as pp
@@ -82,7 +82,7 @@ def test_commands_have_the_options_of_the_contract(command: str, options: str, c
 
 
 def test_the_version_is_that_of_the_package(cli: Cli) -> None:
-    assert cli("--version") == Done(0, version("posprobe") + "\n", "")
+    assert cli("--version") == CommandRun(0, version("posprobe") + "\n", "")
     assert pp.__version__ == version("posprobe")
 
 
@@ -196,7 +196,7 @@ def test_inspect_of_a_checkpoint_without_positions_is_an_empty_list(
 def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
     scheme: str, cli: Cli, tmp_path: Path
 ) -> None:
-    PREPARE[scheme](tmp_path)
+    CHECKPOINT_MAKERS[scheme](tmp_path)
     config = tmp_path / "model" / "config.json"
     if scheme == "rotary":
         config.write_text(json.dumps(json.loads(config.read_text()) | {"head_dim": 8}))
@@ -206,7 +206,7 @@ def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
     assert completed.code == 0
     (scheme_block,) = json.loads(completed.out)["schemes"]
     assert scheme_block["scheme"] == scheme
-    assert {"analysis.json", "arrays.npz", "report.html"} < left_in(tmp_path / "bundle")
+    assert {"analysis.json", "arrays.npz", "report.html"} < files_in(tmp_path / "bundle")
     assert cli("extract", "model", "-o", "t.npy").code == 5
 
 
@@ -220,7 +220,7 @@ def test_compare_reports_cut_rows_and_results(cli: Cli, tmp_path: Path) -> None:
     assert re.search(r"\n +sinusoidal:80x16 +sinusoidal:50x16\n", completed.out)
     assert completed.err.splitlines()[-1] == "Report: b/report.html"
     page_before = (tmp_path / "b" / "report.html").read_bytes()
-    assert cli("report", "b") == Done(0, "b/report.html\n", "")
+    assert cli("report", "b") == CommandRun(0, "b/report.html\n", "")
     assert (tmp_path / "b" / "report.html").read_bytes() == page_before
 
 
@@ -258,7 +258,7 @@ def test_comparing_incompatible_encodings_is_wrong_usage(
     completed = cli("compare", *words.split(), "--quiet")
     assert_one_clear_error(completed, 2)
     assert message in completed.err
-    assert left_in(tmp_path) == set()
+    assert files_in(tmp_path) == set()
 
 
 def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_rows_that_mean_nothing_are_wrong_usage(rows: str) -> None:
 @pytest.mark.parametrize("rows", ["9:3", "5:5", "20:30"])
 def test_rows_that_leave_nothing_are_wrong_usage(rows: str, cli: Cli, tmp_path: Path) -> None:
     assert_one_clear_error(cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", rows), 2)
-    assert left_in(tmp_path) == set()
+    assert files_in(tmp_path) == set()
     assert cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", "1:12").code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), pp.sinusoidal(20, 4).values[1:12])
 

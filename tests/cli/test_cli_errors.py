@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from made_checkpoints import PREPARE
-from made_cli import Cli, assert_one_clear_error, cli, left_in
+from made_checkpoints import CHECKPOINT_MAKERS
+from made_cli import Cli, assert_one_clear_error, cli, files_in
 
 __all__ = ["cli"]
 
@@ -48,13 +48,13 @@ __all__ = ["cli"]
 def test_bad_input_is_one_clear_error_and_leaves_nothing(
     prepare: str, arguments: str, code: int, phrase: str, cli: Cli, tmp_path: Path
 ) -> None:
-    PREPARE[prepare](tmp_path)
-    files_before = left_in(tmp_path)
+    CHECKPOINT_MAKERS[prepare](tmp_path)
+    files_before = files_in(tmp_path)
     words = [arguments] if "?" in arguments else arguments.split()
     completed = cli("analyze", *words, "--quiet")
     assert_one_clear_error(completed, code)
     assert re.search(phrase, completed.err, re.DOTALL), completed.err
-    assert left_in(tmp_path) == files_before
+    assert files_in(tmp_path) == files_before
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_of_several_checkpoints_the_message_names_the_one_that_fails(
 ) -> None:
     for name, prepared in (("a", "sound"), ("b", broken)):
         (tmp_path / name).mkdir()
-        PREPARE[prepared](tmp_path / name)
+        CHECKPOINT_MAKERS[prepared](tmp_path / name)
     completed = cli(*command.split(), "a/model", "./b/model", "--quiet")
     assert_one_clear_error(completed, code)
     begin = rf"posprobe: (?:{re.escape(str(tmp_path))}/|\./)?b/model\b"
@@ -84,7 +84,7 @@ def test_of_several_checkpoints_the_message_names_the_one_that_fails(
 def test_a_name_with_which_a_file_begins_is_named_as_well(
     name: str, cli: Cli, tmp_path: Path
 ) -> None:
-    PREPARE["truncated"](tmp_path)
+    CHECKPOINT_MAKERS["truncated"](tmp_path)
     (tmp_path / "model").rename(tmp_path / name)
     completed = cli("analyze", name, "--quiet")
     assert_one_clear_error(completed, 4)
@@ -112,7 +112,7 @@ def test_wrong_usage_says_where_to_read(
     assert phrase in completed.err
     assert "posprobe" in completed.err
     assert "-h" in completed.err
-    assert left_in(tmp_path) == set()
+    assert files_in(tmp_path) == set()
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_an_impossible_option_changes_no_file(
     (tmp_path / "taken").write_text("a file")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "keep.txt").write_text("work")
-    files_before = left_in(tmp_path)
+    files_before = files_in(tmp_path)
     completed = cli("analyze", "sinusoidal:8x4", "--quiet", *arguments)
     assert_one_clear_error(completed, 2)
     assert re.search(phrase, completed.err)
-    assert left_in(tmp_path) == files_before
+    assert files_in(tmp_path) == files_before
     assert (tmp_path / "taken").read_text() == "a file"
 
 
@@ -149,7 +149,7 @@ def test_an_impossible_option_changes_no_file(
 def test_an_unreadable_model_is_one_clear_error(
     looks: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    PREPARE["sound"](tmp_path)
+    CHECKPOINT_MAKERS["sound"](tmp_path)
     sound = getattr(Path, looks)
 
     def refused(path: Path, *arguments: object) -> object:
@@ -177,9 +177,9 @@ def test_report_of_a_foreign_folder_is_refused(
 ) -> None:
     if content is not None:
         (tmp_path / "analysis.json").write_text(content)
-    files_before = left_in(tmp_path)
+    files_before = files_in(tmp_path)
     assert_one_clear_error(cli("report", "."), code)
-    assert left_in(tmp_path) == files_before
+    assert files_in(tmp_path) == files_before
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_extract_to_an_unwritable_path_is_one_clear_error(
     completed = cli("extract", "sinusoidal:8x4", "-o", output)
     assert_one_clear_error(completed, 2)
     assert phrase in completed.err
-    assert left_in(tmp_path) == {"folder.npy"}
+    assert files_in(tmp_path) == {"folder.npy"}
 
 
 @pytest.mark.parametrize("option_position", ["before", "after"])
@@ -236,4 +236,4 @@ def test_an_interrupt_ends_quietly(
     completed = cli("analyze", "sinusoidal:8x4", "--only", "norms")
     assert completed.code == 130  # as every shell expects
     assert "Traceback" not in completed.err
-    assert left_in(tmp_path) == set()
+    assert files_in(tmp_path) == set()

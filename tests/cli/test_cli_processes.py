@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_checkpoints import BERT, table
-from made_cli import Done
+from made_checkpoints import BERT_TABLE, table
+from made_cli import CommandRun
 
 from posprobe.report import read_bundle
 
@@ -23,7 +23,7 @@ HEAVY = (
 )  # fmt: skip
 
 
-def process(code: str, *arguments: str, cwd: Path, **environment: str) -> Done:
+def process(code: str, *arguments: str, cwd: Path, **environment: str) -> CommandRun:
     """Run Python code that calls the command line in a process of its own."""
     completed = subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -32,7 +32,7 @@ def process(code: str, *arguments: str, cwd: Path, **environment: str) -> Done:
         capture_output=True,
         check=False,
     )
-    return Done(completed.returncode, completed.stdout.decode(), completed.stderr.decode())
+    return CommandRun(completed.returncode, completed.stdout.decode(), completed.stderr.decode())
 
 
 # File names that are no text.
@@ -141,7 +141,7 @@ for line in sys.argv[1:]:
 
 def test_without_torch_everything_but_torch_files_works(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    torch.save({BERT: torch.ones(4, 4)}, tmp_path / "model" / "pytorch_model.bin")
+    torch.save({BERT_TABLE: torch.ones(4, 4)}, tmp_path / "model" / "pytorch_model.bin")
     completed = process(
         WITHOUT_TORCH,
         "analyze sinusoidal:16x4 --only norms,pca --nulls 0 --out b --quiet",

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +19,8 @@ import pytest
 import torch
 from made_bundles import tree
 from made_models import gpt2
-from made_replacements import child, kill, needs_fork, steps_of, stop_at
+from made_replacements import count_steps, kill, needs_fork, run_in_child, stop_at
+from made_workers import workers_in_this_process
 
 import posprobe as pp
 from posprobe.cli import main
@@ -56,7 +58,7 @@ class Command:
     moments: int
 
 
-SWEEP = "sweep {} --engine threads --jobs 1 --nulls 0 --quiet --out out"
+SWEEP = "sweep {} --jobs 1 --nulls 0 --quiet --out out"
 FORWARD = "forward model --contexts 2 --length {} --only heads --nulls 0 --device cpu --out out"
 CHECK = "check sinusoidal:{0} sinusoidal:{0} --quiet --out out"
 COMMANDS = {
@@ -76,7 +78,8 @@ def run(words: str, place: Path) -> None:
     torch.set_num_threads(1)  # threads of a pool do not come along to a fork
     os.chdir(place)
     sys.argv = ["posprobe", *words.split()]
-    main()
+    with workers_in_this_process():
+        main()
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
@@ -91,7 +94,7 @@ def given(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("given")
     gpt2().save_pretrained(place / "model")
     if command.before:
-        assert child(lambda: run(command.before, place)) == 0
+        assert run_in_child(lambda: run(command.before, place)) == 0
     # What is imported once need not be in every fork.
     folder, argv = Path.cwd(), sys.argv
     warm = Path(shutil.copytree(place, tmp_path_factory.mktemp("warm") / "place"))
@@ -110,7 +113,7 @@ def test_killed_at_any_step_the_result_is_whole_and_going_on_works(
     command: Command, given: Path, tmp_path: Path
 ) -> None:
     complete = Path(shutil.copytree(given, tmp_path / "whole"))
-    steps = steps_of(lambda: run(command.words, complete))
+    steps = count_steps(lambda: run(command.words, complete))
     states = [command.state(given), command.state(complete)]
     for step in {*np.linspace(1, steps, command.moments).round().astype(int).tolist()}:
         place = Path(shutil.copytree(given, tmp_path / str(step)))
@@ -119,13 +122,14 @@ def test_killed_at_any_step_the_result_is_whole_and_going_on_works(
             stop_at(step, kill(signal.SIGKILL))
             run(command.words, place)
 
-        assert child(job) == -signal.SIGKILL
+        assert run_in_child(job) == -signal.SIGKILL
         state = command.state(place)
         for part, *valid_states in zip(state, *states, strict=True):
             assert part in valid_states
         # A copy that is there already is refused.
         is_unchanged = command.state is copied and state != (None,)
-        assert child(lambda place=place: run(command.words, place)) == (2 if is_unchanged else 0)  # type: ignore[misc]
+        code = run_in_child(partial(run, command.words, place))
+        assert code == (2 if is_unchanged else 0)
         assert command.state(place) == states[1]
         assert is_unchanged or not leftovers(place)
         shutil.rmtree(place)
@@ -143,11 +147,11 @@ def test_a_full_disk_leaves_the_old_result(
         run(command.words, place)
 
     old_state = command.state(place)
-    code = child(job)
+    code = run_in_child(job)
     assert code in ((0, OutputError.exit_code) if room else (OutputError.exit_code,))
     if code:
         assert command.state(place) == old_state
-        assert child(lambda: run(command.words, place)) == 0
+        assert run_in_child(lambda: run(command.words, place)) == 0
         assert not leftovers(place)
 
 
@@ -155,13 +159,13 @@ def test_two_at_once_end_with_one_whole_result(
     command: Command, given: Path, tmp_path: Path
 ) -> None:
     complete = Path(shutil.copytree(given, tmp_path / "whole"))
-    assert child(lambda: run(command.words, complete)) == 0
+    assert run_in_child(lambda: run(command.words, complete)) == 0
     place = Path(shutil.copytree(given, tmp_path / "place"))
     pids = []
     for _ in range(2):
         pid = os.fork()
         if not pid:
-            os._exit(child(lambda: run(command.words, place)) & 255)
+            os._exit(run_in_child(lambda: run(command.words, place)) & 255)
         pids.append(pid)
     codes = sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
     assert codes in ([0, 0], [0, OutputError.exit_code])

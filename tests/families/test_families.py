@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from made_family_checks import assert_as_the_model, assert_same_bits
+from made_family_checks import assert_same_bits, assert_table_as_in_model
 from tiny_models import (
     CASES,
     VIT,
@@ -68,7 +68,7 @@ def test_the_rows_are_those_that_the_forward_pass_uses(case: Case, tmp_path: Pat
     table = load(reference + case.pick)
     assert table.family == case.family
     assert table.kind == case.kind
-    assert_as_the_model(table, tiny)
+    assert_table_as_in_model(table, tiny)
 
 
 # --- several tables, naming a tensor, stating a grid ---
@@ -104,7 +104,7 @@ def test_several_tables_and_no_choice_lists_them(
 def test_a_table_is_picked_by_its_tensor_too(tmp_path: Path) -> None:
     tiny = encoder_decoder()
     reference = save_pretrained(tiny, tmp_path / "model")
-    assert_as_the_model(load(f"{reference}#decoder.embed_positions.weight"), tiny)
+    assert_table_as_in_model(load(f"{reference}#decoder.embed_positions.weight"), tiny)
     with pytest.raises(UsageError, match="Use one"):
         load(f"{reference}#decoder", tensor="decoder.embed_positions.weight")
 
@@ -133,8 +133,8 @@ def test_a_stated_grid_settles_an_ambiguous_layout(options: dict[str, Any], tmp_
     path = save_state_dict(tiny, tmp_path / "model")
     with pytest.raises(InvalidCheckpoint, match=r"--grid HEIGHTxWIDTH.*--tensor pos_embed"):
         load(path)
-    assert_as_the_model(load(path, grid=(4, 7)), tiny)
-    assert_as_the_model(load(path, tensor="pos_embed", grid=(4, 7)), tiny)
+    assert_table_as_in_model(load(path, grid=(4, 7)), tiny)
+    assert_table_as_in_model(load(path, tensor="pos_embed", grid=(4, 7)), tiny)
 
 
 @pytest.mark.parametrize(("rows", "partly"), [((7, 21), False), ((0, 10), True)])
@@ -177,7 +177,7 @@ def test_timm_states_an_input_size_that_is_not_the_models(tmp_path: Path) -> Non
     save_timm(tiny, folder)
     stated(folder, pretrained_cfg={"input_size": [3, 224, 224]}, model_args=None)
     table = load(str(folder))
-    assert_as_the_model(table, tiny)
+    assert_table_as_in_model(table, tiny)
     assert any("square" in note for note in table.notes)
 
 
@@ -202,7 +202,7 @@ def test_every_precision_is_kept_to_the_bit(
 ) -> None:
     tiny = roberta(1, getattr(torch, dtype))()
     table = load(save(tiny, tmp_path / "model"))
-    assert_as_the_model(table, tiny)
+    assert_table_as_in_model(table, tiny)
     assert table.source.dtype == dtype.upper().replace("FLOAT", "F")
     assert table.source.tensor == "embeddings.position_embeddings.weight"
     if dtype == "float32":

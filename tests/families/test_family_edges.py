@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from made_checkpoints import model_folder
-from made_family_checks import assert_as_the_model, assert_same_bits, bert_of
+from made_family_checks import assert_same_bits, assert_table_as_in_model, bert_of
 from safetensors.torch import load_file, save_file
 from tiny_models import (
     CASES,
@@ -60,7 +60,7 @@ def test_the_modules_name_identifies_the_family(prefix: str, tmp_path: Path) -> 
         (tmp_path / "model/config.json").write_text(json.dumps({"pad_token_id": padding}))
     table = load(reference)
     assert table.family == case.family
-    assert_as_the_model(table, tiny)
+    assert_table_as_in_model(table, tiny)
 
 
 def test_an_anonymous_bert_named_table_may_have_padding_rows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from made_heads import HEADS, MODELS, albert, bart, measured, saved, stirred
+from made_heads import HEADS, MODEL_BUILDERS, albert, bart, head_logits_of, perturb, save_model
 from made_models import BERT, LENGTH, WIDTH, bert, gpt2, timm_vit
 from matplotlib.figure import Figure
 from safetensors.torch import save_file
@@ -83,14 +83,14 @@ def own_attention(
     return np.asarray(rows[0].reshape(-1, rows[0].shape[-1])), np.asarray(weights[0])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODEL_BUILDERS)
 def test_logits_from_the_file_are_those_that_the_model_attends_by(
     name: str, tmp_path: Path
 ) -> None:
-    model = stirred(MODELS[name]())
+    model = perturb(MODEL_BUILDERS[name]())
     grid = (2, 3) if name.startswith("timm") else None  # no configuration of timm states it
     _, pick, part = name.partition("#")
-    loaded = load_heads(saved(model, tmp_path) + pick + part, grid=grid)
+    loaded = load_heads(save_model(model, tmp_path) + pick + part, grid=grid)
     rows, attention = own_attention(model, loaded.content, part)
     patches = slice(attention.shape[1] - len(loaded.table), None)  # CLS comes first, if at all
     assert attention.shape[0] == loaded.heads == HEADS
@@ -115,8 +115,8 @@ def test_logits_from_the_file_are_those_that_the_model_attends_by(
 def test_logits_of_gpt2_are_scaled_as_configured(
     options: dict[str, bool], layer: int, tmp_path: Path
 ) -> None:
-    model = stirred(gpt2(**options)).double()
-    loaded = load_heads(saved(model, tmp_path), layer)
+    model = perturb(gpt2(**options)).double()
+    loaded = load_heads(save_model(model, tmp_path), layer)
     attention = model.transformer.h[layer].attn
     model.set_attn_implementation("eager")
     rows = torch.tensor(loaded.table.values)
@@ -131,8 +131,8 @@ def test_logits_of_gpt2_are_scaled_as_configured(
 @torch.no_grad()
 @pytest.mark.parametrize("layer", [0, 1])
 def test_the_effective_table_follows_the_direct_path_to_a_layer(layer: int, tmp_path: Path) -> None:
-    model = stirred(gpt2()).double()
-    folder = saved(model, tmp_path)
+    model = perturb(gpt2()).double()
+    folder = save_model(model, tmp_path)
     inner = model.transformer
     content = inner.wte.weight.mean(dim=0)
     effective = effective_table(folder, layer, rows=slice(2, 7))
@@ -146,7 +146,7 @@ def test_the_effective_table_follows_the_direct_path_to_a_layer(layer: int, tmp_
 
 
 def test_albert_projects_its_rows_and_shares_its_weights_among_layers(tmp_path: Path) -> None:
-    folder = saved(stirred(albert()), tmp_path)
+    folder = save_model(perturb(albert()), tmp_path)
     first, second = load_heads(folder, 0), load_heads(folder, 1)
     assert (first.content.size, first.table.dim, first.layers) == (16, WIDTH, 2)
     np.testing.assert_array_equal(first.table.values, second.table.values)
@@ -162,13 +162,13 @@ def test_names_that_transformers_computes_with_are_known(tmp_path: Path) -> None
         hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=HEADS, image_size=14,
         patch_size=7,
     )  # fmt: skip
-    model = stirred(transformers.Dinov2Model(config))
+    model = perturb(transformers.Dinov2Model(config))
     (tmp_path / "as").mkdir()
     state = dict(model.state_dict())
     assert "encoder.layer.0.attention.q_proj.weight" in state
     save_file(state, tmp_path / "as" / "model.safetensors")
     (tmp_path / "as" / "config.json").write_text(config.to_json_string())
-    converted = effective_table(saved(model, tmp_path / "converted"))
+    converted = effective_table(save_model(model, tmp_path / "converted"))
     original = effective_table(str(tmp_path / "as"))
     np.testing.assert_array_equal(converted.values, original.values)
 
@@ -176,7 +176,7 @@ def test_names_that_transformers_computes_with_are_known(tmp_path: Path) -> None
 def test_reading_one_layer_opens_no_other_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = saved(stirred(MODELS["timm ViT"]()), tmp_path)
+    folder = save_model(perturb(MODEL_BUILDERS["timm ViT"]()), tmp_path)
     read: list[str] = []
 
     def watched(*arguments: Any, **options: Any) -> Checkpoint:
@@ -199,12 +199,12 @@ def test_reading_one_layer_opens_no_other_tensor(
 
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "timm ViT"])
 def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path) -> None:
-    folder = saved(stirred(MODELS[name]()), tmp_path)
+    folder = save_model(perturb(MODEL_BUILDERS[name]()), tmp_path)
     options: dict[str, Any] = {"grid": (2, 3)} if name == "timm ViT" else {"rows": slice(1, 9)}
     logits = measure_heads(folder, **options)
     assert list(logits.layers) == [0, 1]
     for number, layer in logits.layers.items():
-        one_layer = measured(load_heads(folder, number, **options))
+        one_layer = head_logits_of(load_heads(folder, number, **options))
         np.testing.assert_array_equal(layer.curves, one_layer.curves)
         np.testing.assert_array_equal(layer.peak, one_layer.peak)
     summary = json.loads(json.dumps(as_block(logits), allow_nan=False))
@@ -235,7 +235,7 @@ def test_weights_that_do_not_fit_are_one_clear_error(change: dict[str, Any], mes
 
 
 def test_an_undecidable_layer_layout_is_refused(tmp_path: Path) -> None:
-    folder = saved(bert(), tmp_path / "bert")
+    folder = save_model(bert(), tmp_path / "bert")
     for layer in (2, -1):
         with pytest.raises(UsageError, match="0 to 1"):
             load_heads(folder, layer)
@@ -253,7 +253,7 @@ def test_an_undecidable_layer_layout_is_refused(tmp_path: Path) -> None:
 def test_other_architectures_and_formulas_are_refused(tmp_path: Path) -> None:
     config = transformers.MPNetConfig(**BERT)
     for reference, says in (
-        (saved(transformers.MPNetModel(config), tmp_path), "is not known"),
+        (save_model(transformers.MPNetModel(config), tmp_path), "is not known"),
         ("sinusoidal:16x8", "no heads"),
         ("sample:all-minilm-l6-v2", "weights are missing"),  # the table alone is there
     ):
@@ -317,7 +317,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any], str]
 def test_unreadable_layer_weights_are_refused(name: str, tmp_path: Path) -> None:
     build, tensors, config, message = REFUSED[name]
     model = build()
-    folder = saved(model, tmp_path)
+    folder = save_model(model, tmp_path)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()} | tensors
     remaining = {name: tensor for name, tensor in state.items() if tensor is not None}
     save_file(remaining, tmp_path / "model.safetensors")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hub_server
-from hub_server import PROXIES, Sparse, pointing_at
+from hub_server import CLIENT_VARIABLES, Sparse, client_constants
 
 from fuzz import build
 from fuzz.case import Case
@@ -59,7 +59,7 @@ def served(description: Mapping[str, Any], scratch: Path) -> Iterator[None]:
             raise AssertionError(f"it waits for {waited[0]:.0f} seconds")
 
     transfer.pause = pause
-    for name in (*PROXIES, "HF_HUB_OFFLINE"):
+    for name in (*CLIENT_VARIABLES, "HF_HUB_OFFLINE"):
         os.environ.pop(name, None)
     with hub_server.serve() as hub:
         hub.large = description.get("large", 1_000_000)
@@ -73,7 +73,7 @@ def served(description: Mapping[str, Any], scratch: Path) -> Iterator[None]:
             "HF_HUB_DOWNLOAD_TIMEOUT": 1, "HF_HUB_ETAG_TIMEOUT": 1,
             "HF_HUB_DISABLE_PROGRESS_BARS": True,
         }  # fmt: skip
-        for name, value in {**pointing_at(hub, scratch), **patient}.items():
+        for name, value in {**client_constants(hub, scratch), **patient}.items():
             setattr(constants, name, value)
         close_session()
         try:

@@ -29,7 +29,7 @@ REFERENCES = ("sinusoidal:16x4", "rotary:16x4")
 def _sweep() -> dict[str, bytes]:
     """The files of a small sweep, made once by a process of its own."""
     with tempfile.TemporaryDirectory() as name:
-        words = ["sweep", *REFERENCES, "--engine", "threads", "--jobs", "1", "--out", "s"]
+        words = ["sweep", *REFERENCES, "--jobs", "1", "--out", "s"]
         subprocess.run(
             [sys.executable, "-m", "posprobe", *words, "--nulls", "0", "--quiet"],
             cwd=name, check=True, capture_output=True,
@@ -53,7 +53,7 @@ def _store(rng: random.Random) -> Case:
         kind, files, special = build.spoiled(rng, files, place)
     words = rng.choice(
         (
-            ("sweep", *REFERENCES, "--engine", "threads", "--jobs", "1", "--out", "s", "--nulls",
+            ("sweep", *REFERENCES, "--jobs", "1", "--out", "s", "--nulls",
              "0"),
             ("table", "s"),
             ("nearest", "sinusoidal:16x4", "--in", "s"),
@@ -83,10 +83,10 @@ def _prints(rng: random.Random) -> Case:
 @functools.cache
 def _run() -> dict[str, bytes]:
     """The data of a run, made once of random numbers."""
-    from made_forward import rotary_of, saved_run
+    from made_forward import rotary_of, save_run
 
     with tempfile.TemporaryDirectory() as name:
-        folder = saved_run(Path(name, "a"), {"rotary_use": rotary_of()})
+        folder = save_run(Path(name, "a"), {"rotary_use": rotary_of()})
         return {f"a/{path.name}": path.read_bytes() for path in folder.iterdir()}
 
 
@@ -122,7 +122,7 @@ def _edited(rng: random.Random) -> Case:
         (
             ("compare", "a", "b", "--out", "o"),
             ("compare", "a", "rotary:64x16", "--out", "o"),
-            ("sweep", "a", "b", "--engine", "threads", "--jobs", "1", "--out", "o"),
+            ("sweep", "a", "b", "--jobs", "1", "--out", "o"),
             ("table", "a"),
         )
     )

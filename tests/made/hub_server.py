@@ -1,5 +1,6 @@
-"""A model hub on this machine: the parts of the Hub's protocol that its client uses, and its ways
-to fail. It counts the bytes that it sends and keeps every request.
+"""A local model hub: the parts of the Hub's protocol that its client uses, and ways to fail.
+
+It counts the bytes that it sends and keeps every request.
 
 Two servers stand for one Hub: large files are redirected to a second port, as to a CDN.
 """
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK = 64 * 1024
-#: Variables that would lead the client elsewhere, or say who asks.
-PROXIES = ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+#: Environment variables that redirect the client or identify the user.
+CLIENT_VARIABLES = ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
 class Sparse:
-    """A file of zeros with a few pieces of content: as large as wanted, of no weight."""
+    """A file of zeros with a few pieces of content, of any size without memory."""
 
     def __init__(self, size: int, pieces: Mapping[int, bytes]) -> None:
         self.size = size
@@ -36,18 +37,20 @@ class Sparse:
 
     def read(self, start: int, stop: int) -> bytes:
         stop = min(stop, self.size)
-        out = bytearray(max(0, stop - start))
+        content = bytearray(max(0, stop - start))
         for offset, piece in self.pieces.items():
-            low, high = max(start, offset), min(stop, offset + len(piece))
-            if low < high:
-                out[low - start : high - start] = piece[low - offset : high - offset]
-        return bytes(out)
+            first, stop_in_range = max(start, offset), min(stop, offset + len(piece))
+            if first < stop_in_range:
+                content[first - start : stop_in_range - start] = piece[
+                    first - offset : stop_in_range - offset
+                ]
+        return bytes(content)
 
     @functools.cached_property
     def etag(self) -> str:
-        """What names the content, and nothing else."""
-        parts = [self.size, *sorted(self.pieces.items())]
-        return hashlib.sha1(repr(parts).encode(), usedforsecurity=False).hexdigest()
+        """Digest of the content."""
+        identity = [self.size, *sorted(self.pieces.items())]
+        return hashlib.sha1(repr(identity).encode(), usedforsecurity=False).hexdigest()
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Repo:
 
 @dataclass
 class Fault:
-    """What goes wrong with the requests whose path contains ``match``, ``times`` times.
+    """A fault of the next ``times`` requests whose path contains ``match``.
 
     ``status`` answers with a status; ``whole`` ignores the Range header; ``short`` announces and
     sends only ``after`` bytes of the range; ``cut`` closes the connection and ``hang`` goes silent,
@@ -96,7 +99,7 @@ class Request:
     status: int = 0
     sent: int = 0
     done: bool = False
-    #: When it came, and how many were under way with it.
+    #: Arrival in seconds, and requests under way at that time, this one included.
     came: float = 0.0
     beside: int = 0
 
@@ -181,8 +184,8 @@ def serve() -> Iterator[Hub]:
             server.server_close()
 
 
-def pointing_at(hub: Hub, folder: Path) -> dict[str, Any]:
-    """Return the client's constants that make it ask a hub alone, and keep its files in a folder.
+def client_constants(hub: Hub, folder: Path) -> dict[str, Any]:
+    """Return constants that point the client at this hub and a folder for its files.
 
     Without the last, newer clients ask the Hub for a list of agents first, once per process.
     """
@@ -203,11 +206,11 @@ class _Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that leave early are what some tests are about."""
+        """Ignore clients that leave early, as some tests make them do."""
 
 
-class _Counting:
-    """The stream to the client, counting."""
+class _CountingStream:
+    """A stream to the client that counts its bytes."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -229,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.wfile = cast("Any", _Counting(self.wfile))
+        self.wfile = cast("Any", _CountingStream(self.wfile))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Say nothing."""
@@ -252,8 +255,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.hub.requests.append(self.request_)
         if self.server.hub.slow:
             time.sleep(self.server.hub.slow)
-        counter = cast("_Counting", self.wfile)
-        before = counter.count
+        counter = cast("_CountingStream", self.wfile)
+        count_before = counter.count
         self.fault = self.server.hub.fault(self.request_.path)
         try:
             self._route()
@@ -261,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
-            self.request_.sent = counter.count - before
+            self.request_.sent = counter.count - count_before
             self.request_.done = True
 
     def _route(self) -> None:
@@ -272,54 +275,54 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {}, fault.body)
         elif path == "/api/agent-harnesses":  # newer clients ask once, for their user agent
             self._answer(200, {}, b'{"standardEnvVars": [], "harnesses": {}}')
-        elif listed := re.fullmatch(r"/api/models/(.+?)/(refs|commits/main)", path):
-            name, what = listed.groups()
-            if (found := self._find(name, "main")) is not None:
-                self._revisions(found[0], what)
-        elif tree := re.fullmatch(r"/api/models/(.+?)/tree/([^/]+)", path):
-            if (found := self._find(*tree.groups())) is not None:
-                self._tree(found[0])
-        elif api := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
-            name, revision = api.groups()
+        elif revisions_match := re.fullmatch(r"/api/models/(.+?)/(refs|commits/main)", path):
+            name, listing = revisions_match.groups()
+            if (repo_and_commit := self._find(name, "main")) is not None:
+                self._revisions(repo_and_commit[0], listing)
+        elif tree_match := re.fullmatch(r"/api/models/(.+?)/tree/([^/]+)", path):
+            if (repo_and_commit := self._find(*tree_match.groups())) is not None:
+                self._tree(repo_and_commit[0])
+        elif model_match := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
+            name, revision = model_match.groups()
             if name in hub.renamed:
                 suffix = f"/revision/{revision}" if revision else ""
-                to = f"/api/models/{hub.renamed[name]}{suffix}?{urlsplit(self.path).query}"
-                self._answer(307, {"Location": to})
-            elif (found := self._find(name, revision or "main")) is not None:
-                self._page(name, *found)
-        elif blob := re.fullmatch(r"(?:/cdn)?/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
-            name, revision, file = blob.groups()
+                location = f"/api/models/{hub.renamed[name]}{suffix}?{urlsplit(self.path).query}"
+                self._answer(307, {"Location": location})
+            elif (repo_and_commit := self._find(name, revision or "main")) is not None:
+                self._page(name, *repo_and_commit)
+        elif file_match := re.fullmatch(r"(?:/cdn)?/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
+            name, revision, file = file_match.groups()
             if name in hub.renamed:
-                to = f"/{hub.renamed[name]}/resolve/{revision}/{file}"
-                self._answer(307, {"Location": to})
+                location = f"/{hub.renamed[name]}/resolve/{revision}/{file}"
+                self._answer(307, {"Location": location})
             elif self.server.name == "cdn":
                 self._content(hub.repos[name].files[file], {})
-            elif (found := self._find(name, revision)) is not None:
-                self._resolve(name, file, *found)
+            elif (repo_and_commit := self._find(name, revision)) is not None:
+                self._resolve(name, file, *repo_and_commit)
         else:
             self._answer(404, {})
 
     def _tree(self, repo: Repo) -> None:
         """List files with their sizes."""
-        listed = [
+        entries = [
             {"type": "file", "path": name, "size": file.size, "oid": file.etag}
             for name, file in repo.files.items()
         ]
-        self._answer(200, {"Content-Type": "application/json"}, json.dumps(listed).encode())
+        self._answer(200, {"Content-Type": "application/json"}, json.dumps(entries).encode())
 
     def _find(self, name: str, revision: str) -> tuple[Repo, str] | None:
         """Find a repository and commit, or refuse as the Hub does."""
         repo = self.server.hub.repos.get(name)
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        api = self.request_.path.startswith("/api/")
-        if repo is None or (repo.token is not None and given != repo.token and not repo.gated):
-            if given:
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        is_api = self.request_.path.startswith("/api/")
+        if repo is None or (repo.token is not None and token != repo.token and not repo.gated):
+            if token:
                 self._refuse(404, "RepoNotFound", "Repository not found")
             else:
                 self._refuse(401, "RepoNotFound", "Invalid username or password.")
-        elif repo.gated and given != repo.token and not api:
+        elif repo.gated and token != repo.token and not is_api:
             self._refuse(
-                403 if given else 401, "GatedRepo", f"Access to model {name} is restricted"
+                403 if token else 401, "GatedRepo", f"Access to model {name} is restricted"
             )
         elif revision not in repo.revisions and revision != repo.commit:
             self._refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
@@ -336,14 +339,14 @@ class _Handler(BaseHTTPRequestHandler):
         page = {"id": name, "modelId": name, "sha": commit, "siblings": siblings}
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(page).encode())
 
-    def _revisions(self, repo: Repo, what: str) -> None:
+    def _revisions(self, repo: Repo, listing: str) -> None:
         branches = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit}
                     for name, commit in repo.revisions.items()]  # fmt: skip
         refs = {"branches": branches, "tags": [], "converts": []}
         commits = [{"id": commit, "title": title, "message": "", "authors": [],
                     "date": "2024-01-01T00:00:00.000Z"}
                    for commit, title in repo.commits.items()]  # fmt: skip
-        answer = refs if what == "refs" else commits
+        answer = refs if listing == "refs" else commits
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
     def _resolve(self, name: str, file: str, repo: Repo, commit: str) -> None:
@@ -361,19 +364,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(302, headers | {"Location": url})
 
     def _content(self, content: Sparse, headers: dict[str, str]) -> None:
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if asked is None or (self.fault is not None and self.fault.kind == "whole"):
+        requested_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if requested_range is None or (self.fault is not None and self.fault.kind == "whole"):
             self._answer(200, headers, content)
             return
-        start = int(asked[1])
-        stop = min(int(asked[2]) + 1 if asked[2] else content.size, content.size)
+        start = int(requested_range[1])
+        stop = min(
+            int(requested_range[2]) + 1 if requested_range[2] else content.size, content.size
+        )
         if start >= content.size:
             self._answer(416, headers | {"Content-Range": f"bytes */{content.size}"})
             return
         if self.fault is not None and self.fault.kind == "short":
             stop = min(stop, start + self.fault.after)
-        told = {"Content-Range": f"bytes {start}-{stop - 1}/{content.size}"}
-        self._answer(206, headers | told, content, start, stop)
+        range_header = {"Content-Range": f"bytes {start}-{stop - 1}/{content.size}"}
+        self._answer(206, headers | range_header, content, start, stop)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         headers = {"X-Error-Code": code, "X-Error-Message": message}
@@ -389,18 +394,18 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         content = body if isinstance(body, Sparse) else Sparse(len(body), {0: body})
         end = content.size if stop is None else stop
-        told: dict[str, str | None] = {**headers, "Content-Length": str(end - start)}
+        sent_headers: dict[str, str | None] = {**headers, "Content-Length": str(end - start)}
         fault = self.fault
-        told |= fault.headers if fault is not None else {}
+        sent_headers |= fault.headers if fault is not None else {}
         self.request_.status = status
         if fault is not None and fault.kind == "drip-head":
             self._drip(b"HTTP/1.1 200 OK\r\nX-Long: " + bytes(10**6).replace(b"\0", b"a"))
             return
         self.send_response(status)
-        for name, value in told.items():
+        for name, value in sent_headers.items():
             if value is not None:
                 self.send_header(name, value)
-        if told["Content-Length"] is None:  # the body ends with the connection
+        if sent_headers["Content-Length"] is None:  # the body ends with the connection
             self.close_connection = True
         self.end_headers()
         if self.command == "HEAD":

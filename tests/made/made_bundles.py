@@ -1,4 +1,4 @@
-"""Small analyses and their bundles, and what tests hold folders to."""
+"""Small analyses, their bundles, and helpers to compare folders and documents."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from posprobe.tables import PositionTable
 
 
-MEMBERS = {"analysis.json", "arrays.npz", "figures", "report.html"}
-MAIN = [sys.executable, "-m", "posprobe"]
+BUNDLE_FILES = {"analysis.json", "arrays.npz", "figures", "report.html"}
+MAIN_COMMAND = [sys.executable, "-m", "posprobe"]
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Everything below a folder: the bytes of files, None for folders."""
+    """Return the content of a folder: bytes of files, None for folders."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -39,7 +39,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*MAIN, *arguments],
+        [*MAIN_COMMAND, *arguments],
         cwd=cwd,
         env=os.environ | environment,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The command line run in this process, and what tests hold it to."""
+"""The command line run in this process, and the form of its errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandRun:
     code: int
     out: str
     err: str
 
 
 class Cli(Protocol):
-    def __call__(self, *arguments: str) -> Done:
+    def __call__(self, *arguments: str) -> CommandRun:
         """Run the command line in this process."""
 
 
@@ -34,11 +34,11 @@ def cli(
 ) -> Iterator[Cli]:
     """Run ``posprobe`` in an empty folder; loggers and environment are restored afterwards."""
     logger = logging.getLogger("posprobe")
-    state = logger.handlers[:], logger.level, logger.propagate
+    logger_state = logger.handlers[:], logger.level, logger.propagate
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> Done:
+    def run(*arguments: str) -> CommandRun:
         monkeypatch.setattr(sys, "argv", ["posprobe", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
@@ -46,22 +46,22 @@ def cli(
         printed = capsys.readouterr()
         code = ended.value.code
         assert code is None or isinstance(code, int)
-        return Done(code or 0, printed.out, printed.err)
+        return CommandRun(code or 0, printed.out, printed.err)
 
     yield run
-    logger.handlers[:], logger.level, logger.propagate = state
+    logger.handlers[:], logger.level, logger.propagate = logger_state
 
 
-def left_in(folder: Path) -> set[str]:
+def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def assert_one_clear_error(done: Done, code: int) -> None:
-    assert done.code == code, done.err
-    assert done.out == ""
-    assert "Traceback" not in done.err
-    assert "a bug" not in done.err
-    assert done.err.count("posprobe: ") == 1
-    assert done.err.startswith("posprobe: ")
-    # A sentence that says what to do: it ends, and it is more than the name of an exception.
-    assert len(done.err.split()) >= 8
+def assert_one_clear_error(run: CommandRun, code: int) -> None:
+    assert run.code == code, run.err
+    assert run.out == ""
+    assert "Traceback" not in run.err
+    assert "a bug" not in run.err
+    assert run.err.count("posprobe: ") == 1
+    assert run.err.startswith("posprobe: ")
+    # A sentence with advice is longer than the name of an exception.
+    assert len(run.err.split()) >= 8

@@ -1,4 +1,4 @@
-"""Known facts that a table read from a tiny model is held against, and a BERT of a few rows."""
+"""Comparison of a loaded table with its tiny model, and a BERT of a few rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-#: What posprobe calls the tokens of these parameters.
-TOKENS = {
+#: Token names of posprobe by parameter.
+TOKEN_NAMES = {
     "cls_token": "CLS", "class_token": "CLS", "class_embedding": "CLS",
     "dist_token": "distillation", "distillation_token": "distillation",
     "reg_token": "register", "register_tokens": "register",
 }  # fmt: skip
 
 
-def assert_as_the_model(table: PositionTable, tiny: Tiny) -> None:
+def assert_table_as_in_model(table: PositionTable, tiny: Tiny) -> None:
     rows = tiny.probe()
     assert_same_bits(table.values, tiny.rows[rows.positions])
     assert [row.row for row in table.dropped] == rows.unused
@@ -35,7 +35,7 @@ def assert_as_the_model(table: PositionTable, tiny: Tiny) -> None:
     count = Counter(rows.special[row].partition("[")[0] for row in special)
     for prefix in table.prefix_rows:
         parameter, _, index = rows.special[prefix.row].partition("[")
-        token = TOKENS[parameter]
+        token = TOKEN_NAMES[parameter]
         assert prefix.token == (f"{token} {index[:-1]}" if count[parameter] > 1 else token)
     if special:
         assert table.prefix is not None

@@ -1,4 +1,4 @@
-"""Axes to draw into, and what every drawing leaves alone."""
+"""Axes to draw into, and the laws of every drawing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def pyplot_is_left_alone() -> Iterator[None]:
-    """Hold every drawing to leaving no figure and no setting behind."""
+    """Assert that a test leaves no figure and no changed setting behind."""
     plt.switch_backend("Agg")
-    before = dict(mpl.rcParams)
+    settings_before = dict(mpl.rcParams)
     yield
     assert plt.get_fignums() == []
-    assert dict(mpl.rcParams) == before
+    assert dict(mpl.rcParams) == settings_before
 
 
 @pytest.fixture
@@ -34,18 +34,18 @@ def ax() -> Axes:
 
 
 def numbers_of(image: Any) -> Any:
-    """The numbers behind an image or a mesh, NaN where nothing is drawn."""
+    """Return the numbers of an image or a mesh, NaN where nothing is drawn."""
     return np.ma.filled(image.get_array(), np.nan)
 
 
 def texts(figure: Figure) -> list[Text]:
-    """Every text that is seen."""
-    found = [text for text in figure.findobj(Text) if isinstance(text, Text)]
-    return [text for text in found if text.get_text().strip() and text.get_visible()]
+    """Return all visible texts."""
+    artists = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+    return [text for text in artists if text.get_text().strip() and text.get_visible()]
 
 
-def hold_to_colours(figure: Figure) -> None:
-    """Hold cosines to one diverging range, and sizes to viridis."""
+def assert_colour_maps(figure: Figure) -> None:
+    """Assert that cosines have one diverging range and sizes a sequential map."""
     for image in figure.findobj(AxesImage):
         assert isinstance(image, AxesImage)
         assert image.get_interpolation() == "none"

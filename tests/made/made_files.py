@@ -1,4 +1,4 @@
-"""Small files of every format that is read, and what tests make them of."""
+"""Small files of the supported formats and their parts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hypothesis.extra import numpy as hnp
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: A property is tried on few examples, always the same ones: the file runs in seconds.
+#: Settings of properties on files: few fixed examples that take seconds.
 quick = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 VALUES = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
-FLOATS: dict[np.dtype[Any], str] = {
+FLOAT_DTYPES: dict[np.dtype[Any], str] = {
     np.dtype("f8"): "F64", np.dtype("f4"): "F32", np.dtype("f2"): "F16",
 }  # fmt: skip
 arrays = hnp.arrays(
-    st.sampled_from(list(FLOATS)),
+    st.sampled_from(list(FLOAT_DTYPES)),
     hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
     elements={"allow_nan": True, "allow_infinity": True},
 )
@@ -56,7 +56,7 @@ def save_legacy(content: object, path: Path) -> Path:
 
 
 class Payload:
-    """What a malicious checkpoint holds: a call that unpickling would make."""
+    """A call that unpickling a malicious checkpoint would make."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace

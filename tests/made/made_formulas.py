@@ -1,4 +1,4 @@
-"""Formulas as the libraries that publish them compute them."""
+"""Formulas of position tables as computed by their libraries."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def whisper(n: int, d: int) -> Floats:
 
 
 def distilbert(n: int, d: int) -> Floats:
-    out = torch.empty(n, d)
-    create_sinusoidal_embeddings(n, d, out)
-    return out.detach().numpy()
+    embeddings = torch.empty(n, d)
+    create_sinusoidal_embeddings(n, d, embeddings)
+    return embeddings.detach().numpy()
 
 
 def marian(n: int, d: int) -> Floats:

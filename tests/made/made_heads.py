@@ -1,4 +1,4 @@
-"""Small models whose heads attend by position, saved as files, and what posprobe reads of them."""
+"""Small models whose heads attend by position, their files, and their logits by posprobe."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def whisper() -> Any:
     return transformers.WhisperModel(config)
 
 
-MODELS: dict[str, Callable[[], Any]] = {
+MODEL_BUILDERS: dict[str, Callable[[], Any]] = {
     "BERT": bert, "RoBERTa": roberta, "GPT-2": gpt2, "ViT": vit, "timm ViT": timm_vit,
     "timm CLIP ViT": partial(timm_vit, "vit_base_patch16_clip_224"), "ALBERT": albert,
     "ELECTRA, small": electra, "DistilBERT": distilbert, "OPT": opt,
@@ -81,8 +81,8 @@ MODELS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-def stirred(model: Any) -> Any:
-    """Give every bias, LayerNorm and table numbers of its own, so that none can be forgotten."""
+def perturb(model: Any) -> Any:
+    """Perturb every parameter, so that a forgotten one changes the result."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -90,7 +90,7 @@ def stirred(model: Any) -> Any:
     return model.train(mode=False)
 
 
-def saved(model: Any, folder: Path) -> str:
+def save_model(model: Any, folder: Path) -> str:
     if isinstance(model, transformers.PreTrainedModel):
         model.save_pretrained(folder)
         return str(folder)
@@ -100,7 +100,7 @@ def saved(model: Any, folder: Path) -> str:
     return str(folder)
 
 
-def measured(loaded: LayerHeads) -> HeadLogits:
+def head_logits_of(loaded: LayerHeads) -> HeadLogits:
     return head_logits(
         loaded.table, loaded.w_q, loaded.w_k, loaded.b_q, loaded.b_k,
         heads=loaded.heads, scale=loaded.scale, causal=loaded.causal,

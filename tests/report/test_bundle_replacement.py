@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_bundles import MAIN, MEMBERS, tree
+from made_bundles import BUNDLE_FILES, MAIN_COMMAND, tree
 from made_replacements import (
     bundles,
-    child,
     content,
+    count_steps,
     kill,
     needs_fork,
     no_exchange,
     place,
-    steps_of,
+    report_after,
+    run_in_child,
     stop_at,
-    told_after,
 )  # fmt: skip
 from made_tables import walk
 
@@ -79,7 +79,7 @@ def test_a_kill_at_any_step_loses_no_bundle_and_the_next_run_cleans_up(
             stop_at(number, kill(signal.SIGKILL))
             write_bundle(new_bundle, place / "bundle")
 
-        ended = child(job)
+        ended = run_in_child(job)
         assert ended in (0, -signal.SIGKILL)
         if exchanges and sys.platform == "linux":
             assert tree(place / "bundle") in complete_states
@@ -119,7 +119,7 @@ def imported(bundles: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory
     """Import here what the commands import, or each of many processes would."""
     for name in COMMANDS:
         place = shutil.copytree(bundles[0], tmp_path_factory.mktemp(name) / "place")
-        new_modules = told_after(
+        new_modules = report_after(
             partial(run, name, place), partial(imported_since, set(sys.modules))
         )
         for module in new_modules.split():
@@ -137,9 +137,9 @@ def test_signals_at_any_step_end_with_their_code_and_leave_nothing(
     files_before = tree(source)
     finished = Path(shutil.copytree(source, tmp_path / "done" / "place"))
     counting = Path(shutil.copytree(source, tmp_path / "counted"))
-    assert child(lambda: run(name, finished)) == 0
+    assert run_in_child(lambda: run(name, finished)) == 0
     after = tree(finished)
-    steps = steps_of(lambda: run(name, counting))
+    steps = count_steps(lambda: run(name, counting))
     for number in range(1, steps + 1):
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             if (number + sign) % 3:
@@ -150,10 +150,10 @@ def test_signals_at_any_step_end_with_their_code_and_leave_nothing(
                 stop_at(number, kill(sign))
                 run(name, place)
 
-            code = child(job)
+            code = run_in_child(job)
             if sign == signal.SIGKILL:
                 assert code == -9
-                assert child(lambda place=place: run(name, place)) == 0  # type: ignore[misc]
+                assert run_in_child(lambda place=place: run(name, place)) == 0  # type: ignore[misc]
                 assert tree(place) == after
             else:
                 assert code == 128 + sign
@@ -178,7 +178,7 @@ def test_a_full_disk_at_any_write_leaves_the_old_files(
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
             run(name, place)
 
-        ended.append(child(job))
+        ended.append(run_in_child(job))
         if ended[-1]:
             assert tree(place) == files_before
     assert ended[0] == 2
@@ -247,7 +247,7 @@ def test_a_link_that_poses_as_scratch_is_not_followed(place: Path) -> None:
 @pytest.mark.parametrize("letters", [200, 240, 246, 255])
 def test_a_name_of_any_legal_length_is_taken(letters: int, tmp_path: Path) -> None:
     folder = content(0).save(tmp_path / ("x" * letters))
-    assert {path.name for path in folder.iterdir()} == MEMBERS
+    assert {path.name for path in folder.iterdir()} == BUNDLE_FILES
     content(0).save(folder)
 
 
@@ -343,7 +343,7 @@ def test_a_failing_move_puts_the_old_bundle_back(
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     content(0).save(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == MEMBERS
+    assert {path.name for path in tmp_path.iterdir()} == BUNDLE_FILES
 
 
 def test_a_disk_of_its_own_is_refused_before_the_work(
@@ -406,7 +406,7 @@ DISKS = [("analyze", "size=48k"), ("analyze", "ro"), ("extract", "size=48k")]
 def test_a_full_or_read_only_disk_is_one_clear_error(
     command: str, disk: str, tmp_path: Path
 ) -> None:
-    start = ["unshare", "-rm", "sh", "-c", MOUNTED.format(disk), str(tmp_path), *MAIN]
+    start = ["unshare", "-rm", "sh", "-c", MOUNTED.format(disk), str(tmp_path), *MAIN_COMMAND]
     if disk == "limit":
         start = [sys.executable, "-B", "-c", LIMITED]
     completed = subprocess.run(
@@ -494,7 +494,7 @@ def test_commands_refuse_before_they_read_anything(tmp_path: Path) -> None:
     files_before = tree(tmp_path)
     # The reference does not exist, which would be another code.
     for command in (["analyze", "./none"], ["compare", "./none", "./none"], ["forward", "./none"]):
-        code = child(lambda command=command: command_line(tmp_path, *command, "--out", "paper"))  # type: ignore[misc]
+        code = run_in_child(partial(command_line, tmp_path, *command, "--out", "paper"))
         assert code == 2
     assert tree(tmp_path) == files_before
 
@@ -534,7 +534,9 @@ def test_a_caption_of_the_user_is_not_replaced(tmp_path: Path) -> None:
     figure = pp.paper_figure("norms", pp.sinusoidal(12, 4))
     with pytest.raises(OutputError, match=r"fig\.caption\.txt: posprobe did not write"):
         figure.save(tmp_path / "fig.pdf")
-    code = child(lambda: command_line(tmp_path, "figure", "norms", "./none.npy", "-o", "fig.pdf"))
+    code = run_in_child(
+        lambda: command_line(tmp_path, "figure", "norms", "./none.npy", "-o", "fig.pdf")
+    )
     assert code == 2  # before the reference is read
     assert tree(tmp_path) == {"fig.caption.txt": b"Mine."}
 
@@ -560,7 +562,7 @@ def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) ->
     options = ["--tensor", "model", "--only", "norms", "--nulls", "0", "--quiet"]
     for folder in ("a", "b", "b"):
         assert (
-            child(
+            run_in_child(
                 lambda folder=folder: command_line(  # type: ignore[misc]
                     tmp_path, "analyze", f"{folder}/model.npy", *options
                 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from made_answers import smooth as correlated
-from made_bundles import MEMBERS
+from made_bundles import BUNDLE_FILES
 from made_schemas import problems
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 
@@ -279,7 +279,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:
-    assert {path.name for path in bundle.iterdir()} == MEMBERS
+    assert {path.name for path in bundle.iterdir()} == BUNDLE_FILES
     figure_names = {path.stem for path in (bundle / "figures").iterdir()}
     assert figure_names == {"similarity", "curves", "variance", "distances"}
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))

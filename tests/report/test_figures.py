@@ -84,7 +84,7 @@ def test_a_large_heat_map_is_averaged_in_blocks_with_a_note(ax: Axes) -> None:
 @pytest.mark.parametrize("n", [1, 6, 7, 30])
 def test_pooling_takes_the_mean_of_every_block(n: int) -> None:
     values = np.asarray(gaussian(n, n), dtype=np.float64)
-    means, block = average_blocks(values, cells=6)
+    means, block = average_blocks(values, max_cells=6)
     assert block == math.ceil(n / 6)
     assert len(means) == math.ceil(n / block) <= 6
     for i, j in itertools.product(range(len(means)), repeat=2):
@@ -99,7 +99,7 @@ def test_pooling_takes_the_mean_of_every_block(n: int) -> None:
 def test_pooling_does_not_hide_what_is_undefined() -> None:
     values = np.ones((12, 12))
     values[3, 3] = np.nan
-    means, _ = average_blocks(values, cells=6)
+    means, _ = average_blocks(values, max_cells=6)
     assert np.argwhere(np.isnan(means)).tolist() == [[1, 1]]
 
 

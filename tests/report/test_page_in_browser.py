@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from made_pages import HOSTILE, named, saved
+from made_pages import HOSTILE_TEXTS, hostile_table, save_page
 from made_tables import as_table, patches, walk
 from registry import package
 
@@ -96,19 +96,19 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     references: list[dict[str, Any]] = [{"reference": "sinusoidal:30x8", "group": "formula"}]
     for number, values in enumerate((*changes[:2], *steps)):
         np.save(folder / f"{number} <b>.npy", values)
-        row = {"reference": str(folder / f"{number} <b>.npy"), "group": HOSTILE[0]}
+        row = {"reference": str(folder / f"{number} <b>.npy"), "group": HOSTILE_TEXTS[0]}
         references.append(
-            row | ({"step": number, "run": f"mine {HOSTILE[0]}"} if number > 1 else {})
+            row | ({"step": number, "run": f"mine {HOSTILE_TEXTS[0]}"} if number > 1 else {})
         )
     sweep_folder = folder / "sweep"
-    pp.sweep(references, out=sweep_folder, only=["similarity", "pca"], engine="threads").run()
+    pp.sweep(references, out=sweep_folder, only=["similarity", "pca"], jobs=1).run()
     return sweep_folder
 
 
 @pytest.fixture(scope="module", params=VISIBLE_SELECTOR)
 def page(request: pytest.FixtureRequest, browser: Browser, base: Path) -> Iterator[Page]:
     """A page of every kind, which all tests of it look at."""
-    with opened(browser, saved(base, request.param) / "report.html") as opened_page:
+    with opened(browser, save_page(base, request.param) / "report.html") as opened_page:
         yield opened_page
 
 
@@ -201,7 +201,7 @@ def test_print_is_as_wide_as_paper_and_shows_every_section(page: Page) -> None:
 
 @pytest.mark.parametrize("name", ["sequence", "comparison", "run"])
 def test_without_javascript_everything_is_there(name: str, base: Path, browser: Browser) -> None:
-    path = saved(base, name) / "report.html"
+    path = save_page(base, name) / "report.html"
     with (
         opened(browser, path, java_script_enabled=False) as plain,
         opened(browser, path) as scripted,
@@ -236,18 +236,18 @@ def test_the_cosines_under_the_pointer_are_those_of_the_table(
 # Names come from strangers.
 
 
-@pytest.mark.parametrize("text", [HOSTILE[0], HOSTILE[2]])
+@pytest.mark.parametrize("text", [HOSTILE_TEXTS[0], HOSTILE_TEXTS[2]])
 def test_a_hostile_name_does_nothing_in_a_browser(
     text: str, tmp_path: Path, browser: Browser
 ) -> None:
-    analysis = pp.analyze(named(text), only=["norms", "similarity"], nulls=0, command=text)
+    analysis = pp.analyze(hostile_table(text), only=["norms", "similarity"], nulls=0, command=text)
     folder = analysis.save(tmp_path / "bundle")
     with opened(browser, folder / "report.html") as page:
         assert page.locator("h1").text_content() == plain(text)
 
 
 def test_a_script_from_elsewhere_does_not_run(base: Path, browser: Browser, tmp_path: Path) -> None:
-    source = (saved(base, "ways") / "report.html").read_text(encoding="utf-8")
+    source = (save_page(base, "ways") / "report.html").read_text(encoding="utf-8")
     foreign = "<script>window.ran = 1</script><img src='x:y' onerror='window.ran = 2'></body>"
     edited = tmp_path / "changed.html"
     edited.write_text(source.replace("</body>", foreign), encoding="utf-8")
@@ -271,7 +271,7 @@ def test_a_narrow_atlas_does_not_scroll_sideways(atlas: Page) -> None:
 
 def test_the_atlas_shows_a_training_run(atlas: Page) -> None:
     title = atlas.get_by_role("heading", name="Training run").inner_text()
-    assert title == f"Training run: mine {plain(HOSTILE[0])}"
+    assert title == f"Training run: mine {plain(HOSTILE_TEXTS[0])}"
     (image,) = atlas.locator("figure img").all()
     assert image.evaluate("e => e.naturalWidth") > 100  # a browser could read it
     assert "distance from the last" in unquote(image.get_attribute("src") or "")

@@ -359,7 +359,7 @@ def test_papers_are_set_in_serif_and_slides_are_not() -> None:
 
 
 def test_decades_of_an_axis_are_written_in_one_way() -> None:
-    from posprobe.figures.common import plain
+    from posprobe.figures.common import label_decades
 
     for low, high, written in (
         (1e-4, 1.0, ["0.0001", "0.001", "0.01", "0.1", "1"]),
@@ -368,7 +368,7 @@ def test_decades_of_an_axis_are_written_in_one_way() -> None:
     ):
         ax = Figure().subplots()
         ax.set(yscale="log", ylim=(low, high))
-        plain(ax.yaxis)
+        label_decades(ax.yaxis)
         ticks = [t for t in ax.get_yticks() if low <= t * 1.001 and t <= high * 1.001]
         assert [ax.yaxis.get_major_formatter()(tick) for tick in ticks] == written
 

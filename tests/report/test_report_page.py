@@ -13,14 +13,14 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from made_pages import (
-    HOSTILE,
+    HOSTILE_TEXTS,
     PAGES,
     SCHEMES,
     SCRIPT,
     Page,
-    named,
-    saved,
-    taken_apart,
+    hostile_table,
+    parse_page,
+    save_page,
     with_special_rows,
 )
 from made_tables import as_table, gaussian, walk
@@ -52,12 +52,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=PAGES)
 def folder(request: pytest.FixtureRequest, base: Path) -> Path:
     """A bundle of every kind."""
-    return saved(base, request.param)
+    return save_page(base, request.param)
 
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Page:
-    return taken_apart(folder)
+    return parse_page(folder)
 
 
 def test_the_page_has_a_descriptive_title(page: Page) -> None:
@@ -149,7 +149,7 @@ def test_a_rendered_page_holds_all_figures_and_answers(page: Page, folder: Path)
 
 
 def test_the_page_shows_the_numbers_of_the_document(base: Path) -> None:
-    text = taken_apart(saved(base, "sequence")).all("body")[0].text
+    text = parse_page(save_page(base, "sequence")).all("body")[0].text
     document = pp.analyze(with_special_rows(), only=BLOCKS, nulls=0).to_dict()
     assert show(document["pca"]["stable_rank"]) in text
     assert show(document["similarity"]["centered"]["neighbour_mean"]) in text
@@ -196,8 +196,8 @@ def test_the_citation_is_that_of_the_repository(base: Path) -> None:
     entries = dict(
         re.findall(r'^(?:  - )?(title|name|version|doi): "?([^"\n]+)"?$', text, re.MULTILINE)
     )
-    folder = saved(base, "sequence")
-    page = taken_apart(folder)
+    folder = save_page(base, "sequence")
+    page = parse_page(folder)
     version = read_bundle(folder)["environment"]["posprobe"]
     cited = f"{entries['name']}. {entries['title']}. Version {version}."
     assert [element.text for element in page.all("dd") if element.text == cited] == [cited]
@@ -237,8 +237,8 @@ def test_the_page_of_a_large_table_is_small(
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_the_page_shows_the_numbers_of_all_heads(name: str, base: Path) -> None:
-    folder = saved(base, name)
-    cells = [cell.text for cell in taken_apart(folder).all("td", "th")]
+    folder = save_page(base, name)
+    cells = [cell.text for cell in parse_page(folder).all("td", "th")]
     for scheme in read_bundle(folder)["schemes"]:
         if scheme["scheme"] == "rotary":
             for key in ("shortest_wavelength", "first_negative", "never_turn_target"):
@@ -255,17 +255,17 @@ def test_the_page_shows_the_numbers_of_all_heads(name: str, base: Path) -> None:
 
 
 def test_properties_of_single_encodings_name_them(base: Path) -> None:
-    text = taken_apart(saved(base, "schemes")).all("body")[0].text
+    text = parse_page(save_page(base, "schemes")).all("body")[0].text
     for kind in ("rotary embeddings", "linear biases", "learned bias", "learned vector"):
         assert kind in text
     assert "no position table" in text
-    page = taken_apart(saved(base, "T5")).source
+    page = parse_page(save_page(base, "T5")).source
     assert "encoder: a note." in page
     cells = '{}</th><td class="r">{}</td><td class="r">{}</td>'
     assert cells.format("later keys hidden", "no", "yes") in page
     # Where the last of the buckets begins: more of them are an earlier key's of a decoder.
     assert cells.format("distance from which one value is shared", 91, 113) in page
-    assert "token to CLS" in taken_apart(saved(base, "BEiT")).all("body")[0].text
+    assert "token to CLS" in parse_page(save_page(base, "BEiT")).all("body")[0].text
 
 
 # Names come from strangers.
@@ -273,8 +273,8 @@ def test_properties_of_single_encodings_name_them(base: Path) -> None:
 
 def hostile_page(text: str, place: Path) -> Page:
     command = f"posprobe {text}"
-    return taken_apart(
-        pp.analyze(named(text), only=["norms"], nulls=0, command=command).save(place)
+    return parse_page(
+        pp.analyze(hostile_table(text), only=["norms"], nulls=0, command=command).save(place)
     )
 
 
@@ -283,7 +283,7 @@ def harmless(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return hostile_page("harmless", tmp_path_factory.mktemp("harmless"))
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_a_hostile_name_is_shown_and_does_nothing(
     text: str, harmless: Page, tmp_path: Path
 ) -> None:
@@ -298,14 +298,14 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     assert plain(text.strip()) in page.all("h1")[0].text
 
 
-@pytest.mark.parametrize("text", [HOSTILE[0], HOSTILE[-1], "_hidden", "a/" * 150])
+@pytest.mark.parametrize("text", [HOSTILE_TEXTS[0], HOSTILE_TEXTS[-1], "_hidden", "a/" * 150])
 def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_path: Path) -> None:
     table = replace(as_table(walk(40, 6)), name=text)
     tables = table, pp.sinusoidal(40, 6)
     folder = pp.compare(*tables, only=["similarity", "pca"], nulls=0).save(tmp_path / "bundle")
     drawings = sorted((folder / "figures").glob("*.svg"))
     assert len(drawings) > 1
-    assert taken_apart(folder).runs_nothing_but_its_own()
+    assert parse_page(folder).runs_nothing_but_its_own()
     for path in drawings:
         root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
         svg_text = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
@@ -315,9 +315,9 @@ def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_p
         assert "sinusoidal:40x6" in svg_text
 
 
-@pytest.mark.parametrize("text", HOSTILE[2:4])
+@pytest.mark.parametrize("text", HOSTILE_TEXTS[2:4])
 def test_a_hostile_name_is_shown_in_a_notebook_as_text(text: str) -> None:
-    table = named(text)
+    table = hostile_table(text)
     page = Page(table._repr_html_())
     assert not page.all("script", "b")
     assert all("alert" not in "".join(e.attributes) for e in page.elements)
@@ -331,7 +331,7 @@ def test_a_hostile_name_is_shown_in_a_notebook_as_text(text: str) -> None:
 
 
 def test_a_hostile_document_is_escaped_as_well() -> None:
-    document = pp.analyze(named("harmless"), only=["norms"], nulls=0).to_dict()
+    document = pp.analyze(hostile_table("harmless"), only=["norms"], nulls=0).to_dict()
     document["norms"]["mean"] = '<script>"&'
     page = Page(render(document, {}))
     assert page.runs_nothing_but_its_own()

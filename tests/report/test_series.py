@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_cli import Cli, Done, cli
+from made_cli import Cli, CommandRun, cli
 
 import posprobe as pp
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
-from posprobe.relations.fingerprints import FAR, fingerprint, likeness
+from posprobe.relations.fingerprints import MAX_RELATED_DISTANCE, fingerprint, likeness
 from posprobe.studies.series import Series
 from posprobe.sweeps import search
 
 __all__ = ["cli"]
 
 KEPT = Path(__file__).parents[1] / "data" / "series"
-QUICK: dict[str, Any] = {"engine": "threads", "jobs": 1}
+QUICK: dict[str, Any] = {"jobs": 1}
 STEPS = (0, 10, 20, 40, 80, 160)
 
 
@@ -186,7 +186,7 @@ def test_the_command_draws_a_run(cli: Cli, tmp_path: Path) -> None:
     pp.sweep(str(tmp_path / "runs"), only=["norms"], nulls=0, out=out, **QUICK).run()
     target = tmp_path / "run.svg"
 
-    def run(*words: str) -> Done:
+    def run(*words: str) -> CommandRun:
         return cli("figure", "series", *words, "-o", str(target), "--quiet")
 
     several = run(str(out))
@@ -241,4 +241,4 @@ def test_a_training_from_another_start_has_the_structure_and_is_unrelated() -> N
     digits = pp.load(str(KEPT / "digits-vit" / "step-1000.safetensors"))
     match = pp.nearest(digits).matches[0]
     assert (match.name, match.likeness.related) == ("digits-vit", True)
-    assert (match.likeness.distance or 0) > FAR
+    assert (match.likeness.distance or 0) > MAX_RELATED_DISTANCE
