@@ -22,10 +22,10 @@ from posprobe.measurements import compared_numbers
 from posprobe.relations.fingerprints import fingerprint
 from posprobe.samples import tables as shipped
 from posprobe.sweeps.columns import table_row
-from posprobe.sweeps.search import SHIPPED
+from posprobe.sweeps.search import SHIPPED_FINGERPRINT_FILE
 
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "posprobe" / "sweeps" / SHIPPED
+TARGET = ROOT / "posprobe" / "sweeps" / SHIPPED_FINGERPRINT_FILE
 sys.path.insert(0, str(ROOT / "tests" / "made"))
 
 from registry import package  # noqa: E402

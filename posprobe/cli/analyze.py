@@ -178,11 +178,11 @@ def _catalogue_entries(catalogue: str) -> list[dict[str, Any]]:
 
             titles = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
         case _:
-            from posprobe.measurements import TABLE
+            from posprobe.measurements import TABLE_MEASUREMENTS
 
             titles = {
                 f"{name}.{key}": f"{number.label}: {number.meaning}"
-                for name, measurement in TABLE.items()
+                for name, measurement in TABLE_MEASUREMENTS.items()
                 for key, number in measurement.numbers.items()
             }
     return [{"name": name, "title": title} for name, title in titles.items()]

@@ -37,7 +37,6 @@ def sweep(
     revisions: str | None = None,
     nulls: int = 0,
     all_columns: bool = False,
-    engine: Literal["processes", "threads"] = "processes",
     scheduler: str | None = None,
     bundles: bool = False,
     retry_failed: bool = False,
@@ -58,7 +57,6 @@ def sweep(
         out=out,
         revisions=revisions,
         jobs=jobs,
-        engine=engine,
         scheduler=scheduler,
         only=options.split_names(only),
         nulls=nulls,
@@ -105,7 +103,7 @@ def _print_outcome(prepared: Sweep, *, as_json: bool) -> None:
 
 def _read_references(refs: list[str], source: Path | None) -> list[str | Entry]:
     """Return the references of the arguments, followed by those of the list, if there is one."""
-    from posprobe.sweeps.references import LONGEST_LIST, read_file, read_list
+    from posprobe.sweeps.references import MAX_LIST_BYTES, read_file, read_list
 
     if source is None:
         return list(refs)
@@ -114,7 +112,7 @@ def _read_references(refs: list[str], source: Path | None) -> list[str | Entry]:
     elif sys.stdin is None or sys.stdin.isatty():
         raise UsageError("--from -: nothing is piped in. Pipe a list of references in.")
     else:
-        entries = read_list(sys.stdin.buffer.read(LONGEST_LIST + 1), "standard input")
+        entries = read_list(sys.stdin.buffer.read(MAX_LIST_BYTES + 1), "standard input")
     return [*refs, *entries]
 
 

@@ -25,7 +25,7 @@ HEADLINE = (
     "sinusoid.cka",
 )
 #: Numbers that a figure shows.
-SHOWN = (*HEADLINE, "similarity.centered.translation_invariance")
+SERIES_NUMBERS = (*HEADLINE, "similarity.centered.translation_invariance")
 #: What the way of a table is measured by.
 PATH: Mapping[str, str] = {
     "first": "distance from the first", "last": "distance from the last",
@@ -95,8 +95,10 @@ class Series:
     def changes(self) -> tuple[str, ...]:
         """A sentence for each of them."""
         return tuple(
-            comparisons.seam(each) if isinstance(each, SeamHistory) else comparisons.answer(each)
-            for each in self.history
+            comparisons.seam(history)
+            if isinstance(history, SeamHistory)
+            else comparisons.answer(history)
+            for history in self.history
         )
 
     def figure(self, venue: str = "acl", span: Span = "column") -> PaperFigure:
@@ -134,33 +136,37 @@ class Series:
 
     def drawn(self) -> dict[str, Any]:
         """Return what its figure shows, by what it is called there."""
-        known = compared_numbers()
-        there = [key for key in SHOWN if any(v is not None for v in self.numbers.get(key, ()))]
-        nothing = (None,) * len(self.steps)
+        labels = compared_numbers()
+        defined_keys = [
+            key for key in SERIES_NUMBERS if any(v is not None for v in self.numbers.get(key, ()))
+        ]
+        undefined = (None,) * len(self.steps)
         numbers = {
-            known[key].label: {
+            labels[key].label: {
                 "values": self.numbers[key],
-                "sinusoid": self.sinusoid.get(key, nothing),
+                "sinusoid": self.sinusoid.get(key, undefined),
             }
-            for key in there
+            for key in defined_keys
         }
         answers = {
-            name.replace("_", " "): said
-            for name, said in self.answers.items()
-            if {"yes", "no"} & set(said)
+            name.replace("_", " "): series_answers
+            for name, series_answers in self.answers.items()
+            if {"yes", "no"} & set(series_answers)
         }
         path = {PATH[name]: values for name, values in self.path.items()}
         return {"steps": self.steps, "numbers": numbers, "answers": answers, "path": path}
 
     def _said(self) -> tuple[str, ...]:
         ends = f"{self.steps[0]:,} to {self.steps[-1]:,}"
-        said = [f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."]
-        said.append(
+        sentences = [
+            f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."
+        ]
+        sentences.append(
             "Way of the table: relative Frobenius distance from the tables of the first and the "
             "last step, estimated from projections, and 1 less the CKA with the sinusoid."
         )
         if self.answers:
-            said.append(
+            sentences.append(
                 "Answers: filled yes, open no, dash cannot tell; only where some can be told."
             )
-        return (*said, *self.changes)
+        return (*sentences, *self.changes)

@@ -1,7 +1,7 @@
 """``atlas.html``: the tables of a sweep on one page, to sort and filter.
 
-Each table is drawn as a thumbnail, a picture of a few hundred bytes that a sweep keeps of its
-cosine matrix. The page has the skeleton and style of every page (`posprobe.report.html`).
+Each table has a thumbnail of its cosine matrix, an image of a few hundred bytes that the sweep
+keeps. The page has the skeleton and style of all pages (`posprobe.report.html`).
 """
 
 from __future__ import annotations
@@ -24,58 +24,65 @@ from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Ta
 from posprobe.report.html import listing
 from posprobe.report.svg import embedded
 from posprobe.studies.series import HEADLINE, Series
-from posprobe.sweeps.columns import OWN, Kind
+from posprobe.sweeps.columns import USER_PREFIX, ColumnType
 from posprobe.text import cell, plain
 from posprobe.words import ASKS
 
-#: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
-MOST = 2000
-#: Letters of a text that the page shows.
-LETTERS = 120
-#: Columns of numbers, and of the user's own, that the page shows.
-NUMBERS, OWNS = 8, 6
-#: Training runs that are drawn.
-RUNS = 4
-#: Cells along a side of a thumbnail, and the levels of a cosine on either side of 0.
-SIDE, LEVELS = 24, 7
-#: Blue below 0, white at 0, red above; undefined is grey.
-_ENDS = ((33, 102, 172), (247, 247, 247), (178, 24, 43))
-_GREY = (150, 150, 150)
-#: Base64 of a PNG that is small however it is compressed.
+#: Number of rows on the page, which has under 3 MB per 1,000 rows; ``sweep.parquet`` has all.
+MAX_ATLAS_ROWS = 2000
+#: Length limit of a text on the page, in letters.
+MAX_CELL_LETTERS = 120
+#: Number of columns of numbers on the page.
+MAX_NUMBER_COLUMNS = 8
+#: Number of the user's columns on the page.
+MAX_USER_COLUMNS = 6
+#: Number of training runs that are drawn.
+MAX_DRAWN_RUNS = 4
+#: Number of cells along a side of a thumbnail.
+THUMBNAIL_CELLS = 24
+#: Number of levels of a cosine on either side of 0.
+COSINE_LEVELS = 7
+#: Colours of the cosines -1, 0 and 1 (blue, white, red), as RGB.
+_SCALE_COLOURS = ((33, 102, 172), (247, 247, 247), (178, 24, 43))
+#: Grey, for an undefined cosine.
+_UNDEFINED_COLOUR = (150, 150, 150)
+#: Base64 of a PNG image of at most 1.5 kB.
 _THUMBNAIL = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/]{4,2000}={0,2}")
-_SIZES = {"positions": "positions", "dim": "dimensions"}
-_KINDS = {"family": "family", "scheme": "kind", "layout": "layout", "lineage": "lineage"}
+_SIZE_LABELS = {"positions": "positions", "dim": "dimensions"}
+_TEXT_LABELS = {"family": "family", "scheme": "kind", "layout": "layout", "lineage": "lineage"}
 
 
 def atlas(
     rows: Sequence[Mapping[str, Any]],
-    own: Mapping[str, Kind],
-    about: Mapping[str, Any],
+    user_types: Mapping[str, ColumnType],
+    description: Mapping[str, Any],
     counts: Mapping[str, int],
     runs: Sequence[Series] = (),
 ) -> Iterator[str]:
-    """Give the pieces of the page: HTML that refers to nothing but the bundles beside it.
+    """Yield the HTML of the page, which refers only to the bundles in the same folder.
 
     Parameters
     ----------
     rows
-        Of the sweep, each by column.
-    own
-        The user's columns and their kinds.
-    about, counts
-        As in ``sweep.json``.
+        Rows of the sweep, each a mapping from columns to values.
+    user_types
+        Types of the user's columns.
+    description, counts
+        Content and counts of ``sweep.json``.
     runs
         Training runs among the rows.
     """
     notes = []
-    if len(rows) > MOST:
+    if len(rows) > MAX_ATLAS_ROWS:
+        total = f"{len(rows):,}"
         notes.append(
-            f"The first {MOST:,} of {len(rows):,} rows are shown; `sweep.parquet` has all."
+            f"The first {MAX_ATLAS_ROWS:,} of {total} rows are shown; `sweep.parquet` has all."
         )
     if counts["failures"]:
         notes.append(f"{counts['failures']:,} failed: see `failures.csv`.")
-    drawn = {f"series-{k}": run for k, run in enumerate(runs[:RUNS])}
-    shown = Listing(
+    drawn_runs = {f"series-{k}": run for k, run in enumerate(runs[:MAX_DRAWN_RUNS])}
+    table = _table(_with_lineages(rows[:MAX_ATLAS_ROWS]), user_types)
+    page = Listing(
         title="Atlas",
         subject=f"{counts['rows']} rows",
         lead=(
@@ -84,12 +91,15 @@ def atlas(
         ),
         notes=tuple(notes),
         sections=(
-            Section("tables", "Tables", tables=(_table(_with_lineages(rows[:MOST]), own),)),
-            *(_run_section(key, run) for key, run in drawn.items()),
+            Section("tables", "Tables", tables=(table,)),
+            *(_run_section(key, run) for key, run in drawn_runs.items()),
         ),
-        provenance=tuple(_made(about, counts)),
+        provenance=tuple(_provenance(description, counts)),
     )
-    drawings = {key: embedded(run.drawing(key), plain(_curves(run))) for key, run in drawn.items()}
+    svgs = {
+        key: embedded(run.drawing(key), plain(_curves_description(run)))
+        for key, run in drawn_runs.items()
+    }
 
     def thumbnail_of(name: str) -> str:
         text = rows[int(name)].get("thumbnail")
@@ -97,35 +107,48 @@ def atlas(
             return ""
         return f'<img src="data:image/png;base64,{text}" alt="" width="48" height="48">'
 
-    return listing(shown, version("posprobe"), drawings, thumbnail_of)
+    return listing(page, version("posprobe"), svgs, thumbnail_of)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], own: Mapping[str, Kind]) -> Table:
-    known = compared_numbers()
-    numbers = {key: known[key].label for key in dict.fromkeys([*HEADLINE, *known])}
-    numbers = dict([*_there(rows, numbers).items()][:NUMBERS])
-    mine = {key: _short(key.removeprefix(OWN)) for key in [*own][:OWNS]}
-    asked = {f"answers.{name}": ASKS[name] for name in questions.ANALYSIS}
-    texts = {**_there(rows, _KINDS), **mine}
-    shown = {**texts, **_there(rows, _SIZES), **numbers, **_there(rows, asked)}
-    numeric = {*_SIZES, *numbers, *(key for key in mine if own[key] in ("int64", "double"))}
+def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]) -> Table:
+    comparable = compared_numbers()
+    numbers = {key: comparable[key].label for key in dict.fromkeys([*HEADLINE, *comparable])}
+    numbers = dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS])
+    user_labels = {
+        key: _shorten(key.removeprefix(USER_PREFIX)) for key in [*user_types][:MAX_USER_COLUMNS]
+    }
+    answer_labels = {f"answers.{name}": ASKS[name] for name in questions.ANALYSIS_QUESTIONS}
+    texts = {**_present_labels(rows, _TEXT_LABELS), **user_labels}
+    labels = {
+        **texts,
+        **_present_labels(rows, _SIZE_LABELS),
+        **numbers,
+        **_present_labels(rows, answer_labels),
+    }
+    numeric = {
+        *_SIZE_LABELS,
+        *numbers,
+        *(key for key in user_labels if user_types[key] in ("int64", "double")),
+    }
     pictures = any("thumbnail" in row for row in rows)
     headings = (
         Column("name"),
         *([Column("similarity")] if pictures else []),
-        *(Column(label, key in numeric) for key, label in shown.items()),
+        *(Column(label, key in numeric) for key, label in labels.items()),
     )
     cells: tuple[Row, ...] = tuple(
         (
             Cell(
-                _short(_name(row)),
-                note=_short(whole) if (whole := str(row["reference"])) != _name(row) else "",
+                _shorten(_row_name(row)),
+                note=_shorten(reference)
+                if (reference := str(row["reference"])) != _row_name(row)
+                else "",
                 href=f"{quote(str(row['bundle']))}/report.html" if "bundle" in row else "",
             ),
-            *([Cell("", thumbnail=str(at))] if pictures else []),
-            *(_shown(row.get(key)) for key in shown),
+            *([Cell("", thumbnail=str(index))] if pictures else []),
+            *(_format_cell(row.get(key)) for key in labels),
         )
-        for at, row in enumerate(rows)
+        for index, row in enumerate(rows)
     )
     caption = "– not measured."
     if pictures:
@@ -134,58 +157,59 @@ def _table(rows: Sequence[Mapping[str, Any]], own: Mapping[str, Kind]) -> Table:
 
 
 def _with_lineages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Call each lineage after its first table; one with a single table is none."""
+    """Name each lineage after its first table; a single table has no lineage."""
     heads = [row.get("lineage") for row in rows]
     members = Counter(heads)
-    names = {row["reference"]: _name(row) for row in rows}
+    names = {row["reference"]: _row_name(row) for row in rows}
     return [
         {**row, "lineage": names.get(head) if members[head] > 1 else None}
         for row, head in zip(rows, heads, strict=True)
     ]
 
 
-def _there(rows: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dict[str, str]:
+def _present_labels(rows: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dict[str, str]:
     return {
         key: label for key, label in keys.items() if any(row.get(key) is not None for row in rows)
     }
 
 
 def _run_section(key: str, run: Series) -> Section:
-    """Show a training run: when each answer changes, and its curves."""
+    """Build the section of a training run: when each answer changes, and its curves."""
     steps = f"{len(run.steps)} steps, {run.steps[0]:,} to {run.steps[-1]:,}"
-    none = "No answer changes." if run.answers else "No question was asked."
-    said = run.changes or (none,)
+    no_changes = "No answer changes." if run.answers else "No question was asked."
+    bullets = run.changes or (no_changes,)
     return Section(
-        key, f"Training run: {_short(run.name)}", paragraphs=(f"{steps}.",), bullets=said,
-        pictures=(Picture(key, _curves(run)),),
+        key, f"Training run: {_shorten(run.name)}", paragraphs=(f"{steps}.",), bullets=bullets,
+        pictures=(Picture(key, _curves_description(run)),),
     )  # fmt: skip
 
 
-def _curves(run: Series) -> str:
+def _curves_description(run: Series) -> str:
     return (
-        f"{_short(run.name)}: numbers of the table and of the sinusoid, the way of the table, "
+        f"{_shorten(run.name)}: numbers of the table and of the sinusoid, the way of the table, "
         "and the answers at every step"
     )
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _row_name(row: Mapping[str, Any]) -> str:
     return str(row.get("name") or row["reference"])
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_CELL_LETTERS else f"{text[: MAX_CELL_LETTERS - 1]}…"
 
 
-def _shown(value: Any) -> str:
-    return _short(cell(value) if isinstance(value, int | float) else str(value or "–"))
+def _format_cell(value: Any) -> str:
+    return _shorten(cell(value) if isinstance(value, int | float) else str(value or "–"))
 
 
-def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]:
-    options, environment = about["options"], about["environment"]
+def _provenance(description: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]:
+    options, environment = description["options"], description["environment"]
     facts = {
         "command": environment.get("command") or "",
         "analyses": ", ".join(options["only"] or ()) or "all that apply",
-        "rows": ":".join("" if b is None else str(b) for b in options["rows"] or ()) or "all",
+        "rows": ":".join("" if bound is None else str(bound) for bound in options["rows"] or ())
+        or "all",
         "baselines": f"{options['nulls']} draws of each" if options["nulls"] else "",
         "posprobe": str(environment["posprobe"]),
         "made": str(environment["created"]),
@@ -198,26 +222,28 @@ def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]
 
 
 def thumbnail(matrix: NDArray[np.float64]) -> str:
-    """Draw a matrix of cosines ``[n, n]`` as a PNG in base64: means of blocks, in 15 colours."""
+    """Draw the block means of a cosine matrix ``[n, n]`` as a PNG of 15 colours, in base64."""
     from PIL import Image
 
-    cells = Image.fromarray(matrix.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BOX)
-    levels = np.rint(np.clip(np.asarray(cells), -1, 1) * LEVELS) + LEVELS
-    drawn = Image.fromarray(np.nan_to_num(levels, nan=2 * LEVELS + 1).astype(np.uint8))
-    drawn.putpalette(_palette())
+    cells = Image.fromarray(matrix.astype(np.float32)).resize(
+        (THUMBNAIL_CELLS, THUMBNAIL_CELLS), Image.Resampling.BOX
+    )
+    levels = np.rint(np.clip(np.asarray(cells), -1, 1) * COSINE_LEVELS) + COSINE_LEVELS
+    image = Image.fromarray(np.nan_to_num(levels, nan=2 * COSINE_LEVELS + 1).astype(np.uint8))
+    image.putpalette(_palette())
     buffer = BytesIO()
-    drawn.save(buffer, "PNG", bits=4, optimize=True)
+    image.save(buffer, "PNG", bits=4, optimize=True)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
 def is_thumbnail(text: object) -> bool:
-    """Tell whether something read from a file can be one."""
+    """Tell whether a value that was read from a file is a thumbnail."""
     return isinstance(text, str) and _THUMBNAIL.fullmatch(text) is not None
 
 
 def _palette() -> bytes:
-    shares = np.abs(np.arange(-LEVELS, LEVELS + 1))[:, None] / LEVELS
-    low, middle, high = (np.array(end, dtype=np.float64) for end in _ENDS)
-    ends = np.where(np.arange(-LEVELS, LEVELS + 1)[:, None] < 0, low, high)
+    shares = np.abs(np.arange(-COSINE_LEVELS, COSINE_LEVELS + 1))[:, None] / COSINE_LEVELS
+    low, middle, high = (np.array(end, dtype=np.float64) for end in _SCALE_COLOURS)
+    ends = np.where(np.arange(-COSINE_LEVELS, COSINE_LEVELS + 1)[:, None] < 0, low, high)
     colours = np.rint(middle + shares * (ends - middle)).astype(np.uint8)
-    return colours.tobytes() + bytes(_GREY)
+    return colours.tobytes() + bytes(_UNDEFINED_COLOUR)

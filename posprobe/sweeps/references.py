@@ -1,6 +1,6 @@
-"""What to sweep: references from arguments, lists, folders of checkpoints, and revisions.
+"""References to sweep, from arguments, lists, folders of checkpoints, and revisions.
 
-A list may have columns of the user's own, which its references keep.
+The other columns of a list are kept with its references.
 """
 
 from __future__ import annotations
@@ -21,51 +21,52 @@ from posprobe.readers import SUFFIXES, WEIGHTS
 from posprobe.reference import local_path, parse_reference
 
 #: The column of a list that holds the references.
-REFERENCE = "reference"
-#: Longest file of references, in bytes.
-LONGEST_LIST = 2**26
-#: Bytes of a configuration in which its model is looked for.
-LONGEST_CONFIG = 2**20
-#: Files beside a training run's weights that have a checkpoint's suffix and are none.
+REFERENCE_COLUMN = "reference"
+#: Size limit of a file of references, in bytes.
+MAX_LIST_BYTES = 2**26
+#: Number of bytes of a configuration that are searched for its model type.
+MAX_SEARCHED_CONFIG_BYTES = 2**20
+#: Files of a training run that have the suffix of a checkpoint but hold no weights.
 _NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|scaler|rng_state|random_states)")
-#: How the names of revisions count steps.
-_STEP = re.compile(
+#: Words before the number of a training step in the name of a revision.
+_STEP_PATTERN = re.compile(
     r"(?:step|iter|iteration|checkpoint|ckpt|epoch)s?[-_ ]?(\d{1,15})", re.IGNORECASE
 )
-_NUMBER = re.compile(r"\d{1,15}")
+_NUMBER_PATTERN = re.compile(r"\d{1,15}")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A reference of a sweep, with what the user's own list says of it.
+    """A reference of a sweep, with the columns of the user's list.
 
-    ``where`` names the place of the list that says so.
+    ``location`` names the line of the list, for error messages.
     """
 
     reference: str
     columns: Mapping[str, Any] = field(default_factory=dict)
-    where: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
 
-def once(entries: Iterable[Entry]) -> list[Entry]:
-    """Keep the first of entries with the same reference.
+def drop_repeated(entries: Iterable[Entry]) -> list[Entry]:
+    """Keep the first of several entries with the same reference.
 
     Raises
     ------
     UsageError
-        If their columns differ: a reference has one row of them.
+        If their columns differ, as a reference has one value per column.
     """
-    found: dict[str, Entry] = {}
+    entries_by_reference: dict[str, Entry] = {}
     for entry in entries:
-        first = found.setdefault(entry.reference, entry)
-        if first.columns != entry.columns:
-            names = sorted({name for name, _ in first.columns.items() ^ entry.columns.items()})
+        first_entry = entries_by_reference.setdefault(entry.reference, entry)
+        if first_entry.columns != entry.columns:
+            differences = first_entry.columns.items() ^ entry.columns.items()
+            names = sorted({name for name, _ in differences})
             raise UsageError(
-                f"{first.where} and {entry.where}: both are {entry.reference!r}, and their columns "
-                f"differ: {', '.join(map(repr, names[:8]))}. Keep one of them: a reference is "
-                "analysed once, and has one set of columns."
+                f"{first_entry.location} and {entry.location}: both are {entry.reference!r}, and "
+                f"their columns differ: {', '.join(map(repr, names[:8]))}. Keep one of them: a "
+                "reference is analysed once, and has one set of columns."
             )
-    return list(found.values())
+    return list(entries_by_reference.values())
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -74,107 +75,107 @@ def once(entries: Iterable[Entry]) -> list[Entry]:
 def read_list(content: bytes, name: str) -> list[Entry]:
     """Read a list of references: text with one on each line, or CSV with a header.
 
-    Which of them it is follows from the ending of the name, or else from the first line. In text,
-    empty lines and lines that begin with ``#`` are left out.
+    The suffix of the name decides between them, or else the first line. In text, empty lines and
+    lines that begin with ``#`` are skipped.
 
     Parameters
     ----------
     content
-        UTF-8.
+        Content of the file, in UTF-8.
     name
-        Of the file, for messages and its ending.
+        Name of the file, for its suffix and for messages.
 
     Raises
     ------
     UsageError
         If it cannot be read as such a list; the message names the line.
     """
-    if len(content) > LONGEST_LIST:
-        raise UsageError(f"{name}: it has more than {LONGEST_LIST} bytes. Split the list.")
+    if len(content) > MAX_LIST_BYTES:
+        raise UsageError(f"{name}: it has more than {MAX_LIST_BYTES} bytes. Split the list.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UsageError(f"{name}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
     lines = [line.strip() for line in text.splitlines()]
-    first = next(filter(None, lines), "")
-    if name.lower().endswith(".csv") or REFERENCE in (
-        part.strip(' "') for part in first.split(",")
-    ):
-        found = list(_csv(text, name))
+    first_line = next(filter(None, lines), "")
+    header = [cell.strip(' "') for cell in first_line.split(",")]
+    if name.lower().endswith(".csv") or REFERENCE_COLUMN in header:
+        entries = list(_parse_csv(text, name))
     else:
-        found = [
-            Entry(line, where=f"{name}, line {number}")
+        entries = [
+            Entry(line, location=f"{name}, line {number}")
             for number, line in enumerate(lines, 1)
             if line and not line.startswith("#")
         ]
-    if not found:
+    if not entries:
         raise UsageError(f"{name}: contains no references.")
-    return [below_one for entry in found for below_one in below(entry)]
+    return [expanded for entry in entries for expanded in expand_folder(entry)]
 
 
-def _csv(text: str, name: str) -> Iterator[Entry]:
+def _parse_csv(text: str, name: str) -> Iterator[Entry]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        header = [part.strip() for part in next(rows, [])]
-        if REFERENCE not in header or "" in header or len(set(header)) < len(header):
+        header = [cell.strip() for cell in next(rows, [])]
+        if REFERENCE_COLUMN not in header or "" in header or len(set(header)) < len(header):
             names = ", ".join(map(repr, header[:8])) or "nothing"
             raise UsageError(
                 f"{name}: its first line names {names}. Name each column once, and one of them "
-                f"{REFERENCE!r}, with commas between them."
+                f"{REFERENCE_COLUMN!r}, with commas between them."
             )
         for row in rows:
-            if not any(part.strip() for part in row):
+            if not any(cell.strip() for cell in row):
                 continue
-            where = f"{name}, line {rows.line_num}"
+            location = f"{name}, line {rows.line_num}"
             if len(row) != len(header):
-                raise UsageError(f"{where}: it has {len(row)} fields, the header {len(header)}.")
-            # A field without content says nothing, of whichever type its column is.
-            yield _entry({k: v for k, v in zip(header, row, strict=True) if v.strip()}, where)
+                raise UsageError(f"{location}: it has {len(row)} fields, the header {len(header)}.")
+            # An empty cell is a missing value, whatever the type of its column.
+            cells = zip(header, row, strict=True)
+            yield _make_entry({column: cell for column, cell in cells if cell.strip()}, location)
     except csv.Error as error:
         raise UsageError(f"{name}, line {rows.line_num}: not valid CSV ({error}).") from error
 
 
-def _entry(record: Mapping[str, Any], where: str) -> Entry:
-    reference = record.get(REFERENCE)
+def _make_entry(record: Mapping[str, Any], location: str) -> Entry:
+    reference = record.get(REFERENCE_COLUMN)
     if isinstance(reference, os.PathLike):
         reference = os.fspath(reference)
     if not isinstance(reference, str) or not reference.strip():
-        raise UsageError(f"{where}: it has no {REFERENCE!r}.")
+        raise UsageError(f"{location}: it has no {REFERENCE_COLUMN!r}.")
     columns = {}
     for name, value in record.items():
-        if name == REFERENCE or value is None or value != value:  # NaN says nothing, too
+        if name == REFERENCE_COLUMN or value is None or value != value:  # NaN is missing, too
             continue
-        number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
-        if not isinstance(name, str) or not (number or isinstance(value, str)):
+        is_number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+        if not isinstance(name, str) or not (is_number or isinstance(value, str)):
             raise UsageError(
-                f"{where}: {name!r} is {value!r:.40}. A column holds text, or numbers of at most "
-                "18 digits: write it as one of them, or leave it out."
+                f"{location}: {name!r} is {value!r:.40}. A column holds text, or numbers of at "
+                "most 18 digits: write it as one of them, or leave it out."
             )
         columns[name] = value
-    return Entry(reference.strip(), columns, where)
+    return Entry(reference.strip(), columns, location)
 
 
 # --- folders ----------------------------------------------------------------------------------
 
 
-def below(entry: Entry) -> list[Entry]:
+def expand_folder(entry: Entry) -> list[Entry]:
     """Replace a folder by the checkpoints in it and below it, in the order of their numbers.
 
-    A folder that holds none, and whatever is not a folder, stays what it is.
+    A folder without checkpoints and any other reference stay as they are.
     """
     try:
         folder = local_path(entry.reference)
         if not folder.is_dir():
             return [entry]
-        found = sorted(_checkpoints(folder), key=_natural)
+        checkpoints = sorted(_find_checkpoints(folder), key=_natural_key)
     except (OSError, ValueError):
         return [entry]
-    return [replace(entry, reference=str(path)) for path in found] or [entry]
+    return [replace(entry, reference=str(path)) for path in checkpoints] or [entry]
 
 
-def _checkpoints(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
+def _find_checkpoints(folder: Path) -> Iterator[Path]:
+    for directory, folders, files in os.walk(folder):
         folders.sort()
         weights = [
             name
@@ -182,49 +183,49 @@ def _checkpoints(folder: Path) -> Iterator[Path]:
             if name in WEIGHTS or (name.endswith(SUFFIXES) and not _NO_WEIGHTS.match(name))
         ]
         if not weights:
-            # Named alone it would be a failure that says why: it must not be passed over here.
-            if not folders and "config.json" in files and _states_model(Path(place)):
-                yield Path(place)
+            # By itself this folder would be a failure with a reason, so it is not skipped here.
+            if not folders and "config.json" in files and _states_model(Path(directory)):
+                yield Path(directory)
             continue
-        if len(weights) == 1 or any(known in files for known in WEIGHTS):
-            yield Path(place)
+        if len(weights) == 1 or any(weights_name in files for weights_name in WEIGHTS):
+            yield Path(directory)
         else:
-            yield from (Path(place, name) for name in weights)
+            yield from (Path(directory, name) for name in weights)
 
 
 def _states_model(folder: Path) -> bool:
-    """Tell whether a configuration is that of a model, and not of a part such as a pooling."""
+    """Tell whether a configuration is that of a model, not of a module such as a pooling."""
     path = folder / "config.json"
     try:
         with open_regular(path) as file:
-            return b'"model_type"' in file.read(LONGEST_CONFIG)
+            return b'"model_type"' in file.read(MAX_SEARCHED_CONFIG_BYTES)
     except OSError:
         return False
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Order by numbers in names: checkpoint-500 before checkpoint-1000."""
-    parts = re.split(r"(\d{1,15}|/)", path.as_posix())
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+def _natural_key(path: Path) -> list[tuple[int, str]]:
+    """Return a sort key that puts checkpoint-500 before checkpoint-1000."""
+    chunks = re.split(r"(\d{1,15}|/)", path.as_posix())
+    return [(int(chunk), "") if chunk.isdecimal() else (-1, chunk) for chunk in chunks]
 
 
 # --- revisions --------------------------------------------------------------------------------
 
 
 def step_of(name: str) -> int | None:
-    """Read the step of training off a name: the number after "step" and the like, or the last."""
-    counted = counted_step(name)
-    numbers = _NUMBER.findall(name)
-    return counted if counted is not None else int(numbers[-1]) if numbers else None
+    """Parse the training step in a name: the number after "step" and the like, or the last one."""
+    step = counted_step(name)
+    numbers = _NUMBER_PATTERN.findall(name)
+    return step if step is not None else int(numbers[-1]) if numbers else None
 
 
 def counted_step(name: str) -> int | None:
-    """Read the step off a name that says that it counts steps, such as checkpoint-400."""
-    counted = _STEP.search(name)
-    return int(counted[1]) if counted else None
+    """Parse the step in a name that counts steps, such as checkpoint-400; None for other names."""
+    matched = _STEP_PATTERN.search(name)
+    return int(matched[1]) if matched else None
 
 
-def revisions_of(reference: str, pattern: str) -> list[Entry]:
+def list_revisions(reference: str, pattern: str) -> list[Entry]:
     """List a repository's revisions as references, in the order of their steps.
 
     Parameters
@@ -232,14 +233,14 @@ def revisions_of(reference: str, pattern: str) -> list[Entry]:
     reference
         ``NAME`` or ``OWNER/NAME``, with ``#TABLE`` where it holds several.
     pattern
-        With ``*`` and ``?``: which branches and tags, by name, and which commits of the main
-        branch, by the first line of their message (such as ``Training in progress, step 500``).
+        Pattern with ``*`` and ``?`` of the names of branches and tags, and of the first line of
+        commit messages on the main branch (such as ``Training in progress, step 500``).
 
     Returns
     -------
     list
-        Entries with the columns ``revision`` and, where the name has a number, ``step``. What leads
-        to the same commit is listed once.
+        Entries with the columns ``revision`` and, if the name has a number, ``step``; each commit
+        is listed once.
 
     Raises
     ------
@@ -251,25 +252,25 @@ def revisions_of(reference: str, pattern: str) -> list[Entry]:
     parsed = parse_reference(reference)
     if parsed.is_path or ":" in parsed.source or parsed.revision:
         raise UsageError(f"{reference}: --revisions lists those of one Hub repository: OWNER/NAME.")
-    from posprobe.checkpoints.transfer import all_revisions
+    from posprobe.checkpoints.transfer import list_revisions
 
-    names = all_revisions(parsed.source)
-    chosen: dict[str, str] = {}
+    names = list_revisions(parsed.source)
+    names_by_commit: dict[str, str] = {}
     for name, commit in names:
         if fnmatchcase(name, pattern):
-            chosen.setdefault(commit, name)
-    if not chosen:
-        shown = ", ".join(repr(name) for name, _ in names[:8])
-        raise UsageError(f"{parsed.source}: no revision matches {pattern!r}. It has {shown}.")
+            names_by_commit.setdefault(commit, name)
+    if not names_by_commit:
+        examples = ", ".join(repr(name) for name, _ in names[:8])
+        raise UsageError(f"{parsed.source}: no revision matches {pattern!r}. It has {examples}.")
     table = f"#{parsed.table}" if parsed.table else ""
-    found = []
-    for commit, name in chosen.items():
+    entries = []
+    for commit, name in names_by_commit.items():
         step = step_of(name)
         columns = {"revision": name} | ({} if step is None else {"step": step})
-        found.append(Entry(f"{parsed.source}@{commit}{table}", columns, f"revision {name!r}"))
-    # What has no number, such as the main branch, is where training ended.
-    last = max((entry.columns.get("step", 0) for entry in found), default=0) + 1
-    return sorted(found, key=lambda entry: entry.columns.get("step", last))
+        entries.append(Entry(f"{parsed.source}@{commit}{table}", columns, f"revision {name!r}"))
+    # A name without a number, such as the main branch, is the end of the training.
+    final_step = max((entry.columns.get("step", 0) for entry in entries), default=0) + 1
+    return sorted(entries, key=lambda entry: entry.columns.get("step", final_step))
 
 
 def gather(
@@ -278,34 +279,38 @@ def gather(
     *,
     offline: bool,
 ) -> list[Entry]:
-    """Read what was asked for, each reference as often as it was named.
+    """Turn references, mappings and folders into entries, without removing repeated ones.
 
-    Folders stand for the checkpoints below them; what was read already is kept.
+    Folders stand for the checkpoints below them; entries are kept as they are.
 
     Raises
     ------
     UsageError
-        If there is nothing, a mapping has no reference, or a column is not text and no number.
+        If there are none, a mapping has no reference, or a column is neither text nor a number.
     PosprobeError
-        As `revisions_of`.
+        As `list_revisions`.
     """
     if not references:
         raise UsageError("there is nothing to sweep. Name references, a folder, or --from FILE.")
     if revisions is None:
-        return [one for each in enumerate(references, 1) for one in _entries(*each)]
+        return [
+            entry for numbered in enumerate(references, 1) for entry in _expand_reference(*numbered)
+        ]
     if len(references) != 1 or not isinstance(references[0], str):
         raise UsageError("--revisions takes exactly one reference: a Hub repository.")
     if offline:
         raise UsageError("--revisions asks the Hub, and --offline forbids it. Leave one out.")
-    return revisions_of(references[0], revisions)
+    return list_revisions(references[0], revisions)
 
 
-def _entries(number: int, given: str | os.PathLike[str] | Mapping[str, Any] | Entry) -> list[Entry]:
-    if isinstance(given, Entry):
-        return [given]
-    if isinstance(given, Mapping):
-        return below(_entry(given, f"record {number}"))
-    return below(Entry(os.fspath(given), where=f"reference {number}"))
+def _expand_reference(
+    number: int, reference: str | os.PathLike[str] | Mapping[str, Any] | Entry
+) -> list[Entry]:
+    if isinstance(reference, Entry):
+        return [reference]
+    if isinstance(reference, Mapping):
+        return expand_folder(_make_entry(reference, f"record {number}"))
+    return expand_folder(Entry(os.fspath(reference), location=f"reference {number}"))
 
 
 def read_file(path: Path) -> list[Entry]:
@@ -316,10 +321,10 @@ def read_file(path: Path) -> list[Entry]:
     UnknownReference
         If there is no such file.
     UsageError
-        As `read_list`; also where it is not a file or cannot be read.
+        As `read_list`; also if it is not a file or cannot be read.
     """
     try:
-        with open_regular(path, LONGEST_LIST) as file:
+        with open_regular(path, MAX_LIST_BYTES) as file:
             return read_list(file.read(), str(path))
     except FileNotFoundError as error:
         raise UnknownReference(f"{path}: no such file. Check the path after --from.") from error

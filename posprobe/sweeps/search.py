@@ -1,4 +1,4 @@
-"""Which tables come from one another: the nearest to one, lineages, and training runs."""
+"""Relations among the tables of a sweep: nearest tables, lineages, and training runs."""
 
 from __future__ import annotations
 
@@ -29,40 +29,42 @@ from posprobe.relations.fingerprints import (
 )
 from posprobe.report.files import expanded
 from posprobe.studies.series import PATH, Series
-from posprobe.sweeps.columns import OWN, SEAMS
+from posprobe.sweeps.columns import SEAM_COLUMN, USER_PREFIX
 from posprobe.sweeps.references import counted_step
 from posprobe.tables import PositionTable, table
 from posprobe.words import relations
 
-#: The file of a sweep with a line for each table.
-FINGERPRINTS = "fingerprints.jsonl"
-#: What ships with the package, in the same form.
-SHIPPED = "known_tables.jsonl"
-#: Longest line that is read, in bytes: the fingerprint of the longest table has a tenth of it.
-LONGEST = 2**20
-#: Lineages of tables of one width that later tables are held against, which bounds time and memory.
-MOST = 1000
-#: Cosine of two tables below which they are not looked at: those of a distance above 1.2 are not
-#: one lineage, whatever they share. Every fourth of the kept rows tells as much.
-ALIKE, THINNED = 0.25, 4
+#: File of a sweep with one line per table.
+FINGERPRINT_FILE = "fingerprints.jsonl"
+#: Fingerprints that ship with the package, in the same format.
+SHIPPED_FINGERPRINT_FILE = "known_tables.jsonl"
+#: Size limit of a line, in bytes: ten times the fingerprint of the longest table.
+MAX_FINGERPRINT_BYTES = 2**20
+#: Number of lineages per width that later tables are compared with, to bound time and memory.
+MAX_LINEAGES = 1000
+#: Cosine of two tables below which their fingerprints are not compared: tables at a distance above
+#: 1.2 are not of one lineage, whatever they share.
+MIN_LINEAGE_COSINE = 0.25
+#: Stride in the rows of a fingerprint for that cosine; all rows would give the same decision.
+LINEAGE_ROW_STRIDE = 4
 
-#: Every few of the kept rows of a table and its mean rows, as unit vectors.
+#: Rows of a fingerprint at the stride, and its mean rows, both flattened to unit vectors.
 _Vectors: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class Match:
-    """A known table and how the one that was asked about relates to it.
+    """A known table and the relation of the query table to it.
 
     Parameters
     ----------
     name, reference
-        Of the known table, as its sweep has them.
+        Name and reference of the known table, as its sweep has them.
     likeness
-        The relation, with distance and evidence.
+        Relation, with distance and evidence.
     about
-        More about it: for tables that ship with posprobe ``title``, ``licence``, ``source`` and
-        ``numbers``.
+        Metadata of the known table: for those that ship with posprobe ``title``, ``licence``,
+        ``source`` and ``numbers``.
 
     Examples
     --------
@@ -78,11 +80,11 @@ class Match:
     about: Mapping[str, Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        found = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
+        """Return the match as a JSON object."""
+        document = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
         for key in ("relation", "distance", "rows", "chance", "rounded_to", "shift"):
-            found[key] = getattr(self.likeness, key)
-        return {**found, "evidence": relations.evidence(self.likeness)}
+            document[key] = getattr(self.likeness, key)
+        return {**document, "evidence": relations.evidence(self.likeness)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,15 +94,15 @@ class Nearest:
     Parameters
     ----------
     name
-        Name of the table that was asked about.
+        Name of the query table.
     among
         Folder of the sweep that was searched; None for the tables that posprobe knows.
     matches
-        The nearest first: those that are related, then by distance.
+        Known tables, nearest first: related ones before others, then by distance.
     compared
         Number of tables that were searched.
     other_width
-        How many of them have another width and cannot be compared.
+        Number of searched tables of another width, which cannot be compared.
 
     Examples
     --------
@@ -117,12 +119,12 @@ class Nearest:
     other_width: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the matches and counts as a JSON object."""
         return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
 
     def __repr__(self) -> str:
-        found = [f"{relations.relation(match.likeness)} {match.name}" for match in self.matches]
-        return line(self, repr(self.name), *found, f"compared={self.compared}")
+        names = [f"{relations.relation(match.likeness)} {match.name}" for match in self.matches]
+        return line(self, repr(self.name), *names, f"compared={self.compared}")
 
 
 def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5) -> Nearest:
@@ -130,18 +132,17 @@ def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: in
 
     Distances are relative Frobenius distances on the positions that both tables have, estimated
     from random projections: a fine-tuned model keeps the meaning of every column, so that its table
-    lies near the one it began with; tables trained apart are far from each other whatever they have
-    learned. No network is needed but to read the table itself.
+    lies near the one it began with; tables trained separately are far apart whatever they have
+    learned. The network is needed only to read the table itself.
 
     Parameters
     ----------
     given
-        A `PositionTable`, whatever `posprobe.table` takes, or a reference as `posprobe.load`
-        reads it.
+        Query table: a `PositionTable`, anything that `posprobe.table` takes, or a reference.
     sweep
         Folder of a sweep to search; None for the tables that ship with posprobe as fingerprints.
     most
-        How many to return.
+        Number of matches to return.
 
     Raises
     ------
@@ -152,7 +153,7 @@ def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: in
     InvalidCheckpoint
         If they are damaged.
     PosprobeError
-        Whatever `posprobe.load` and `posprobe.table` raise.
+        Any error of `posprobe.load` and `posprobe.table`.
 
     Examples
     --------
@@ -166,39 +167,41 @@ def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: in
     """
     if most < 1:
         raise UsageError(f"--limit {most}: at least one table is named.")
-    asked = load(os.fspath(given)) if isinstance(given, str | os.PathLike) else table(given)
-    return nearest_to(asked, sweep, most)
+    query_table = load(os.fspath(given)) if isinstance(given, str | os.PathLike) else table(given)
+    return nearest_to(query_table, sweep, most)
 
 
-def nearest_to(asked: PositionTable, sweep: str | os.PathLike[str] | None, most: int) -> Nearest:
-    """Do what `nearest` does for a table that was loaded."""
-    mine = fingerprint(asked)
+def nearest_to(
+    query_table: PositionTable, sweep: str | os.PathLike[str] | None, limit: int
+) -> Nearest:
+    """Find the known tables nearest to a loaded table, as `nearest` does."""
+    query_sketch = fingerprint(query_table)
     counts = {"all": 0, "others": 0}
 
-    def found() -> Iterator[Match]:
-        for known, theirs in read_fingerprints(sweep):
+    def find_matches() -> Iterator[Match]:
+        for metadata, known_sketch in read_fingerprints(sweep):
             counts["all"] += 1
-            if theirs.dim == mine.dim:
-                name, reference = (str(known.pop(key, "")) for key in ("name", "reference"))
-                yield Match(name, reference, likeness(mine, theirs), known)
+            if known_sketch.dim == query_sketch.dim:
+                name, reference = (str(metadata.pop(key, "")) for key in ("name", "reference"))
+                yield Match(name, reference, likeness(query_sketch, known_sketch), metadata)
             else:
                 counts["others"] += 1
 
-    matches = heapq.nsmallest(most, found(), key=_order)
+    matches = heapq.nsmallest(limit, find_matches(), key=_match_rank)
     among = None if sweep is None else str(sweep)
-    return Nearest(asked.name, among, tuple(matches), counts["all"], counts["others"])
+    return Nearest(query_table.name, among, tuple(matches), counts["all"], counts["others"])
 
 
-def _order(match: Match) -> tuple[bool, bool, float]:
-    found = match.likeness
-    distance = float("inf") if found.distance is None else found.distance
-    return not found.related, found.relation != "identical", distance
+def _match_rank(match: Match) -> tuple[bool, bool, float]:
+    relation = match.likeness
+    distance = float("inf") if relation.distance is None else relation.distance
+    return not relation.related, relation.relation != "identical", distance
 
 
 def read_fingerprints(
     sweep: str | os.PathLike[str] | None,
 ) -> Iterator[tuple[dict[str, Any], Fingerprint]]:
-    """Read the fingerprints of a sweep, or those that ship, with what is said of each table.
+    """Read the fingerprints of a sweep, or the shipped ones, with the metadata of each table.
 
     Raises
     ------
@@ -206,138 +209,146 @@ def read_fingerprints(
         As `nearest`.
     """
     if sweep is None:
-        path = Path(str(files("posprobe.sweeps"))) / SHIPPED
+        path = Path(str(files("posprobe.sweeps"))) / SHIPPED_FINGERPRINT_FILE
     else:
-        path = expanded(Path(sweep)) / FINGERPRINTS
+        path = expanded(Path(sweep)) / FINGERPRINT_FILE
     try:
         with open_regular(path) as file:
-            number = 0
-            while line := file.readline(LONGEST):
-                number += 1
-                yield _read_line(line, f"{path}, line {number}")
+            line_number = 0
+            while raw_line := file.readline(MAX_FINGERPRINT_BYTES):
+                line_number += 1
+                yield _read_line(raw_line, f"{path}, line {line_number}")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
-            f"{sweep}: contains no {FINGERPRINTS}. Run `posprobe sweep … --out {sweep}` to its end."
+            f"{sweep}: contains no {FINGERPRINT_FILE}. Run `posprobe sweep … --out {sweep}` to its "
+            "end."
         ) from error
     except OSError as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error.strerror}).") from error
 
 
-def _read_line(line: bytes, where: str) -> tuple[dict[str, Any], Fingerprint]:
+def _read_line(line: bytes, location: str) -> tuple[dict[str, Any], Fingerprint]:
     try:
-        known = json.loads(line)
-        found = read(known.pop("fingerprint"))
+        metadata = json.loads(line)
+        sketch = read(metadata.pop("fingerprint"))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        found = None
-    if found is None:
-        raise InvalidCheckpoint(f"{where}: it is damaged. Run the same sweep again to rebuild it.")
-    return known, found
+        sketch = None
+    if sketch is None:
+        raise InvalidCheckpoint(
+            f"{location}: it is damaged. Run the same sweep again to rebuild it."
+        )
+    return metadata, sketch
 
 
 class Lineages:
-    """Tables as they come, each with the first one that it is related to.
+    """Lineages of related tables, built while the tables arrive.
 
     A table belongs to a lineage if it is related to its first table, or to the one that joined it
-    last, so that the steps of a training belong together though its ends have nothing in common.
+    last, so that the steps of a training run belong together though its ends are unrelated.
 
     Parameters
     ----------
     file
-        Open for writing: gets a line for each table, as `read_fingerprints` reads them.
+        File open for writing, which gets a line per table, as `read_fingerprints` reads them.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        #: The lineage of a table with these values, by their width and checksum.
+        #: Lineage of each table, by its width and the checksum of its values.
         self._heads: dict[tuple[int, str], str] = {}
-        #: Of each width the first and the last table of each lineage, with its unit vectors.
+        #: First and last table of each lineage with their unit vectors, by width and lineage.
         self._ends: dict[int, dict[str, list[tuple[Fingerprint, _Vectors]]]] = {}
 
-    def place(self, reference: str, name: str | None, mine: Fingerprint) -> str:
-        """Keep a table; return the reference of the first of its lineage, which may be itself."""
-        known = {"reference": reference, "name": name, "fingerprint": mine.to_dict()}
-        self._file.write(json.dumps(known).encode() + b"\n")
-        values = mine.dim, mine.sha256
-        if values in self._heads:
-            return self._heads[values]
-        vectors = _unit(mine.rows[::THINNED]), _unit(mine.blocks)
-        lineages = self._ends.setdefault(mine.dim, {})
-        near = [
-            (found.distance, head)
+    def assign(self, reference: str, name: str | None, sketch: Fingerprint) -> str:
+        """Record a table; return the reference of its lineage's first table, maybe its own."""
+        record = {"reference": reference, "name": name, "fingerprint": sketch.to_dict()}
+        self._file.write(json.dumps(record).encode() + b"\n")
+        identity = sketch.dim, sketch.sha256
+        if identity in self._heads:
+            return self._heads[identity]
+        vectors = _unit_vector(sketch.rows[::LINEAGE_ROW_STRIDE]), _unit_vector(sketch.blocks)
+        lineages = self._ends.setdefault(sketch.dim, {})
+        related = [
+            (relation.distance, head)
             for head, ends in lineages.items()
-            for end, theirs in ends
-            if _alike(vectors, theirs) and (found := likeness(mine, end)).related
+            for end_sketch, end_vectors in ends
+            if _may_be_related(vectors, end_vectors)
+            and (relation := likeness(sketch, end_sketch)).related
         ]
-        if not near and len(lineages) >= MOST:
+        if not related and len(lineages) >= MAX_LINEAGES:
             return reference
-        head = min(near)[1] if near else reference
-        self._heads[values] = head
-        lineages[head] = [*lineages.get(head, ())[:1], (mine, vectors)]
+        head = min(related)[1] if related else reference
+        self._heads[identity] = head
+        lineages[head] = [*lineages.get(head, ())[:1], (sketch, vectors)]
         return head
 
 
-def _alike(mine: _Vectors, theirs: _Vectors) -> bool:
-    """Tell whether more of two tables has one direction than of most that are unrelated."""
-    common = min(len(mine[0]), len(theirs[0]))
-    rows = float(mine[0][:common] @ theirs[0][:common])
-    return max(rows, float(mine[1] @ theirs[1])) >= ALIKE
+def _may_be_related(a: _Vectors, b: _Vectors) -> bool:
+    """Tell whether two tables have a higher cosine than most unrelated ones."""
+    n_common = min(len(a[0]), len(b[0]))
+    row_cosine = float(a[0][:n_common] @ b[0][:n_common])
+    return max(row_cosine, float(a[1] @ b[1])) >= MIN_LINEAGE_COSINE
 
 
-def _unit(values: NDArray[np.float16]) -> NDArray[np.float32]:
+def _unit_vector(values: NDArray[np.float16]) -> NDArray[np.float32]:
     flat = values.astype(np.float32).ravel()
     return flat / (float(np.linalg.norm(flat)) or 1.0)
 
 
 # --- training runs ----------------------------------------------------------------------------
 
-#: Steps of a run: fewer make no series.
-FEWEST = 3
-#: Where a run lies or what it is called, whether the list calls it so, its tensor and size.
-_Key: TypeAlias = tuple[str, bool, str | None, int | None, int | None]
+#: Smallest number of steps of a training run.
+MIN_RUN_STEPS = 3
+#: Location or name of a run, whether the user's list names it, its tensor, and the table's size.
+_RunKey: TypeAlias = tuple[str, bool, str | None, int | None, int | None]
 
 
-def runs_of(rows: Iterable[dict[str, Any]], folder: Path) -> tuple[Series, ...]:
-    """Find the training runs among the rows of the sweep in ``folder``, as `series` says."""
-    runs: dict[_Key, dict[int, dict[str, Any]]] = {}
+def find_runs(rows: Iterable[dict[str, Any]], folder: Path) -> tuple[Series, ...]:
+    """Find the training runs among the rows of the sweep in ``folder``; see `series`."""
+    runs: dict[_RunKey, dict[int, dict[str, Any]]] = {}
     for row in rows:
-        step = _step(row)
+        step = _row_step(row)
         if step is not None and row.get("scheme") in ("learned", "fixed"):
-            where, name = _parts(row)
-            # The tensor of a file that holds nothing else is called after the file.
+            location, name = _split_reference(row)
+            # The only tensor of a file is named after the file, so its name differs between steps.
             tensor = None if row.get("tensor") == Path(name).stem else row.get("tensor")
-            given = row.get(f"{OWN}run")
+            run_name = row.get(f"{USER_PREFIX}run")
             key = (
-                str(given or where),
-                given is not None,
+                str(run_name or location),
+                run_name is not None,
                 tensor,
                 row.get("positions"),
                 row.get("dim"),
             )
             runs.setdefault(key, {}).setdefault(step, row)
-    found = {
-        key: dict(sorted(steps.items())) for key, steps in runs.items() if len(steps) >= FEWEST
+    complete_runs = {
+        key: dict(sorted(steps.items()))
+        for key, steps in runs.items()
+        if len(steps) >= MIN_RUN_STEPS
     }
-    if not found:
+    if not complete_runs:
         return ()
-    apart = _from_ends(folder, [[*steps.values()] for steps in found.values()])
+    run_rows = [[*steps.values()] for steps in complete_runs.values()]
+    end_distances = _distances_from_ends(folder, run_rows)
+    names = [_run_name(key, [*complete_runs]) for key in complete_runs]
     return tuple(
-        _series(_called(key, list(found)), [*steps], [*steps.values()], apart)
-        for key, steps in found.items()
+        _build_series(name, [*steps], [*steps.values()], end_distances)
+        for name, steps in zip(names, complete_runs.values(), strict=True)
     )
 
 
-def _step(row: Mapping[str, Any]) -> int | None:
-    step = row.get(f"{OWN}step")
+def _row_step(row: Mapping[str, Any]) -> int | None:
+    step = row.get(f"{USER_PREFIX}step")
     if step is None:
-        return counted_step(_parts(row)[1])
+        return counted_step(_split_reference(row)[1])
     try:
         return int(step) if int(step) == float(step) else None
     except (TypeError, ValueError, OverflowError):
         return None
 
 
-def _parts(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Split a reference into what it lies in, and its own name."""
+def _split_reference(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Split a reference into its location and its own name."""
     if row.get("commit"):
         name = row["reference"].partition("#")[0].partition("@")[2]
         return str(row.get("resolved")), name
@@ -345,56 +356,65 @@ def _parts(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(path.parent), path.name
 
 
-def _called(key: _Key, keys: Sequence[_Key]) -> str:
-    """Name a run: as the list does, or the last part of its folder; more where that is several."""
-    where, _, tensor, positions, dim = key
-    short = {other: other if own else Path(other).name or other for other, own, *_ in keys}
-    name = short[where] if list(short.values()).count(short[where]) == 1 else where
-    if [other for other, *_ in keys].count(where) == 1:
+def _run_name(key: _RunKey, keys: Sequence[_RunKey]) -> str:
+    """Return the shortest unique name of a run: its name in the list, or that of its folder."""
+    location, _, tensor, positions, dim = key
+    short_names = {
+        run_location: run_location if is_named else Path(run_location).name or run_location
+        for run_location, is_named, *_ in keys
+    }
+    is_unique = list(short_names.values()).count(short_names[location]) == 1
+    name = short_names[location] if is_unique else location
+    if [run_location for run_location, *_ in keys].count(location) == 1:
         return name
     return f"{name}, {tensor or 'table'}, {positions} x {dim}"
 
 
-def _from_ends(
+def _distances_from_ends(
     folder: Path, runs: Sequence[Sequence[Mapping[str, Any]]]
 ) -> dict[str, tuple[float | None, ...]]:
-    """Return the distances of each table of some runs from the first and the last of its run."""
+    """Return the distance of each table of the runs to the first and the last of its run."""
     ends = {
         row["reference"]: (run[0]["reference"], run[-1]["reference"]) for run in runs for row in run
     }
-    found = ((str(known.get("reference")), each) for known, each in read_fingerprints(folder))
-    kept = {reference: each for reference, each in found if reference in ends}
+    sketches = (
+        (str(metadata.get("reference")), sketch) for metadata, sketch in read_fingerprints(folder)
+    )
+    run_sketches = {reference: sketch for reference, sketch in sketches if reference in ends}
     return {
         reference: tuple(
-            likeness(each, kept[end]).distance if end in kept else None for end in ends[reference]
+            likeness(sketch, run_sketches[end]).distance if end in run_sketches else None
+            for end in ends[reference]
         )
-        for reference, each in kept.items()
+        for reference, sketch in run_sketches.items()
     }
 
 
-def _series(
+def _build_series(
     name: str,
     steps: Sequence[int],
     rows: Sequence[Mapping[str, Any]],
-    apart: Mapping[str, tuple[float | None, ...]],
+    end_distances: Mapping[str, tuple[float | None, ...]],
 ) -> Series:
     def column(key: str) -> tuple[Any, ...]:
         return tuple(row.get(key) for row in rows)
 
-    def there(keys: Iterable[str], before: str = "", after: str = "") -> dict[str, tuple[Any, ...]]:
-        found = {key: column(f"{before}{key}{after}") for key in keys}
-        return {key: values for key, values in found.items() if set(values) != {None}}
+    def defined_columns(
+        keys: Iterable[str], prefix: str = "", suffix: str = ""
+    ) -> dict[str, tuple[Any, ...]]:
+        values_by_key = {key: column(f"{prefix}{key}{suffix}") for key in keys}
+        return {key: values for key, values in values_by_key.items() if set(values) != {None}}
 
-    ends = [apart.get(reference, (None, None)) for reference in column("reference")]
+    ends = [end_distances.get(reference, (None, None)) for reference in column("reference")]
     first, last = zip(*ends, strict=True)
     sinusoid = tuple(None if cka is None else 1 - cka for cka in column("sinusoid.cka"))
-    numbers = there(compared_numbers())
+    numbers = defined_columns(compared_numbers())
     return Series(
         name=name,
         steps=tuple(steps),
         numbers=numbers,
-        sinusoid=there(numbers, after=".sinusoid"),
-        answers=there(questions.TABLE, before="answers."),
-        seams=column(SEAMS),
+        sinusoid=defined_columns(numbers, suffix=".sinusoid"),
+        answers=defined_columns(questions.TABLE_QUESTIONS, prefix="answers."),
+        seams=column(SEAM_COLUMN),
         path=dict(zip(PATH, (first, last, sinusoid), strict=True)),
     )

@@ -1,12 +1,12 @@
-"""What a sweep does with one reference, and the workers that do it.
+"""The task that a sweep runs for one reference, and the workers that run tasks.
 
-A task is what `posprobe analyze` does with it, reduced to rows of numbers. It is run by a worker:
-another process, a thread, or a process on another machine. What it returns is small, and holds
-whatever went wrong as data: a failure never ends a sweep.
+A task does what `posprobe analyze` does with a reference, and reduces it to rows of numbers. A
+worker is another process, on this machine or a Dask cluster. Its result is small and contains
+failures as data: a failure never ends a sweep.
 
-Workers are an executor of processes, threads or Dask. When a process dies, all that is under way in
-its pool is lost, and nobody can say whose fault it was. So what was lost is run again one by one,
-where it is known: who dies alone has failed.
+When a process dies, all tasks that are under way in its pool are lost, and nothing tells which of
+them was the cause. So lost tasks run again, one task at a time, so that a crash can be pinned on
+its reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from posprobe.analyses import Similarity
 from posprobe.arrays import cores
-from posprobe.checkpoints.hub_local import Shared, bytes_read, sharing
+from posprobe.checkpoints.hub_local import SharedRequests, bytes_read, shared_requests
 from posprobe.errors import (
     OUT_OF_MEMORY_EXIT_CODE,
     AmbiguousTable,
@@ -56,26 +56,26 @@ from posprobe.sweeps.columns import rows_of, run_row
 from posprobe.tables import PositionTable
 from posprobe.text import brief
 
-#: Drawing is not for several threads at a time.
-_DRAWING = threading.Lock()
+#: matplotlib is not safe for threads, and a Dask worker may run several.
+_DRAWING_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Options:
-    """What decides the numbers of a sweep.
+    """Options that decide the numbers of a sweep.
 
     Parameters
     ----------
     only
-        As for `posprobe.analyze`.
+        Names of the analyses, as for `posprobe.analyze`.
     nulls
-        Random tables drawn per baseline.
+        Number of random tables per baseline.
     rows
         First position and one past the last; None is no bound.
     revision
-        Of Hub repositories that name none.
+        Revision of Hub repositories whose reference names none.
     bundles
-        Whether whole bundles are written, too.
+        Whether to write whole bundles, too.
     """
 
     only: tuple[str, ...] | None = None
@@ -87,141 +87,141 @@ class Options:
 
 @dataclass(frozen=True)
 class Task:
-    """One reference, and what a worker must know to run it.
+    """One reference, with all that a worker needs to run it.
 
     Parameters
     ----------
     reference
-        As the user gave it.
+        The reference as the user typed it.
     options
-        What decides the numbers.
-    known
-        The state of the reference (`state_of`, or its commit) that is recorded already, if any.
-    bundles
-        Folder of the bundles, where they are asked for.
-    requests
-        Where requests to a hub are counted for all workers, and how many there are at once.
+        Options that decide the numbers.
+    recorded_state
+        Recorded state of the reference (`reference_state`, or its commit), if there is one.
+    bundle_folder
+        Folder of the bundles, if they are requested.
+    request_slots
+        Folder in which all workers count their requests to the Hub, and the number at once.
     offline
-        Use local files and caches only.
+        Whether to use local files and caches only.
     time_limit
-        Seconds after which no further stage of it begins.
+        Seconds after which no further stage of the task begins.
     """
 
     reference: str
     options: Options
-    known: str | None
-    bundles: Path
-    requests: tuple[Path, int]
+    recorded_state: str | None
+    bundle_folder: Path
+    request_slots: tuple[Path, int]
     offline: bool
     time_limit: float
 
 
 def run(task: Task) -> dict[str, Any]:
-    """Analyse what a reference leads to.
-
-    Of a checkpoint with several tables each is analysed, of one without a table each encoding.
+    """Analyse a reference: all tables of its checkpoint, or else all schemes.
 
     Returns
     -------
     dict
-        ``reference``; ``state``, what it led to: a commit, or a digest of local files; ``rows`` and
-        ``failures`` (``reference``, ``exit_code``, ``message``); ``unchanged`` where that state was
-        known, and nothing was done.
+        Record with ``reference``; ``state``, a commit or a digest of local files; ``rows`` and
+        ``failures`` (``reference``, ``exit_code``, ``message``); and ``unchanged`` if that state
+        is recorded already, in which case nothing is analysed.
     """
-    sharing.set(Shared(*task.requests))
+    shared_requests.set(SharedRequests(*task.request_slots))
     cores.set(1)
     deadline.set(time.monotonic() + task.time_limit)
     record: dict[str, Any] = {"reference": task.reference, "state": "", "rows": [], "failures": []}
-    with _recorded(record, task.reference):
+    with _record_failures(record, task.reference):
         parsed = parse_reference(task.reference)
-        record["state"], pinned = resolved(parsed, task.options.revision, offline=task.offline)
-        if record["state"] == task.known:
+        record["state"], pinned = resolve_state(parsed, task.options.revision, offline=task.offline)
+        if record["state"] == task.recorded_state:
             return record | {"unchanged": True}
         _analyze(task, record, task.reference, pinned)
     return record
 
 
-def _analyze(task: Task, record: dict[str, Any], typed: str, pinned: Reference) -> None:
-    """Add the rows of a reference to a record, or of each table that it may stand for."""
-    began = time.perf_counter()
+def _analyze(task: Task, record: dict[str, Any], reference: str, pinned: Reference) -> None:
+    """Add the rows of a reference to a record; an ambiguous one stands for all its tables."""
+    start_time = time.perf_counter()
     bytes_read.set(0)
-    rows = slice(*task.options.rows) if task.options.rows else None
-    # A pinned commit is in the reference itself.
+    positions = slice(*task.options.rows) if task.options.rows else None
+    # A pinned reference contains its commit.
     revision = None if pinned.text != task.reference else task.options.revision
-    with _recorded(record, typed):
-        if (saved := run_document(pinned.text)) is not None:
-            found = [run_row(saved) | {"reference": typed}]
+    with _record_failures(record, reference):
+        if (document := run_document(pinned.text)) is not None:
+            table_rows = [run_row(document) | {"reference": reference}]
         else:
             try:
-                loaded = load_any(pinned.text, rows=rows, revision=revision, offline=task.offline)
+                loaded = load_any(
+                    pinned.text, rows=positions, revision=revision, offline=task.offline
+                )
             except AmbiguousTable:
                 if pinned.table is not None:
                     raise
-                for name in _names(pinned.text, revision, offline=task.offline):
-                    one = replace(pinned, text=f"{pinned.text}#{name}", table=name)
-                    _analyze(task, record, f"{typed}#{name}", one)
+                for name in _table_names(pinned.text, revision, offline=task.offline):
+                    table_reference = replace(pinned, text=f"{pinned.text}#{name}", table=name)
+                    _analyze(task, record, f"{reference}#{name}", table_reference)
                 return
-            found = _measured(task, typed, loaded, rows)
-        took = {
-            "seconds": round(time.perf_counter() - began, 4),
+            table_rows = _measure(task, reference, loaded, positions)
+        cost = {
+            "seconds": round(time.perf_counter() - start_time, 4),
             "bytes_read": bytes_read.get(),
         }
-        record["rows"] += [row | took for row in found]
+        record["rows"] += [row | cost for row in table_rows]
 
 
-def _measured(
-    task: Task, typed: str, loaded: PositionTable | tuple[Scheme, ...], rows: slice | None
+def _measure(
+    task: Task, reference: str, loaded: PositionTable | tuple[Scheme, ...], positions: slice | None
 ) -> list[dict[str, Any]]:
-    """Analyse what was loaded, and return its rows."""
+    """Analyse a loaded table or schemes, and return the rows."""
     options = task.options
-    # An encoding without a table is measured by what it has, whatever is chosen of tables.
-    only = options.only if isinstance(loaded, PositionTable) else None
+    # The choice of analyses concerns tables; schemes are always measured completely.
+    requested = options.only if isinstance(loaded, PositionTable) else None
     analysis = analyze_any(
-        loaded, only=only, nulls=options.nulls, rows=rows, device="cpu",
-        offline=task.offline, command=f"posprobe sweep {typed}",
+        loaded, only=requested, nulls=options.nulls, rows=positions, device="cpu",
+        offline=task.offline, command=f"posprobe sweep {reference}",
     )  # fmt: skip
-    more: dict[str, Any] = {}
+    extra_columns: dict[str, Any] = {}
     if options.bundles:
-        more["bundle"] = _save(analysis, loaded, task.bundles, typed)
+        extra_columns["bundle"] = _save_bundle(analysis, loaded, task.bundle_folder, reference)
     if isinstance(analysis, Analysis):
-        # Beside the columns: for `posprobe nearest` and lineages, not for the table.
-        more["fingerprint"] = fingerprint(analysis.table).to_dict()
-        if isinstance(seen := analysis.results.get("similarity"), Similarity):
-            more["thumbnail"] = thumbnail(seen.centered.matrix)
-    return [row | more for row in rows_of(analysis, typed)]
+        # Not a column of the table, but input of `posprobe nearest` and of lineages.
+        extra_columns["fingerprint"] = fingerprint(analysis.table).to_dict()
+        if isinstance(similarity := analysis.results.get("similarity"), Similarity):
+            extra_columns["thumbnail"] = thumbnail(similarity.centered.matrix)
+    return [row | extra_columns for row in rows_of(analysis, reference)]
 
 
-def _names(reference: str, revision: str | None, *, offline: bool) -> list[str]:
-    """Name the tables of a checkpoint as ``#TABLE`` picks them."""
-    found = inspect(reference, revision=revision, offline=offline)
-    tables = [entry for entry in found if entry["scheme"] in ("learned", "fixed")]
-    return list(dict.fromkeys(entry["name"] or entry["tensor"] for entry in tables))
+def _table_names(reference: str, revision: str | None, *, offline: bool) -> list[str]:
+    """Return the names of a checkpoint's tables, as in ``#TABLE``."""
+    encodings = inspect(reference, revision=revision, offline=offline)
+    tables = [encoding for encoding in encodings if encoding["scheme"] in ("learned", "fixed")]
+    return list(dict.fromkeys(encoding["name"] or encoding["tensor"] for encoding in tables))
 
 
-def _save(
+def _save_bundle(
     analysis: Analysis | SchemeAnalysis,
     loaded: PositionTable | tuple[Scheme, ...],
     folder: Path,
-    typed: str,
+    reference: str,
 ) -> str:
-    """Write a bundle, and return its folder's name; two references never share one."""
-    digest = hashlib.sha256(typed.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    """Write a bundle, and return the name of its folder, which is unique per reference."""
+    digest = hashlib.sha256(reference.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     name = f"{bundle_name(loaded)}-{digest}"
-    with _DRAWING:
+    with _DRAWING_LOCK:
         analysis.save(folder / name)
     return f"{folder.name}/{name}"
 
 
 def failure(reference: str, exit_code: int, message: str) -> dict[str, Any]:
-    """Return a failure as it is recorded."""
+    """Return the record of a failure."""
     return {"reference": reference, "exit_code": exit_code, "message": brief(message)}
 
 
-def state_of(parsed: Reference) -> str | None:
-    """Tell the state of what a reference leads to; None where a hub must be asked.
+def reference_state(parsed: Reference) -> str | None:
+    """Return the state of a reference; None if the Hub must be asked for the commit.
 
-    Of local files it is a digest of their places, sizes and times, so that a checkpoint that was
-    written again counts as another; of samples and formulas it is always the same.
+    The state of local files is a digest of their paths, sizes and times, so that a rewritten
+    checkpoint is analysed again; that of samples and formulas is constant.
     """
     if not parsed.is_path:
         return "built in" if ":" in parsed.source else None
@@ -229,37 +229,39 @@ def state_of(parsed: Reference) -> str | None:
     files = [path, path.parent / "config.json"]
     with suppress(OSError):
         files = sorted(path.iterdir()) if path.is_dir() else files
-    found: list[Any] = [str(path)]
+    file_stats: list[Any] = [str(path)]
     for file in files:
         with suppress(OSError):
             status = file.stat()
-            found.append((file.name, status.st_size, status.st_mtime_ns))
-    return hashlib.sha256(json.dumps(found).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            file_stats.append((file.name, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(json.dumps(file_stats).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def resolved(parsed: Reference, revision: str | None, *, offline: bool) -> tuple[str, Reference]:
-    """Return the state of what a reference leads to, and the reference to exactly that.
+def resolve_state(
+    parsed: Reference, revision: str | None, *, offline: bool
+) -> tuple[str, Reference]:
+    """Return the state of a reference, and the reference pinned to that state.
 
     Raises
     ------
     PosprobeError
-        If a hub does not deliver, or the reference and ``revision`` contradict each other.
+        If the Hub does not deliver.
     """
-    state = state_of(parsed)
+    state = reference_state(parsed)
     if state is not None:
         return state, parsed
     if revision and parsed.revision:
-        return "", parsed  # whoever loads it says whether that is a contradiction
-    from posprobe.checkpoints.hub import commit_of
+        return "", parsed  # loading it refuses two revisions that differ
+    from posprobe.checkpoints.hub import resolve_commit
 
-    commit = commit_of(parsed.source, revision or parsed.revision, offline=offline)
+    commit = resolve_commit(parsed.source, revision or parsed.revision, offline=offline)
     text = f"{parsed.source}@{commit}" + (f"#{parsed.table}" if parsed.table else "")
     return commit, replace(parsed, text=text, revision=commit)
 
 
 @contextmanager
-def _recorded(record: dict[str, Any], reference: str) -> Iterator[None]:
-    """Turn whatever fails into a failure with the exit code that the command would have."""
+def _record_failures(record: dict[str, Any], reference: str) -> Iterator[None]:
+    """Record an error as a failure with the exit code that the command would have."""
     try:
         yield
     except PosprobeError as error:
@@ -277,157 +279,162 @@ def _recorded(record: dict[str, Any], reference: str) -> Iterator[None]:
     record["failures"].append(failure(reference, code, message))
 
 
-Name = Literal["processes", "threads", "dask"]
-#: Seconds in which a scheduler must answer, and in which a first worker must be there.
-CONNECT, WORKERS = 10, 60
-#: Seconds beyond the time limit after which processes that say nothing count as dead.
-GRACE = 30.0
-#: How often a task is offered to workers that do not start.
-STARTS = 3
-#: Tasks that are handed to Dask ahead of their results: it has them for workers that come later.
-AHEAD = 1000
+EngineName = Literal["processes", "dask"]
+#: Time in which a Dask scheduler must answer.
+SCHEDULER_TIMEOUT_SECONDS = 10
+#: Time in which the first worker of a Dask scheduler must be connected.
+FIRST_WORKER_TIMEOUT_SECONDS = 60
+#: Time beyond the time limit after which processes without a result are killed.
+GRACE_SECONDS = 30.0
+#: Number of attempts to submit a task to workers that do not start.
+MAX_SUBMISSIONS = 3
+#: Number of tasks submitted to Dask ahead of their results, enough for workers that join later.
+MAX_PENDING_DASK_TASKS = 1000
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Where tasks are run.
+    """Workers that run the tasks.
 
     Parameters
     ----------
     name
-        Processes or threads of this machine, or Dask.
+        Processes of this machine, or Dask.
     jobs
-        Tasks at a time; of a Dask cluster its own number counts.
+        Number of processes; a Dask cluster has its own number of workers.
     scheduler
-        Address of a Dask scheduler, if that is where.
+        Address of the Dask scheduler, if there is one.
     """
 
-    name: Name
+    name: EngineName
     jobs: int
     scheduler: str | None = None
 
 
-def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
-    """Check what was asked for against what there is.
+def resolve_engine(jobs: int | None, scheduler: str | None) -> Engine:
+    """Choose the workers, at most one process per core or those of a Dask scheduler.
 
     Raises
     ------
     UsageError
-        If there is no such engine, or an option cannot be.
+        If the number of workers is not positive.
     MissingExtra
-        If its packages are not installed.
+        If the packages of the extra ``sweep`` are not installed.
     """
     for package in ("joblib", "pyarrow", *(("distributed",) if scheduler else ())):
         check_installed(package, "sweep", "a sweep")
-    engine: Name = "dask" if scheduler else "threads" if name == "threads" else "processes"
-    if not scheduler and name != engine:
-        raise UsageError(f"--engine {name}: choose processes or threads, or name a --scheduler.")
     import joblib
 
-    most = joblib.cpu_count()
+    n_cores = joblib.cpu_count()
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: it must be at least 1.")
-    # More workers than cores would only get into each other's way.
-    return Engine(engine, min(jobs or most, most), scheduler)
+    # More workers than cores would only slow each other down.
+    return Engine("dask" if scheduler else "processes", min(jobs or n_cores, n_cores), scheduler)
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """What runs tasks: an executor that is made anew when it broke, and how to deal with it."""
+    """An executor of tasks, with the actions for workers that die or hang."""
 
+    #: Function that returns the executor, a new one if the last one broke.
     executor: Callable[[], Executor]
-    #: What a worker calls.
-    work: Callable[[Task], dict[str, Any]]
-    #: Tasks that are handed over ahead of their results.
-    ahead: int
-    #: Raises where no worker will come any more.
-    check: Callable[[BaseException], object] = lambda _: None
-    #: Ends workers that say nothing for so many seconds; None where they are waited for.
-    end: Callable[[], object] | None = None
-    patience: float | None = None
+    #: Number of tasks that are submitted ahead of their results.
+    max_pending: int
+    #: Function that raises if the connection to all workers is lost.
+    check_connection: Callable[[BaseException], object] = lambda _: None
+    #: Function that kills workers without a result within the timeout; None to wait for them.
+    kill_workers: Callable[[], object] | None = None
+    #: Time in seconds within which some task must finish.
+    timeout: float | None = None
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
-        """Hand a task over; where no worker starts, one error says so."""
-        for left in reversed(range(STARTS)):
+        """Submit a task; raise `Unreachable` if no worker starts."""
+        for n_remaining in reversed(range(MAX_SUBMISSIONS)):
             try:
-                with _deaf():
-                    return self.executor().submit(self.work, task)
+                with _block_interrupts():
+                    return self.executor().submit(_run_single_threaded, task)
             except Exception as error:
-                self.check(error)
-                if not left:
+                self.check_connection(error)
+                if not n_remaining:
                     raise Unreachable(
                         f"no worker starts ({type(error).__name__}: {brief(str(error))}). What is "
-                        "recorded stays; --engine threads needs no other processes."
+                        "recorded stays. Free memory, or allow more processes, and run it again."
                     ) from error
         raise AssertionError
 
     def wait(self, futures: set[Future[dict[str, Any]]]) -> set[Future[dict[str, Any]]]:
-        """Wait until some are done; those of workers that were ended for their silence are, too."""
-        done = wait(futures, self.patience, FIRST_COMPLETED).done
-        if not done and self.end is not None:
-            self.end()
-        return done or futures
+        """Wait until some finish; return all if none does and the workers were killed."""
+        finished = wait(futures, self.timeout, FIRST_COMPLETED).done
+        if not finished and self.kill_workers is not None:
+            self.kill_workers()
+        return finished or futures
 
     def result(self, future: Future[dict[str, Any]]) -> dict[str, Any] | str:
-        """Return a record, or the name of what ended its worker."""
+        """Return a record, or the class name of the error that ended its worker."""
         try:
             return future.result(timeout=0)
-        except Exception as error:  # noqa: BLE001 - whatever ends a worker
-            self.check(error)
+        except Exception as error:  # noqa: BLE001 - any error may end a worker
+            self.check_connection(error)
             return type(error).__name__
 
 
-def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterator[dict[str, Any]]:
-    """Run tasks and yield what came of each (`posprobe.sweeps.workers.run`) as it comes.
+def run_tasks(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterator[dict[str, Any]]:
+    """Run tasks and yield their records (see `run`) in the order in which they finish.
 
     Parameters
     ----------
-    tasks, engine, time_limit
-        What is run, where, and the seconds that each task has.
+    tasks
+        Tasks to run, produced while others run.
+    engine
+        Workers that run them.
+    time_limit
+        Time limit of each task, in seconds.
 
     Raises
     ------
     Unreachable
         If a Dask scheduler cannot be reached, has no workers, or is lost; if no worker starts.
     UsageError
-        If that is no address of one, or its workers cannot run this version of posprobe.
+        If the address is not that of a scheduler, or its workers have another version of posprobe.
     """
-    # What is recorded is passed over here, before any worker starts.
-    first = next(tasks, None)
-    if first is None:
+    # The generator skips recorded references before any worker starts.
+    first_task = next(tasks, None)
+    if first_task is None:
         return
-    flying: dict[Future[dict[str, Any]], Task] = {}
-    with _workers(engine, time_limit + GRACE) as pool:
+    pending: dict[Future[dict[str, Any]], Task] = {}
+    with _open_pool(engine, time_limit + GRACE_SECONDS) as pool:
         try:
-            for task in chain((first,), tasks):
-                flying[pool.submit(task)] = task
-                if len(flying) >= pool.ahead:
-                    yield from _landed(flying, pool)
-            while flying:
-                yield from _landed(flying, pool)
+            for task in chain((first_task,), tasks):
+                pending[pool.submit(task)] = task
+                if len(pending) >= pool.max_pending:
+                    yield from _collect_finished(pending, pool)
+            while pending:
+                yield from _collect_finished(pending, pool)
         finally:
-            for future in flying:
+            for future in pending:
                 future.cancel()
 
 
-def _landed(flying: dict[Future[dict[str, Any]], Task], pool: _Pool) -> Iterator[dict[str, Any]]:
-    """Wait for tasks and yield what came of them; after a death, of all that were under way."""
-    lost: list[Task] = []
-    while flying:
-        for future in pool.wait(set(flying)):
-            task, record = flying.pop(future), pool.result(future)
+def _collect_finished(
+    pending: dict[Future[dict[str, Any]], Task], pool: _Pool
+) -> Iterator[dict[str, Any]]:
+    """Wait for some tasks and yield their records; after a crash, for all that were pending."""
+    lost_tasks: list[Task] = []
+    while pending:
+        for future in pool.wait(set(pending)):
+            task, record = pending.pop(future), pool.result(future)
             if isinstance(record, str):
-                lost.append(task)
+                lost_tasks.append(task)
             else:
                 yield record
-        if not lost:
+        if not lost_tasks:
             return
-    for task in lost:
-        yield _alone(task, pool)
+    for task in lost_tasks:
+        yield _run_alone(task, pool)
 
 
-def _alone(task: Task, pool: _Pool) -> dict[str, Any]:
-    """Run a task while no other runs, so that it is known what ends its worker."""
+def _run_alone(task: Task, pool: _Pool) -> dict[str, Any]:
+    """Run a task while no other runs, so that a crash is known to be its own."""
     (future,) = pool.wait({pool.submit(task)})
     record = pool.result(future)
     if not isinstance(record, str):
@@ -438,129 +445,120 @@ def _alone(task: Task, pool: _Pool) -> dict[str, Any]:
     )
     state = None
     with suppress(PosprobeError):
-        state = state_of(parse_reference(task.reference))
-    failed = [failure(task.reference, 1, message)]
-    return {"reference": task.reference, "state": state or "", "rows": [], "failures": failed}
+        state = reference_state(parse_reference(task.reference))
+    failures = [failure(task.reference, 1, message)]
+    return {"reference": task.reference, "state": state or "", "rows": [], "failures": failures}
 
 
 # --- executors --------------------------------------------------------------------------------
 
 
 @contextmanager
-def _workers(engine: Engine, patience: float) -> Iterator[_Pool]:
-    """Give the executor of an engine."""
-    # Python looks into the working directory first for what `-m` and `-c` name, as which workers
-    # and their trackers are started; these, which outlive us, would tell of what we left.
-    with _environment(PYTHONSAFEPATH="1", PYTHONWARNINGS="ignore"):
-        if engine.name == "threads":
-            from threadpoolctl import threadpool_limits
-
-            threads = ThreadPoolExecutor(engine.jobs)
-            with threadpool_limits(1):
-                try:
-                    yield _Pool(lambda: threads, run, 2 * engine.jobs)
-                finally:
-                    threads.shutdown(wait=False, cancel_futures=True)
-        elif engine.name == "processes":
-            yield _processes(engine.jobs, patience)
+def _open_pool(engine: Engine, timeout: float) -> Iterator[_Pool]:
+    """Yield the pool of an engine."""
+    # Workers and trackers are started with `-m` and `-c`, for which Python would first search the
+    # working directory. Trackers outlive this process and would warn of what it left.
+    with _set_environment(PYTHONSAFEPATH="1", PYTHONWARNINGS="ignore"):
+        if engine.name == "processes":
+            yield _process_pool(engine.jobs, timeout)
         else:
-            with _client(engine.scheduler) as client:
+            with _connect(engine.scheduler) as client:
                 executor = cache(partial(client.get_executor, pure=False))
-                check = partial(_connected, client, engine.scheduler)
-                yield _Pool(executor, _on_one_thread, AHEAD, check)
+                check_connection = partial(_check_connected, client, engine.scheduler)
+                yield _Pool(executor, MAX_PENDING_DASK_TASKS, check_connection)
 
 
-def _processes(jobs: int, patience: float) -> _Pool:
-    """Give joblib's processes: they start in a clean state, and are kept for the next sweep."""
+def _process_pool(jobs: int, timeout: float) -> _Pool:
+    """Return a pool of joblib's processes, which start clean and are kept for the next sweep."""
     from joblib.externals.loky import get_reusable_executor
 
     _start_trackers()
-    # Who never got a task ends by being idle.
-    executor = partial(get_reusable_executor, jobs, timeout=60, initializer=_settle)
+    # A worker ends when it is idle for 60 seconds.
+    executor = partial(get_reusable_executor, jobs, timeout=60, initializer=_initialize_worker)
 
-    def end() -> None:
+    def kill_workers() -> None:
         executor().shutdown(wait=False, kill_workers=True)
 
-    return _Pool(executor, _on_one_thread, 2 * jobs, end=end, patience=patience)
+    return _Pool(executor, 2 * jobs, kill_workers=kill_workers, timeout=timeout)
 
 
 @contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Have what is started meanwhile find these variables."""
-    before = {name: os.environ.get(name) for name in values}
+def _set_environment(**values: str) -> Iterator[None]:
+    """Set environment variables for processes that are started inside the context."""
+    previous_values = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous_values.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Keep Ctrl-C from processes that are started meanwhile, and for a moment from this one.
+def _block_interrupts() -> Iterator[None]:
+    """Block SIGINT for processes that are started inside the context, and for this one meanwhile.
 
-    A terminal sends it to all of them. They end with their parent, but while they start, each would
-    tell of it. Trackers, which are started with the first of them, lift the block, so they are
-    started before (`_start_trackers`).
+    A terminal sends Ctrl-C to all of them. Workers end with their parent, but one that is still
+    starting would print a traceback. Trackers, which are started with the first worker, lift the
+    block, so `_start_trackers` starts them before.
     """
     if sys.platform == "win32":
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def _start_trackers() -> None:
     if sys.platform != "win32":
         from multiprocessing import resource_tracker
 
-        from joblib.externals.loky.backend import resource_tracker as lokys
+        from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
         resource_tracker.ensure_running()
-        lokys.ensure_running()
+        loky_tracker.ensure_running()
 
 
 @contextmanager
-def _client(scheduler: str | None) -> Iterator[Any]:
-    """Connect to a Dask scheduler whose workers have our version: rows of two would not compare."""
+def _connect(scheduler: str | None) -> Iterator[Any]:
+    """Connect to a Dask scheduler, and check that its workers have this version of posprobe."""
     from distributed import Client
 
-    # They log what our own messages say.
+    # These loggers repeat our own messages.
     for name in ("distributed", "distributed.client", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(scheduler, timeout=CONNECT, set_as_default=False)
+        client = Client(scheduler, timeout=SCHEDULER_TIMEOUT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        kind = Unreachable if isinstance(error, OSError) else UsageError
-        raise kind(
+        error_class = Unreachable if isinstance(error, OSError) else UsageError
+        raise error_class(
             f"{scheduler}: no Dask scheduler answers there ({str(error)[:120]}). "
             "An address reads tcp://HOST:8786; `dask scheduler` prints it when it starts."
         ) from error
     with client:
         try:
-            client.wait_for_workers(1, timeout=WORKERS)
+            client.wait_for_workers(1, timeout=FIRST_WORKER_TIMEOUT_SECONDS)
         except TimeoutError as error:
             raise Unreachable(
-                f"{scheduler}: no worker is there after {WORKERS} seconds. Start one with "
-                f"`dask worker {scheduler}`."
+                f"{scheduler}: no worker is there after {FIRST_WORKER_TIMEOUT_SECONDS} seconds. "
+                f"Start one with `dask worker {scheduler}`."
             ) from error
-        mine = version("posprobe")
+        local_version = version("posprobe")
         versions: Any = client.get_versions(packages=["posprobe"])
         workers = versions["workers"].values()
-        others = {str(each["packages"].get("posprobe")) for each in workers} - {mine}
-        if others:
+        worker_versions = {str(worker["packages"].get("posprobe")) for worker in workers}
+        if other_versions := worker_versions - {local_version}:
             raise UsageError(
-                f"{scheduler}: its workers have posprobe {others.pop()}, this is {mine}. Install "
-                "the same version there."
+                f"{scheduler}: its workers have posprobe {other_versions.pop()}, this is "
+                f"{local_version}. Install the same version there."
             )
         yield client
 
 
-def _connected(client: Any, scheduler: str | None, error: BaseException) -> None:
+def _check_connected(client: Any, scheduler: str | None, error: BaseException) -> None:
     if client.status != "running":
         raise Unreachable(
             f"{scheduler}: the scheduler was lost. What is recorded stays: the same command goes "
@@ -568,31 +566,31 @@ def _connected(client: Any, scheduler: str | None, error: BaseException) -> None
         ) from error
 
 
-def _on_one_thread(task: Task) -> dict[str, Any]:
-    """Run a task in a process of its own."""
-    _limit()
+def _run_single_threaded(task: Task) -> dict[str, Any]:
+    """Run a task with one thread of linear algebra."""
+    _limit_threads()
     return run(task)
 
 
 @cache
-def _limit() -> None:
-    """Leave one thread to linear algebra: side by side, workers use the cores better."""
+def _limit_threads() -> None:
+    """Limit linear algebra to one thread, as several workers then use the cores better."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)
 
 
-def _settle() -> None:
-    """Make a process a worker: what is to be said is said by its parent."""
+def _initialize_worker() -> None:
+    """Prepare a worker process: only its parent handles signals and prints messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["MPLBACKEND"] = "agg"
     warnings.simplefilter("ignore")
     logging.getLogger("posprobe").addHandler(logging.NullHandler())
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent is gone: a killed sweep leaves nobody behind."""
+def _exit_with_parent(parent: int) -> None:
+    """End this process when its parent is gone, so that a killed sweep leaves no workers behind."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from limits import Limits
+from made_workers import workers_in_this_process
 
 import posprobe
 from fuzz.case import Case
@@ -104,7 +105,12 @@ class Runner:
             stream = io.TextIOWrapper(io.BytesIO())
             arguments, sys.argv = sys.argv, ["posprobe", *words]
             try:
-                with redirect_stdout(stream), redirect_stderr(stream), suppress(SystemExit):
+                with (
+                    redirect_stdout(stream),
+                    redirect_stderr(stream),
+                    workers_in_this_process(),
+                    suppress(SystemExit),
+                ):
                     posprobe.cli.main()
             finally:
                 sys.argv = arguments
@@ -237,7 +243,8 @@ def _command(case: Case, scratch: Path) -> int:
 
 def _main(main: Callable[[], Any]) -> int:
     try:
-        main()
+        with workers_in_this_process():
+            main()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0

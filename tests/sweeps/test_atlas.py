@@ -17,7 +17,7 @@ from PIL import Image
 
 import posprobe as pp
 from posprobe.measurements import compared_numbers
-from posprobe.sweeps.atlas import MOST, SIDE, atlas, is_thumbnail, thumbnail
+from posprobe.sweeps.atlas import MAX_ATLAS_ROWS, THUMBNAIL_CELLS, atlas, is_thumbnail, thumbnail
 
 METADATA = {
     "options": {"only": None, "rows": None, "nulls": 9},
@@ -40,7 +40,7 @@ def pixels(text: str) -> NDArray[np.int64]:
 def test_a_thumbnail_shows_means_of_blocks_in_red_and_blue() -> None:
     signs = np.where(np.arange(96) < 36, 1.0, -1.0)
     thumbnail_pixels = pixels(thumbnail(np.outer(signs, signs)))
-    assert thumbnail_pixels.shape == (SIDE, SIDE, 3)
+    assert thumbnail_pixels.shape == (THUMBNAIL_CELLS, THUMBNAIL_CELLS, 3)
     red, blue = (
         thumbnail_pixels[..., 0] - thumbnail_pixels[..., 2],
         thumbnail_pixels[..., 2] - thumbnail_pixels[..., 0],
@@ -89,8 +89,8 @@ def test_a_thousand_tables_stay_under_three_megabytes() -> None:
     ]
     counts = {"rows": 1000, "references": 1000, "failures": 0}
     assert len("".join(atlas(rows, user_columns, METADATA, counts)).encode()) < 3_000_000
-    all_rows: list[dict[str, Any]] = [*rows, *[{"reference": "x", "dim": 3}] * MOST]
-    assert f"The first {MOST:,} of {MOST + 1000:,} rows are shown" in "".join(
+    all_rows: list[dict[str, Any]] = [*rows, *[{"reference": "x", "dim": 3}] * MAX_ATLAS_ROWS]
+    assert f"The first {MAX_ATLAS_ROWS:,} of {MAX_ATLAS_ROWS + 1000:,} rows are shown" in "".join(
         atlas(all_rows, user_columns, METADATA, counts)
     )
 
@@ -119,7 +119,7 @@ def test_a_sweep_ends_with_its_atlas(tmp_path: Path) -> None:
         {"reference": "sinusoidal:20x6", hostile: "=x"},
         {"reference": "./nowhere"},
     ]
-    options: dict[str, Any] = {"nulls": 0, "engine": "threads", "out": tmp_path / "s"}
+    options: dict[str, Any] = {"nulls": 0, "jobs": 1, "out": tmp_path / "s"}
     swept = pp.sweep(
         references, only=["similarity"], bundles=True, command=hostile, **options
     ).run()
@@ -145,6 +145,6 @@ def test_a_sweep_ends_with_its_atlas(tmp_path: Path) -> None:
 
 def test_an_atlas_without_matrices_or_rows_is_a_page(tmp_path: Path) -> None:
     for name, references in (("none", ["./nowhere"]), ("few", ["rotary:64x8", "alibi:32x4"])):
-        swept = pp.sweep(references, out=tmp_path / name, engine="threads", nulls=0).run()
+        swept = pp.sweep(references, out=tmp_path / name, jobs=1, nulls=0).run()
         page = (swept.folder / "atlas.html").read_text(encoding="utf-8")
         assert f"{len(swept.to_arrow())} position tables and encodings of" in page

@@ -29,7 +29,7 @@ from posprobe.relations.fingerprints import (
 )
 from posprobe.relations.values import CHANCE
 from posprobe.samples import tables
-from posprobe.sweeps.search import SHIPPED, Lineages, read_fingerprints
+from posprobe.sweeps.search import SHIPPED_FINGERPRINT_FILE, Lineages, read_fingerprints
 
 __all__ = ["cli"]
 
@@ -245,7 +245,7 @@ def test_degenerate_tables_have_fingerprints(values: Floats, grid: tuple[int, in
 
 
 def test_shipped_fingerprints_are_small_and_equal_the_samples() -> None:
-    path = Path(str(files("posprobe.sweeps"))) / SHIPPED
+    path = Path(str(files("posprobe.sweeps"))) / SHIPPED_FINGERPRINT_FILE
     assert path.stat().st_size < 1_000_000
     shipped_tables = {
         metadata["name"]: (metadata, known_print)
@@ -305,7 +305,7 @@ def test_lineages_group_descendants() -> None:
     lineages, lineage_by_name = Lineages(BytesIO()), {}
     for k in rng.permutation(60):
         values = bases[k % 6] if k < 6 else made.drifted(rng, bases[k % 6], 0.1, 4)
-        lineage_by_name[k] = lineages.place(str(k), None, fingerprint(pp.table(values)))
+        lineage_by_name[k] = lineages.assign(str(k), None, fingerprint(pp.table(values)))
     groups = {
         tuple(sorted(k for k in lineage_by_name if lineage_by_name[k] == head))
         for head in lineage_by_name.values()
@@ -315,7 +315,7 @@ def test_lineages_group_descendants() -> None:
     steps = [np.cos(t) * bases[0] + np.sin(t) * bases[1] for t in np.linspace(0, np.pi / 2, 12)]
     assert not compared(steps[0], steps[-1]).related
     lineages = Lineages(BytesIO())
-    heads = {lineages.place(str(k), None, fingerprint(pp.table(v))) for k, v in enumerate(steps)}
+    heads = {lineages.assign(str(k), None, fingerprint(pp.table(v))) for k, v in enumerate(steps)}
     assert heads == {"0"}
 
 
@@ -328,7 +328,7 @@ def test_the_command_searches_a_sweep(cli: Cli, tmp_path: Path) -> None:
     }.items():  # fmt: skip
         np.save(tmp_path / f"{name}.npy", values)
     references = [str(tmp_path / f"{name}.npy") for name in ("base", "other", "wide", "copy")]
-    options: dict[str, Any] = {"engine": "threads", "nulls": 0}
+    options: dict[str, Any] = {"jobs": 1, "nulls": 0}
     swept = pp.sweep(references, out=tmp_path / "s", only=["norms"], **options).run()
     lineages = swept.to_arrow()["lineage"].to_pylist()
     assert lineages == [*references[:3], references[0]]

@@ -30,7 +30,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"reference": str(hostile), "note": "=cmd|' /C calc'!A0"},
         {"reference": "sinusoidal:32x8", "note": "-1.5"},
     ]
-    return pp.sweep(references, out=place / "s", only=["pca"], engine="threads").run().folder
+    return pp.sweep(references, out=place / "s", only=["pca"], jobs=1).run().folder
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
@@ -85,7 +85,7 @@ def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
 
 def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
     rows = [{"reference": "sinusoidal:8x4", "x": -2.5, "y": 1.2e-7}]
-    swept = pp.sweep(rows, out=tmp_path / "s", only=["norms"], nulls=0, engine="threads").run()
+    swept = pp.sweep(rows, out=tmp_path / "s", only=["norms"], nulls=0, jobs=1).run()
     text = pp.research_table(swept.folder, numbers=["user.x", "user.y"], format="latex")
     assert r"sinusoidal:8x4 & $-2.5$ & $1.2\times 10^{-7}$ \\" in text
     for part in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{"):

@@ -60,7 +60,7 @@ def wait_for(condition: Any) -> None:
 def test_a_killed_sweep_resumes_without_repeating_work(checkpoints: Path, tmp_path: Path) -> None:
     folder = tmp_path / "s"
     command = [*MAIN, "sweep", str(checkpoints), "--only", "norms,pca", "--nulls", "0",
-               "--jobs", "1", "--engine", "threads", "--out", str(folder)]  # fmt: skip
+               "--jobs", "1", "--out", str(folder)]  # fmt: skip
     times_before: dict[Path, int] = {}
     for sign, min_parts in ((signal.SIGKILL, 1), (signal.SIGINT, 2), (signal.SIGKILL, 4)):
         # At work at least: the run before may have recorded more than was waited for.
@@ -115,6 +115,13 @@ def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(tmp_path: Pat
     assert "Traceback" not in stderr
 
 
+def end_workers() -> None:
+    """End the worker processes, so that the next sweep starts some in the environment of then."""
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(wait=True)
+
+
 #: Read by every Python that starts: one reference ends its worker.
 DEADLY = """
 import sys
@@ -132,27 +139,24 @@ if "loky" in " ".join(sys.orig_argv):
 def test_a_dead_worker_costs_only_its_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from joblib.externals.loky import get_reusable_executor
-
     for seed, name in enumerate(("a", "deadly", "m", "z")):
         save(tmp_path / "c" / name, seed)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(DEADLY)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *sys.path]))
-    get_reusable_executor().shutdown(wait=True)
-    options = {**QUICK, "engine": "processes"}
-    swept = pp.sweep(str(tmp_path / "c"), out=tmp_path / "s", **options)
+    end_workers()
+    swept = pp.sweep(str(tmp_path / "c"), out=tmp_path / "s", **QUICK)
     try:
         (failure,) = swept.failures()
     finally:
-        get_reusable_executor().shutdown(wait=True)
+        end_workers()
     assert failure["reference"] == str(tmp_path / "c" / "deadly")
     assert failure["exit_code"] == 1
     assert "its worker ended twice" in failure["message"]
 
     surviving = [str(tmp_path / "c" / name) for name in ("a", "m", "z")]
-    run(surviving, tmp_path / "threads")
-    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
+    run(surviving, tmp_path / "undisturbed")
+    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "undisturbed"))
 
 
 @contextmanager
@@ -172,13 +176,13 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.P
 
 
 def test_dask_gives_equal_results_after_a_killed_worker(checkpoints: Path, tmp_path: Path) -> None:
-    run(str(checkpoints), tmp_path / "threads")
+    run(str(checkpoints), tmp_path / "undisturbed")
     with cluster(tmp_path, workers=2) as (address, (_, first_worker, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
                          **QUICK, scheduler=address)  # fmt: skip
         swept.run(lambda _: first_worker.kill())
     assert swept.failures() == []
-    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
+    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "undisturbed"))
 
 
 def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
@@ -192,7 +196,7 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
             swept.run(lambda _: scheduler.kill())
     assert "Traceback" not in capfd.readouterr().err
     (first_part, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
-    resumed = pp.sweep(first_part["reference"], out=tmp_path / "s", engine="threads").run()
+    resumed = pp.sweep(first_part["reference"], out=tmp_path / "s", jobs=1).run()
     assert (resumed.about or {})["run"]["computed"] == 0
 
 
@@ -211,7 +215,7 @@ def test_a_scheduler_that_is_not_there_is_one_clear_error(
     kind: type[Exception],
     message: str,
 ) -> None:
-    monkeypatch.setattr("posprobe.sweeps.workers.CONNECT", 0.3)
+    monkeypatch.setattr("posprobe.sweeps.workers.SCHEDULER_TIMEOUT_SECONDS", 0.3)
     swept = pp.sweep("alibi:8x2", out=tmp_path / "s", scheduler=address)
     with pytest.raises(kind, match=message):
         swept.run()
@@ -262,7 +266,14 @@ def test_no_code_of_the_working_directory_is_run(
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with local_hub(tmp_path, monkeypatch) as server:
+        # Workers read from the environment what is patched in this process.
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+        end_workers()
         yield server
+        end_workers()
 
 
 def publish(hub: Hub, name: str, seed: int = 0, **options: Any) -> Any:
@@ -277,14 +288,14 @@ def test_requests_are_bounded_and_a_second_sweep_asks_for_revisions_only(
 ) -> None:
     import joblib
 
-    monkeypatch.setattr(joblib, "cpu_count", lambda: 6)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
     names = [f"someone/m{seed}" for seed in range(8)]
     for seed, name in enumerate(names):
         publish(hub, name, seed)
     publish(hub, "someone/gated", gated=True)
     references = [*names, "someone/gated", "someone/none"]
     hub.slow = 0.02
-    first_run = run(references, tmp_path / "s", jobs=6, requests=2)
+    first_run = run(references, tmp_path / "s", jobs=3, requests=2)
     assert max(request.beside for request in hub.requests) == 2
     assert (first_run["rows"], first_run["failures"]) == (8, 2)
     rows = pp.read_sweep(tmp_path / "s").to_pylist()
@@ -318,13 +329,13 @@ def test_a_hub_that_asks_to_wait_is_obeyed_by_all(
 ) -> None:
     import joblib
 
-    monkeypatch.setattr(joblib, "cpu_count", lambda: 4)
-    monkeypatch.setattr("posprobe.checkpoints.transfer.FIRST_WAIT", 0.01)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 3)
+    monkeypatch.setattr("posprobe.checkpoints.transfer.FIRST_WAIT_SECONDS", 0.01)
     names = [f"someone/m{seed}" for seed in range(6)]
     for seed, name in enumerate(names):
         publish(hub, name, seed)
     hub.fail("status", "m2", status=429, times=1, headers={"Retry-After": "1"})
-    assert run(names, tmp_path / "s", jobs=4)["failures"] == 0
+    assert run(names, tmp_path / "s", jobs=3)["failures"] == 0
     refusal = next(request for request in hub.requests if request.status == 429)
     # Those that were under way at that moment were not stopped; nobody began another.
     delays = [
