@@ -120,37 +120,37 @@ def write_checkpoint(
     source = _source(parsed) or downloaded(parsed, revision, offline=offline)
     checkpoint = open_local(source)
     _refuse_several(checkpoint, parsed)
-    found = find_encodings(checkpoint)
-    encoding = choose_table(checkpoint, parsed, found, tensor, grid)
+    encodings = find_encodings(checkpoint)
+    encoding = choose_table(checkpoint, parsed, encodings, tensor, grid)
     if encoding.tensor is None or encoding.rows is None:
         raise NoPositionTable(f"{reference}: it has no table that could be resized.")
-    new = _new_tensor(checkpoint, encoding.tensor, encoding.rows, table)
+    new_tensor = _new_tensor(checkpoint, encoding.tensor, encoding.rows, table)
     config, keys = with_size(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
-    files = _Files.of(source, checkpoint, new.info.file)
-    for name in files.taken:
+    files = _Files.of(source, checkpoint, new_tensor.info.file)
+    for name in files.copied:
         if files.root / name != source:  # a file that was named may be a link
             check_link_inside(files.root / name, files.root)
     try:
         with scratch(target) as place:
-            made = place / "checkpoint"
+            new_folder = place / "checkpoint"
             with stage("Copying the checkpoint"):
-                files.copy(made, new, config if keys else None)
-            again = made if source.is_dir() else made / source.name
-            _check(again, parsed, table, new, found, tensor, grid)
+                files.copy(new_folder, new_tensor, config if keys else None)
+            new_reference = new_folder if source.is_dir() else new_folder / source.name
+            _check(new_reference, parsed, table, new_tensor, encodings, tensor, grid)
             with defer_signals():
-                made.rename(target)
+                new_folder.rename(target)
     except OSError as error:
         raise OutputError(
             f"{folder}: the copy cannot be written ({error.strerror or error}). Choose another "
             "place, or make room."
         ) from error
     return Copied(
-        tensor=new.info.name,
-        file=new.info.file,
-        was=tuple(new.info.shape),
-        now=tuple(new.shape),
+        tensor=new_tensor.info.name,
+        file=new_tensor.info.file,
+        was=tuple(new_tensor.info.shape),
+        now=tuple(new_tensor.shape),
         keys=keys,
-        left=tuple(files.left),
+        left=tuple(files.omitted),
     )
 
 
@@ -178,23 +178,28 @@ def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> 
 
     from posprobe.checkpoints.hub import open_hub
 
-    found = open_hub(reference.source, revision or reference.revision, offline=offline)
-    _refuse_several(found, reference)
-    tensors = found.tensors
+    checkpoint = open_hub(reference.source, revision or reference.revision, offline=offline)
+    _refuse_several(checkpoint, reference)
+    tensors = checkpoint.tensors
     if isinstance(tensors, ShardedTensors):
         names = {*tensors.shards.values(), "*.safetensors.index.json"}
     else:
         names = {next(iter(tensors.values())).file}
     weights = [f"*{ending}" for ending in _WEIGHTS if ending != ".index.json"]
-    where: dict[str, Any] = {"revision": found.revision, "local_files_only": offline}
+    download_options: dict[str, Any] = {
+        "revision": checkpoint.revision,
+        "local_files_only": offline,
+    }
     try:
         with stage("Downloading the checkpoint"), hide_stages():
-            snapshot_download(reference.source, ignore_patterns=weights, **where)
-            folder = snapshot_download(reference.source, allow_patterns=sorted(names), **where)
+            snapshot_download(reference.source, ignore_patterns=weights, **download_options)
+            folder = snapshot_download(
+                reference.source, allow_patterns=sorted(names), **download_options
+            )
     except (OSError, RuntimeError, ValueError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        message = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Unreachable(
-            f"{reference.text}: the download failed ({first}). Try `hf download "
+            f"{reference.text}: the download failed ({message}). Try `hf download "
             f"{reference.source}`."
         ) from error
     return Path(folder)
@@ -233,23 +238,25 @@ def _new_tensor(
             f"{info.subject}: contains the tables of two axes, and --into changes whole tensors. "
             "Write the table alone with -o FILE."
         )
-    old = rows_of(checkpoint.read(info.name).values, rows)
+    old_rows = rows_of(checkpoint.read(info.name).values, rows)
     first, last = rows.skip, rows.skip + rows.layout.size
     if any(first <= row < last for row in rows.special):
         raise UsageError(
             f"{info.subject}: special rows stand between its positions. Write the table alone with "
             "-o FILE."
         )
-    full = np.concatenate([old[:first], table.values.astype(old.dtype), old[last:]])
-    shape = _new_shape(info, rows, table, len(full))
+    all_rows = np.concatenate(
+        [old_rows[:first], table.values.astype(old_rows.dtype), old_rows[last:]]
+    )
+    shape = _new_shape(info, rows, table, len(all_rows))
     if rows.channels_first:
-        full = np.moveaxis(full.reshape(1, *shape[2:], shape[1]), -1, 1)
-    if not np.isfinite(full).all():
+        all_rows = np.moveaxis(all_rows.reshape(1, *shape[2:], shape[1]), -1, 1)
+    if not np.isfinite(all_rows).all():
         raise OutputError(
             f"{info.file}: tensor {info.name}: the new rows do not fit its format {info.dtype}. "
             "Use another way."
         )
-    return _NewTensor(info, shape, encode_values(full, info.dtype))
+    return _NewTensor(info, shape, encode_values(all_rows, info.dtype))
 
 
 def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -> tuple[int, ...]:
@@ -272,15 +279,15 @@ class _Files:
     ----------
     root
         Its folder.
-    taken, left
+    copied, omitted
         Names of files in it, with those of folders before them.
     shard
         The file that holds the table.
     """
 
     root: Path
-    taken: tuple[str, ...]
-    left: tuple[str, ...]
+    copied: tuple[str, ...]
+    omitted: tuple[str, ...]
     shard: str
 
     @classmethod
@@ -289,32 +296,41 @@ class _Files:
         tensors = checkpoint.tensors
         weights = set(tensors.shards.values()) if isinstance(tensors, ShardedTensors) else {shard}
         if not source.is_dir():
-            beside = {_CONFIG} if (source.parent / _CONFIG).is_file() else set()
-            return cls(source.parent, tuple(sorted({source.name, *weights, *beside})), (), shard)
-        own = weights | {choose_weights((p.name for p in source.iterdir()), str(source))}
-        found = tuple(_walk(source))
-        taken = tuple(name for name in found if name in own or not name.endswith(_WEIGHTS))
-        return cls(source, taken, tuple(name for name in found if name not in taken), shard)
+            config_names = {_CONFIG} if (source.parent / _CONFIG).is_file() else set()
+            return cls(
+                source.parent, tuple(sorted({source.name, *weights, *config_names})), (), shard
+            )
+        own_files = weights | {choose_weights((p.name for p in source.iterdir()), str(source))}
+        all_files = tuple(_walk(source))
+        copied_names = tuple(
+            name for name in all_files if name in own_files or not name.endswith(_WEIGHTS)
+        )
+        return cls(
+            source,
+            copied_names,
+            tuple(name for name in all_files if name not in copied_names),
+            shard,
+        )
 
     def copy(self, folder: Path, new: _NewTensor, config: dict[str, Any] | None) -> None:
         """Write all files into a new folder."""
-        for name in self.taken:
-            old, made = self.root / name, folder / name
-            made.parent.mkdir(parents=True, exist_ok=True)
+        for name in self.copied:
+            source_path, copy_path = self.root / name, folder / name
+            copy_path.parent.mkdir(parents=True, exist_ok=True)
             if name == self.shard:
-                replace_tensor(old, made, new.info.name, new.shape, new.content)
+                replace_tensor(source_path, copy_path, new.info.name, new.shape, new.content)
             elif name == _CONFIG and config is not None:
-                made.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+                copy_path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
             elif name.endswith(".index.json"):
-                made.write_text(_index(old, new), encoding="utf-8")
+                copy_path.write_text(_index(source_path, new), encoding="utf-8")
             else:
-                shutil.copyfile(old, made)
+                shutil.copyfile(source_path, copy_path)
 
 
 def _walk(root: Path) -> Iterator[str]:
     """Name the files of a folder; hidden folders are no part of a checkpoint."""
-    for folder, inside, files in os.walk(root):
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(files):
             path = Path(folder) / name
             if path.is_file():
@@ -325,10 +341,10 @@ def _index(old: Path, new: _NewTensor) -> str:
     """Return a shard index with the new total size."""
     index = json.loads(old.read_bytes())
     metadata = index.get("metadata")
-    more = int(np.prod(new.shape)) - int(np.prod(new.info.shape))
+    added_numbers = int(np.prod(new.shape)) - int(np.prod(new.info.shape))
     changes = {
-        "total_size": more * len(new.content) // int(np.prod(new.shape)),
-        "total_parameters": more,
+        "total_size": added_numbers * len(new.content) // int(np.prod(new.shape)),
+        "total_parameters": added_numbers,
     }
     for key, change in changes.items():
         if isinstance(metadata, dict) and type(metadata.get(key)) is int:
@@ -337,10 +353,10 @@ def _index(old: Path, new: _NewTensor) -> str:
 
 
 def _check(
-    made: Path,
+    new_folder: Path,
     reference: Reference,
     table: PositionTable,
-    new: _NewTensor,
+    new_tensor: _NewTensor,
     before: tuple[StoredEncoding, ...],
     tensor: str | None,
     grid: tuple[int, int] | None,
@@ -353,35 +369,41 @@ def _check(
         If it does not, or another table is not read as it was.
     """
     layout = table.layout
-    stated = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
-    again = Reference(reference.text, str(made), table=reference.table)
-    after: dict[str, Rows | None] = {}
+    stated_grid = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
+    new_reference = Reference(reference.text, str(new_folder), table=reference.table)
+    rows_by_tensor: dict[str, Rows | None] = {}
     try:
-        copied = open_local(made)
+        copied = open_local(new_folder)
         encodings = find_encodings(copied)
-        after = {each.tensor.name: each.rows for each in encodings if each.tensor}
-        found = choose_table(copied, again, encodings, tensor, stated)
-        why = found.problem or (
-            "" if found.rows and found.rows.layout == layout else "another grid"
+        rows_by_tensor = {each.tensor.name: each.rows for each in encodings if each.tensor}
+        chosen_encoding = choose_table(copied, new_reference, encodings, tensor, stated_grid)
+        problem = chosen_encoding.problem or (
+            "" if chosen_encoding.rows and chosen_encoding.rows.layout == layout else "another grid"
         )
-        same = copied.read(new.info.name).sha256 == sha256(new.content).hexdigest()
+        has_same_content = (
+            copied.read(new_tensor.info.name).sha256 == sha256(new_tensor.content).hexdigest()
+        )
     except PosprobeError as error:
-        why, same = str(error), True
-    if why or not same:
+        problem, has_same_content = str(error), True
+    if problem or not has_same_content:
         raise OutputError(
             f"{reference.text}: its configuration states the size in a way that is not known, so "
-            f"that the copy would not be read as a {layout} ({why or 'other values'}). Write the "
+            f"that the copy would not be read as a {layout} ({problem or 'other values'}). Write "
+            "the "
             "table alone with -o FILE."
         )
     names = [
-        was.tensor.name
-        for was in before
-        if was.rule is not None and was.tensor is not None and was.tensor.name != new.info.name
-        if after.get(was.tensor.name) != was.rows
+        old_encoding.tensor.name
+        for old_encoding in before
+        if old_encoding.rule is not None
+        and old_encoding.tensor is not None
+        and old_encoding.tensor.name != new_tensor.info.name
+        if rows_by_tensor.get(old_encoding.tensor.name) != old_encoding.rows
     ]
     if names:
         raise OutputError(
-            f"{reference.text}: its configuration states one size for {new.info.name} and for "
+            f"{reference.text}: its configuration states one size for {new_tensor.info.name} and "
+            "for "
             f"{', '.join(names)}, so that a copy in which one of them has another would not be "
             "read. Write the table alone with -o FILE."
         )

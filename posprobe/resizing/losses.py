@@ -39,7 +39,7 @@ _LABEL = "another size"
 
 def run_ways(
     reference: str,
-    made: Mapping[str, PositionTable],
+    resized_tables: Mapping[str, PositionTable],
     contexts: Contexts,
     *,
     tensor: str | None = None,
@@ -57,7 +57,7 @@ def run_ways(
     ----------
     reference, tensor, grid, revision, offline
         Location of a checkpoint and its table, as for `write_checkpoint`.
-    made
+    resized_tables
         Tables at the new size by way.
     contexts
         With a text.
@@ -68,26 +68,28 @@ def run_ways(
         If the model has no head that predicts tokens, or as for `write_checkpoint` and
         `posprobe.load_model`.
     """
-    where: dict[str, Any] = {"revision": revision, "offline": offline}
+    location: dict[str, Any] = {"revision": revision, "offline": offline}
     with TemporaryDirectory() as place:
         folder = Path(place) / "copy"
-        first = next(iter(made.values()))
-        write_checkpoint(reference, first, folder, tensor=tensor, grid=grid, **where)
+        first_table = next(iter(resized_tables.values()))
+        write_checkpoint(reference, first_table, folder, tensor=tensor, grid=grid, **location)
         part = parse_reference(reference).table
         copy = f"{folder}#{part}" if part else str(folder)
-        before = forward.load_model(reference, head=True, **where)
+        before = forward.load_model(reference, head=True, **location)
         after = forward.load_model(copy, head=True)
-        given = replace(contexts, length=context_length(after) or len(first))
-        inputs = _inputs(copy, after, given)
+        used_contexts = replace(contexts, length=context_length(after) or len(first_table))
+        inputs = _inputs(copy, after, used_contexts)
         losses = partial(_losses, inputs, reference)
         unchanged = losses("before", before, context_length(before))
         batch = next(inputs.batches(_LABEL))
-        ways = _written(after, batch, made, reference)
-        return _told(inputs, unchanged, {how: losses(how, after, given.length) for how in ways})
+        ways = _written(after, batch, resized_tables, reference)
+        return _told(
+            inputs, unchanged, {way: losses(way, after, used_contexts.length) for way in ways}
+        )
 
 
-def _inputs(name: str, model: Any, contexts: Contexts, **where: Any) -> ModelInputs:
-    material = read_context_source(name, model, contexts, **where)
+def _inputs(name: str, model: Any, contexts: Contexts, **location: Any) -> ModelInputs:
+    material = read_context_source(name, model, contexts, **location)
     return ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
 
 
@@ -104,31 +106,34 @@ def _losses(
 
 
 def _written(
-    model: Any, batch: Array, made: Mapping[str, PositionTable], reference: str
+    model: Any, batch: Array, resized_tables: Mapping[str, PositionTable], reference: str
 ) -> Iterator[str]:
     """Write the table of each way into a model, one after the other, and name it."""
     import torch
 
     with evaluation_mode(model) as device:
-        first = torch.as_tensor(batch[:1]).to(device=device)
+        first_context = torch.as_tensor(batch[:1]).to(device=device)
         target = find_target(
-            model, first, explain=False, rows=None, seed=0,
-            tables={how: table.values for how, table in made.items()}, title=reference,
+            model, first_context, explain=False, rows=None, seed=0,
+            tables={way: table.values for way, table in resized_tables.items()}, title=reference,
         )  # fmt: skip
-    rows = {each.name: each.rows for each in target.substitutes}
-    for how in made:
-        target.write(rows[how])
-        yield how
+    rows = {substitute.name: substitute.rows for substitute in target.substitutes}
+    for way in resized_tables:
+        target.write(rows[way])
+        yield way
 
 
 def _told(inputs: ModelInputs, before: TokenLosses, after: Mapping[str, TokenLosses]) -> ToldRun:
     """Set the losses of each way or rule beside those of the unchanged model."""
-    losses = {name: _mean_losses(found) for name, found in {"before": before, **after}.items()}
+    losses = {
+        name: _mean_losses(token_losses)
+        for name, token_losses in {"before": before, **after}.items()
+    }
     cut = len(losses["before"])
     return ToldRun(
         kind=inputs.context_source.description, contexts=before.contexts, task=before.task,
         before=_cost(before, losses["before"], cut),
-        ways={name: _cost(found, losses[name], cut) for name, found in after.items()},
+        ways={name: _cost(token_losses, losses[name], cut) for name, token_losses in after.items()},
         best=_best(after), length=inputs.contexts.length or 0, cut=cut,
         losses=losses,
     )  # fmt: skip
@@ -139,31 +144,33 @@ def _in_parts(losses: Floats, cut: int) -> tuple[Part, ...]:
     ends = (0, min(cut, len(losses)), len(losses))
     edges = {edge for side in pairwise(ends) for edge in np.linspace(*side, PARTS + 1).astype(int)}
     return tuple(
-        Part(int(first), int(stop) - 1, float(np.nanmean(losses[first:stop])))
-        for first, stop in pairwise(sorted(edges))
-        if np.isfinite(losses[first:stop]).any()
+        Part(int(start), int(stop) - 1, float(np.nanmean(losses[start:stop])))
+        for start, stop in pairwise(sorted(edges))
+        if np.isfinite(losses[start:stop]).any()
     )
 
 
-def _best(found: Mapping[str, TokenLosses]) -> tuple[str, ...]:
+def _best(losses_by_way: Mapping[str, TokenLosses]) -> tuple[str, ...]:
     """Return the way that costs least over the same contexts, and those that cost hardly more.
 
     Without standard errors, those of a single context, none can be told from another.
     """
-    sums = {how: each.losses.sum(axis=1) for how, each in found.items()}
-    least = min(sums, key=lambda how: float(sums[how].sum()))
-    weights = found[least].counted.sum(axis=1)
-    more = costs(np.stack([each - sums[least] for each in sums.values()]), weights, 0)
-    near: dict[str, float] = {}
-    for how, cost in zip(sums, more, strict=True):
+    sums = {way: token_losses.losses.sum(axis=1) for way, token_losses in losses_by_way.items()}
+    cheapest = min(sums, key=lambda way: float(sums[way].sum()))
+    weights = losses_by_way[cheapest].counted.sum(axis=1)
+    extra_costs = costs(
+        np.stack([token_losses - sums[cheapest] for token_losses in sums.values()]), weights, 0
+    )
+    costs_by_way: dict[str, float] = {}
+    for way, cost in zip(sums, extra_costs, strict=True):
         value = cost.value or 0.0
         if cost.error is None or value <= SURE * cost.error:
-            near[how] = value
-    return tuple(sorted(near, key=near.__getitem__))
+            costs_by_way[way] = value
+    return tuple(sorted(costs_by_way, key=costs_by_way.__getitem__))
 
 
 #: What a rule leaves as it is in a configuration.
-_KEPT = ("rope_theta", "partial_rotary_factor")
+_KEPT_ROPE_KEYS = ("rope_theta", "partial_rotary_factor")
 
 
 def run_rules(
@@ -196,8 +203,8 @@ def run_rules(
     """
     model = forward.load_model(reference, head=True, revision=revision, offline=offline)
     _check(model, reference)
-    given = replace(contexts, length=compared.to)
-    inputs = _inputs(reference, model, given, revision=revision, offline=offline)
+    used_contexts = replace(contexts, length=compared.to)
+    inputs = _inputs(reference, model, used_contexts, revision=revision, offline=offline)
     losses = partial(_losses, inputs, reference)
     before = losses("before", model, compared.training)
     after = {
@@ -223,10 +230,10 @@ def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> A
     if scaling is compared.record.scaling:
         return model
     config = copy.deepcopy(model.config)
-    stated = config.rope_parameters
+    rope_parameters = config.rope_parameters
     config.rope_parameters = {
         "rope_type": "default",
-        **{key: stated[key] for key in _KEPT if key in stated},
+        **{key: rope_parameters[key] for key in _KEPT_ROPE_KEYS if key in rope_parameters},
         **scaling,
     }
     # NTK-aware scaling follows from the length of the text beyond the one that is stated.
@@ -237,24 +244,25 @@ def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> A
 
 def _check(model: Any, reference: str) -> None:
     """Refuse a configuration in which no rule can be named for the whole model."""
-    stated = getattr(getattr(model, "config", None), "rope_parameters", None)
-    if not isinstance(stated, Mapping) or "rope_type" not in stated:
-        why = "several ladders of rotations" if stated else "no rope_parameters"
+    rope_parameters = getattr(getattr(model, "config", None), "rope_parameters", None)
+    if not isinstance(rope_parameters, Mapping) or "rope_type" not in rope_parameters:
+        reason = "several ladders of rotations" if rope_parameters else "no rope_parameters"
         raise UsageError(
-            f"{reference}: the configuration of {type(model).__name__} has {why}, so that no rule "
+            f"{reference}: the configuration of {type(model).__name__} has {reason}, so that no "
+            "rule "
             "of scaling can be given to it as a whole. Leave out --text."
         )
 
 
-def _mean_losses(found: TokenLosses) -> Floats:
+def _mean_losses(token_losses: TokenLosses) -> Floats:
     """Return the mean loss at each position, NaN where nothing is predicted."""
-    count = found.counted.sum(axis=0)
-    total = found.losses.sum(axis=0)
+    count = token_losses.counted.sum(axis=0)
+    total = token_losses.losses.sum(axis=0)
     mean = np.full(len(count), np.nan)
     np.divide(total, count, out=mean, where=count > 0)
     return mean
 
 
-def _cost(found: TokenLosses, losses: Floats, cut: int) -> Cost:
-    (mean,) = costs(found.losses.sum(axis=1)[None], found.counted.sum(axis=1), 0)
+def _cost(token_losses: TokenLosses, losses: Floats, cut: int) -> Cost:
+    (mean,) = costs(token_losses.losses.sum(axis=1)[None], token_losses.counted.sum(axis=1), 0)
     return Cost(mean.value or 0.0, mean.error, _in_parts(losses, cut))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Positions that may be asked for.
-LONGEST = 2**31
+MAX_TARGET_LENGTH = 2**31
 #: Rounding of a frequency, and of the largest angle, as a share.
 SLIGHT = 1e-9
 #: Distances up to which the first negative mean rotation is looked for, in new lengths.
@@ -170,8 +170,8 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         except (InvalidCheckpoint, UsageError) as error:
             missing[name] = str(error)
     if record.rule == "proportional":
-        why = "it has no form for a ladder whose slow pairs stand still (proportional)"
-        missing |= dict.fromkeys(("dynamic", "yarn", "llama3"), why)
+        reason = "it has no form for a ladder whose slow pairs stand still (proportional)"
+        missing |= dict.fromkeys(("dynamic", "yarn", "llama3"), reason)
     if "longrope" not in ladders:
         missing["longrope"] = (
             "it divides each pair by a factor that was searched for a model, and this "
@@ -190,10 +190,10 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
     )  # fmt: skip
 
 
-def _trained(record: Rotary, to: int) -> int:
+def _trained(record: Rotary, target: int) -> int:
     """Return the training length, where rules of scaling are for a model of it."""
     training = record.training_length or record.max_positions
-    if record.window is not None and record.window < to:
+    if record.window is not None and record.window < target:
         raise UsageError(
             f"{record.name}: its layers see {record.window} positions of a text of any length, so "
             "that no rule is needed for a longer one."
@@ -208,21 +208,21 @@ def _trained(record: Rotary, to: int) -> int:
             f"{record.name}: its configuration states no length, so that nothing can be longer "
             'than in training. Add "max_position_embeddings" to config.json.'
         )
-    if not training < to <= LONGEST:
+    if not training < target <= MAX_TARGET_LENGTH:
         raise UsageError(
             f"{record.name}: it was trained with {training} positions, and rules of scaling are "
-            f"for more, up to {LONGEST}. Choose --to above {training}."
+            f"for more, up to {MAX_TARGET_LENGTH}. Choose --to above {training}."
         )
     return training
 
 
-def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any]]:
-    factor = to / training
+def _rules(record: Rotary, training: int, target: int) -> dict[str, Mapping[str, Any]]:
+    factor = target / training
     original = {"original_max_position_embeddings": training}
     if record.rule == "proportional":
         plain = {**record.scaling, "factor": 1.0}
-        own = {"its own": record.scaling} if record.scaling.get("factor") else {}
-        return {"none": plain, "linear": {**plain, "factor": factor}, **own}
+        own_rule = {"its own": record.scaling} if record.scaling.get("factor") else {}
+        return {"none": plain, "linear": {**plain, "factor": factor}, **own_rule}
     rules: dict[str, Mapping[str, Any]] = {
         "none": {},
         "linear": {"rope_type": "linear", "factor": factor},
@@ -241,32 +241,32 @@ def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any
 
 
 def _rule(
-    name: str, omega: Floats, factor: float, trained: Floats, training: int, to: int
+    name: str, omega: Floats, factor: float, trained: Floats, training: int, target: int
 ) -> ToldRule:
     """Hold the frequencies that a rule has at the new length against those of training."""
     slower = np.divide(trained, omega, out=np.ones_like(omega), where=omega > 0)
-    whole = training * trained >= 2 * np.pi * (1 - SLIGHT)
-    beyond = to * omega > training * trained * (1 + SLIGHT)
+    turns_fully = training * trained >= 2 * np.pi * (1 - SLIGHT)
+    is_extrapolated = target * omega > training * trained * (1 + SLIGHT)
     slowed = slower > 1 + SLIGHT
-    longest = float(wavelengths(omega).max())
-    limit = min(REACH * to, SEARCH)
+    longest_wavelength = float(wavelengths(omega).max())
+    limit = min(REACH * target, SEARCH)
     negative = first_negative(omega, limit)
-    kernel = rotary_kernel(omega, np.array([1, training, to])).tolist()
-    why = {"first_negative": f"the mean rotation is not negative up to {limit}"}
+    kernel = rotary_kernel(omega, np.array([1, training, target])).tolist()
+    reasons = {"first_negative": f"the mean rotation is not negative up to {limit}"}
     return ToldRule(
         rule=name,
         kept=int(np.count_nonzero(~slowed)),
         slowed=int(np.count_nonzero(slowed)),
         slowest=float(slower.max()),
-        whole_turn=int(np.count_nonzero(whole)),
-        interpolated=int(np.count_nonzero(~whole & ~beyond)),
-        extrapolated=int(np.count_nonzero(~whole & beyond)),
-        longest_wavelength=longest if np.isfinite(longest) else None,
+        whole_turn=int(np.count_nonzero(turns_fully)),
+        interpolated=int(np.count_nonzero(~turns_fully & ~is_extrapolated)),
+        extrapolated=int(np.count_nonzero(~turns_fully & is_extrapolated)),
+        longest_wavelength=longest_wavelength if np.isfinite(longest_wavelength) else None,
         kernel_at_1=kernel[0],
         kernel_at_training=kernel[1],
         kernel_at_to=kernel[2],
         first_negative=negative,
         attention_factor=factor,
-        undefined=why if negative is None else {},
+        undefined=reasons if negative is None else {},
         pairs=len(omega),
     )

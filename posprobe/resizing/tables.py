@@ -47,9 +47,9 @@ def _spline(rows: Floats, size: int, degree: int) -> Floats:
     """
     from scipy.interpolate import make_interp_spline
 
-    last = len(rows) - 1
-    curve = make_interp_spline(np.arange(last + 1), rows, k=min(degree, last))
-    return np.asarray(curve(np.linspace(0, last, size)))
+    last_row = len(rows) - 1
+    curve = make_interp_spline(np.arange(last_row + 1), rows, k=min(degree, last_row))
+    return np.asarray(curve(np.linspace(0, last_row, size)))
 
 
 def fourier(rows: Floats, size: int) -> Floats:
@@ -88,26 +88,26 @@ def sinusoids(rows: Floats, size: int) -> Floats:
     table = cloud(rows)
     if not table.total:
         return repeat_last(rows, size)
-    chosen = settled(table, choose_sinusoids(table).frequencies[-1])
-    angles = 2 * np.pi * np.outer(np.arange(size) - (n - 1) / 2, chosen)
+    chosen_sinusoids = settled(table, choose_sinusoids(table).frequencies[-1])
+    angles = 2 * np.pi * np.outer(np.arange(size) - (n - 1) / 2, chosen_sinusoids)
     waves = np.concatenate([np.ones((size, 1)), np.cos(angles), np.sin(angles)], axis=1)
     amplitudes = np.linalg.lstsq(waves[:n], rows, rcond=None)[0]
     return np.concatenate([rows, waves[n:] @ amplitudes])
 
 
-Along: TypeAlias = Callable[[Floats, int], Floats]
+ResizeAxis: TypeAlias = Callable[[Floats, int], Floats]
 
 #: Ways that spread the old rows over the new range, and ways that keep them and add others.
-STRETCHING: Mapping[str, Along] = {
+STRETCHING: Mapping[str, ResizeAxis] = {
     "linear": partial(_spline, degree=1), "cubic": partial(_spline, degree=3), "fourier": fourier,
 }  # fmt: skip
-CONTINUING: Mapping[str, Along] = {
+CONTINUING: Mapping[str, ResizeAxis] = {
     "tile": tile, "sinusoids": sinusoids, "repeat-last": repeat_last,
 }  # fmt: skip
-ALONG: Mapping[str, Along] = {**STRETCHING, **CONTINUING}
+RESIZE_BY_WAY: Mapping[str, ResizeAxis] = {**STRETCHING, **CONTINUING}
 
 
-def along_both(cells: Floats, size: tuple[int, int], way: Along) -> Floats:
+def along_both(cells: Floats, size: tuple[int, int], way: ResizeAxis) -> Floats:
     """Apply a way along the rows of a grid, then along its columns.
 
     Parameters
@@ -124,12 +124,12 @@ def along_both(cells: Floats, size: tuple[int, int], way: Along) -> Floats:
     """
     height, width = size
     down = way(cells.reshape(len(cells), -1), height).reshape(height, *cells.shape[1:])
-    across = np.moveaxis(down, 1, 0)
-    done = way(across.reshape(len(across), -1), width).reshape(width, height, -1)
-    return np.moveaxis(done, 0, 1)
+    columns_first = np.moveaxis(down, 1, 0)
+    resized = way(columns_first.reshape(len(columns_first), -1), width).reshape(width, height, -1)
+    return np.moveaxis(resized, 0, 1)
 
 
-def interpolated(table: PositionTable, old: Grid, new: Grid, how: str) -> NDArray[Any]:
+def interpolated(table: PositionTable, old: Grid, new: Grid, way: str) -> NDArray[Any]:
     """Call PyTorch's interpolation as the libraries do on their own tables; the bits are theirs.
 
     timm (``bicubic`` and ``bilinear``) filters, in float32. transformers does not, and computes in
@@ -147,20 +147,20 @@ def interpolated(table: PositionTable, old: Grid, new: Grid, how: str) -> NDArra
     """
     if find_spec("torch") is None:
         raise MissingExtra(
-            f"--how {how} calls torch, which is not installed. Run `uv sync --extra models`."
+            f"--how {way} calls torch, which is not installed. Run `uv sync --extra models`."
         )
     with import_stage("torch"):
         import torch
     values = torch.from_numpy(np.array(table.values))
     stored = values.to(torch.bfloat16) if table.source.dtype == "BF16" else values
-    filtered = how != "transformers"
+    filtered = way != "transformers"
     cells = stored.float() if filtered else stored
-    made = torch.nn.functional.interpolate(
+    resized = torch.nn.functional.interpolate(
         cells.reshape(1, old.height, old.width, -1).permute(0, 3, 1, 2),
-        size=(new.height, new.width), mode="bilinear" if how == "bilinear" else "bicubic",
+        size=(new.height, new.width), mode="bilinear" if way == "bilinear" else "bicubic",
         align_corners=False, antialias=filtered,
     )  # fmt: skip
-    rows = made.permute(0, 2, 3, 1).reshape(new.size, -1)
+    rows = resized.permute(0, 2, 3, 1).reshape(new.size, -1)
     return np.ascontiguousarray(rows.to(stored.dtype).to(values.dtype).numpy())
 
 
@@ -212,17 +212,19 @@ def resize(
     """
     from posprobe.tables import table as as_table
 
-    old = as_table(table)
-    layout = new_layout(old, to)
-    check_way(old, layout, how)
-    if layout == old.layout:
-        return old
-    values = _resized(old, layout, how)
-    note = f"resized from a {old.layout} to a {layout}: {how}"
-    return replace(old, values=values, layout=layout, kind="learned", notes=(*old.notes, note))
+    old_table = as_table(table)
+    layout = new_layout(old_table, to)
+    check_way(old_table, layout, how)
+    if layout == old_table.layout:
+        return old_table
+    values = _resized(old_table, layout, how)
+    note = f"resized from a {old_table.layout} to a {layout}: {how}"
+    return replace(
+        old_table, values=values, layout=layout, kind="learned", notes=(*old_table.notes, note)
+    )
 
 
-def new_layout(table: PositionTable, to: int | tuple[int, int]) -> Layout:
+def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
     """Return the layout of a table at another size.
 
     Raises
@@ -230,7 +232,7 @@ def new_layout(table: PositionTable, to: int | tuple[int, int]) -> Layout:
     UsageError
         If the size is none, of another layout, or makes more than `MOST_NUMBERS` numbers.
     """
-    sizes = to if isinstance(to, tuple) else (to,)
+    sizes = size if isinstance(size, tuple) else (size,)
     if isinstance(table.layout, Grid) != (len(sizes) == 2):
         has = f"{table.name}: it is a {table.layout}, so that its new size reads"
         if isinstance(table.layout, Grid):
@@ -240,8 +242,8 @@ def new_layout(table: PositionTable, to: int | tuple[int, int]) -> Layout:
             "are patches of an image, say how they lie with --grid ROWSxCOLUMNS."
         )
     if min(sizes) < 1:
-        what = "patch" if len(sizes) == 2 else "position"
-        raise UsageError(f"{table.name}: a size of {_read(sizes)} is smaller than one {what}.")
+        unit = "patch" if len(sizes) == 2 else "position"
+        raise UsageError(f"{table.name}: a size of {_read(sizes)} is smaller than one {unit}.")
     layout: Layout = Grid(*sizes) if len(sizes) == 2 else Sequence(sizes[0])
     if layout.size * table.dim > MOST_NUMBERS:
         raise UsageError(
@@ -251,7 +253,7 @@ def new_layout(table: PositionTable, to: int | tuple[int, int]) -> Layout:
     return layout
 
 
-def check_way(table: PositionTable, layout: Layout, how: str) -> None:
+def check_way(table: PositionTable, layout: Layout, way: str) -> None:
     """Refuse a way that does not exist, or not for a table or its new layout.
 
     Raises
@@ -260,15 +262,15 @@ def check_way(table: PositionTable, layout: Layout, how: str) -> None:
         With the ways that there are.
     """
     ways = ways_of(table)
-    if how not in ways:
-        other = f"does not resize a {table.layout}" if how in WAYS else "is not a method"
-        raise UsageError(f"{table.name}: {how!r} {other}. Choose one of {', '.join(ways)}.")
+    if way not in ways:
+        refusal = f"does not resize a {table.layout}" if way in WAYS else "is not a method"
+        raise UsageError(f"{table.name}: {way!r} {refusal}. Choose one of {', '.join(ways)}.")
     sides = zip(_sides(table.layout), _sides(layout), strict=True)
-    short = [old for old, new in sides if old < min(new, FEWEST_ROWS)]
-    if how == "sinusoids" and short:
+    too_short = [old for old, new in sides if old < min(new, FEWEST_ROWS)]
+    if way == "sinusoids" and too_short:
         raise UsageError(
             f"{table.name}: sinusoids are fitted to {FEWEST_ROWS} rows at least, and a "
-            f"{table.layout} has {short[0]} along an axis. Use another way."
+            f"{table.layout} has {too_short[0]} along an axis. Use another way."
         )
 
 
@@ -277,16 +279,18 @@ def ways_of(table: PositionTable) -> tuple[str, ...]:
     return GRID_WAYS if isinstance(table.layout, Grid) else SEQUENCE_WAYS
 
 
-def _resized(table: PositionTable, layout: Layout, how: str) -> NDArray[np.floating[Any]]:
-    old = table.layout
-    if isinstance(old, Grid) and isinstance(layout, Grid):
-        if how not in ALONG:
-            return interpolated(table, old, layout, how)
-        cells = table.values.astype(np.float64).reshape(old.height, old.width, table.dim)
-        made = along_both(cells, (layout.height, layout.width), ALONG[how])
+def _resized(table: PositionTable, layout: Layout, way: str) -> NDArray[np.floating[Any]]:
+    old_layout = table.layout
+    if isinstance(old_layout, Grid) and isinstance(layout, Grid):
+        if way not in RESIZE_BY_WAY:
+            return interpolated(table, old_layout, layout, way)
+        cells = table.values.astype(np.float64).reshape(
+            old_layout.height, old_layout.width, table.dim
+        )
+        resized = along_both(cells, (layout.height, layout.width), RESIZE_BY_WAY[way])
     else:
-        made = ALONG[how](table.values.astype(np.float64), layout.size)
-    return made.reshape(layout.size, table.dim).astype(table.values.dtype)
+        resized = RESIZE_BY_WAY[way](table.values.astype(np.float64), layout.size)
+    return resized.reshape(layout.size, table.dim).astype(table.values.dtype)
 
 
 def _sides(layout: Layout) -> tuple[int, ...]:

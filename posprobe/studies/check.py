@@ -83,10 +83,10 @@ class Check(Saved):
             "b": self.b,
             "alike": self.alike,
             "context": self.context,
-            "causes": [_as_json(found) for found in self.causes],
-            "compared": [_as_json(found) for found in self.compared],
+            "causes": [_as_json(finding) for finding in self.causes],
+            "compared": [_as_json(finding) for finding in self.compared],
             "not_compared": [
-                {"what": each.what, "reason": _told(each)} for each in self.not_compared
+                {"what": skipped.what, "reason": _told(skipped)} for skipped in self.not_compared
             ],
             "environment": dict(self.environment),
         }
@@ -95,8 +95,8 @@ class Check(Saved):
         """Return the content of ``arrays.npz``: ``ladder`` and ``rows``, after their encoding."""
         return {
             f"{part}_{name}" if part else name: curve
-            for name, found in self._curves().items()
-            for part, curve in found.items()
+            for name, curves in self._curves().items()
+            for part, curve in curves.items()
         }
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -105,30 +105,30 @@ class Check(Saved):
         from posprobe.figures.comparison import CHECK_FIGURES
 
         return {
-            name: partial(CHECK_FIGURES[name], REPORT, found, {})
-            for name, found in self._curves().items()
+            name: partial(CHECK_FIGURES[name], REPORT, curves, {})
+            for name, curves in self._curves().items()
         }
 
     def _curves(self) -> dict[str, dict[str, Floats]]:
         """Return what shows findings, by figure and by encoding."""
         curves: dict[str, dict[str, Floats]] = {}
-        for each in (*self.causes, *self.compared):
-            if each.curve is not None:
-                name = "ladder" if each.what == "ladder" else "rows"
-                curves.setdefault(name, {})[each.part] = each.curve
+        for finding in (*self.causes, *self.compared):
+            if finding.curve is not None:
+                name = "ladder" if finding.what == "ladder" else "rows"
+                curves.setdefault(name, {})[finding.part] = finding.curve
         return curves
 
 
-def _told(each: NotCompared) -> str:
-    return relations.not_compared(each.reason, each.about)
+def _told(skipped: NotCompared) -> str:
+    return relations.not_compared(skipped.reason, skipped.about)
 
 
-def _as_json(found: Finding) -> dict[str, Any]:
-    bare = asdict(replace(found, more={}, curve=None))
-    about = {key: _plain(value) for key, value in bare.items() if key != "curve"}
-    more = {key: _plain(value) for key, value in found.more.items()}
-    rule = {"tolerance": RULES[found.cause].tolerance}
-    return {**about, **rule, "more": more, "sentence": relations.told(found)}
+def _as_json(finding: Finding) -> dict[str, Any]:
+    bare = asdict(replace(finding, more={}, curve=None))
+    fields_found = {key: _plain(value) for key, value in bare.items() if key != "curve"}
+    details = {key: _plain(value) for key, value in finding.more.items()}
+    rule = {"tolerance": RULES[finding.cause].tolerance}
+    return {**fields_found, **rule, "more": details, "sentence": relations.told(finding)}
 
 
 def _plain(value: Any) -> Any:
@@ -180,9 +180,9 @@ def check(
     >>> print(pp.check(table, pp.table(table.values[::-1], grid=(8, 8))).causes[0].cause)
     reversed
     """
-    sides = [open_side(given, offline=offline) for given in (a, b)]
-    one, other = sides
-    found, missing = compare(one, other, all_layers=all_layers)
+    sides = [open_side(copy, offline=offline) for copy in (a, b)]
+    side_a, side_b = sides
+    findings, missing = compare(side_a, side_b, all_layers=all_layers)
     contexts = [
         record.max_positions
         for side in sides
@@ -190,13 +190,19 @@ def check(
         if record.max_positions
     ]
     order = relations.subjects()
-    found.sort(key=lambda each: (order.index(each.what), each.part))
+    findings.sort(key=lambda finding: (order.index(finding.what), finding.part))
     weights = {"moved", "other_weights"} if same_weights else set()
-    causes = tuple(each for each in found if not each.alike or each.cause in weights)
-    compared = tuple(each for each in found if each not in causes)
-    unsure = any(each.decides for each in missing) or not found
-    alike = False if causes else (None if unsure else True)
+    causes = tuple(finding for finding in findings if not finding.alike or finding.cause in weights)
+    compared = tuple(finding for finding in findings if finding not in causes)
+    unsure = any(finding.decides for finding in missing) or not findings
+    is_alike = False if causes else (None if unsure else True)
     return Check(
-        one.name, other.name, alike, causes, compared, tuple(missing), min(contexts, default=None),
+        side_a.name,
+        side_b.name,
+        is_alike,
+        causes,
+        compared,
+        tuple(missing),
+        min(contexts, default=None),
         environment("cpu", 0, command),
-    )  # fmt: skip
+    )

@@ -122,27 +122,31 @@ def open_weights(
     if source.revision is not None and not everywhere:
         return dict.fromkeys(rotary, "remote")
     opened = open_rotary_weights(source.reference, revision=source.revision, offline=offline)
-    known = {layer for each in opened for layer in each.layers}
-    if layers is not None and (lost := sorted(set(layers) - known)):
+    known_layers = {layer for weights in opened for layer in weights.layers}
+    if layers is not None and (missing_layers := sorted(set(layers) - known_layers)):
         raise UsageError(
-            f"--layers {','.join(map(str, lost))}: no layer of that number turns queries and keys. "
-            f"There are {', '.join(map(str, sorted(known))) or 'none whose weights are known'}."
+            f"--layers {','.join(map(str, missing_layers))}: no layer of that number turns "
+            "queries and keys. "
+            "There are "
+            f"{', '.join(map(str, sorted(known_layers))) or 'none whose weights are known'}."
         )
-    found: dict[int, RotaryWeights | Missing] = {}
-    for (number, record), each in zip(rotary.items(), opened, strict=True):
+    weights_by_number: dict[int, RotaryWeights | Missing] = {}
+    for (number, record), weights in zip(rotary.items(), opened, strict=True):
         if record.axes > 1:
-            found[number] = "axes"
-        elif each.layers:
-            found[number] = each.only(layers)
-        elif not each.checkpoint.tensors:
-            found[number] = "no_weights"
+            weights_by_number[number] = "axes"
+        elif weights.layers:
+            weights_by_number[number] = weights.only(layers)
+        elif not weights.checkpoint.tensors:
+            weights_by_number[number] = "no_weights"
         else:
-            found[number] = "latent" if each.config.get("kv_lora_rank") else "no_names"
-    return found
+            weights_by_number[number] = (
+                "latent" if weights.config.get("kv_lora_rank") else "no_names"
+            )
+    return weights_by_number
 
 
 def weight_use(
-    record: Rotary, found: RotaryWeights | Missing, length: int | None = None
+    record: Rotary, weights: RotaryWeights | Missing, length: int | None = None
 ) -> WeightUse:
     """Measure what the weights of one rotary encoding say, layer by layer.
 
@@ -150,54 +154,58 @@ def weight_use(
 
     Parameters
     ----------
-    record, found
+    record, weights
         The encoding and its weights, or why there are none.
     length
         Positions of the text, which some rules depend on.
     """
     text = length or record.max_positions
     ladder = record.frequencies(text)
-    if isinstance(found, str):
-        return WeightUse((), None, None, False, False, ladder, text, found)
-    stated: Reading = "neighbours" if record.interleaved else "halves"
-    tried: tuple[Reading, ...] = (stated,) if found.declared else ("halves", "neighbours")
-    measured: dict[Reading, list[LayerWeights]] = {reading: [] for reading in tried}
+    if isinstance(weights, str):
+        return WeightUse((), None, None, False, False, ladder, text, weights)
+    declared_order: Reading = "neighbours" if record.interleaved else "halves"
+    orders_to_try: tuple[Reading, ...] = (
+        (declared_order,) if weights.declared else ("halves", "neighbours")
+    )
+    measured: dict[Reading, list[LayerWeights]] = {reading: [] for reading in orders_to_try}
     sizes, skipped, problem = [], [], ""
     options: dict[str, Any] = {
         "ladder": ladder,
-        "scale": found.scale * record.attention_factor(text) ** 2,
+        "scale": weights.scale * record.attention_factor(text) ** 2,
         "distances": max(min(text or CURVE, CURVE) // 2, 1),
         "positions": text,
-        "normed": found.normed,
+        "normed": weights.normed,
     }
-    with stage("Reading queries and keys", len(found.layers)) as done:
-        for layer in found.layers:
+    with stage("Reading queries and keys", len(weights.layers)) as advance:
+        for layer in weights.layers:
             try:
-                own = found.read(layer)
+                projections = weights.read(layer)
             except PosprobeError as error:
-                own, problem = None, problem or str(error)
-            done(1)
-            if own is None or not np.isfinite(own.row_sizes).all():
+                projections, problem = None, problem or str(error)
+            advance(1)
+            if projections is None or not np.isfinite(projections.row_sizes).all():
                 skipped.append(layer)
                 continue
-            sizes.append(own.row_sizes[:, : record.rotated])
+            sizes.append(projections.row_sizes[:, : record.rotated])
             for reading, layers in measured.items():
-                gained = own.with_gain()
-                of_layer = layer_weights(layer, *gained, own.biases, reading=reading, **options)
+                scaled_projections = projections.with_gain()
+                of_layer = layer_weights(
+                    layer, *scaled_projections, projections.biases, reading=reading, **options
+                )
                 layers.append(of_layer)
     layout = pair_layout(np.concatenate(sizes)) if sizes else None
-    pairs = stated if found.declared else layout.answer if layout else None
+    pairs = declared_order if weights.declared else layout.answer if layout else None
     return WeightUse(
         layers=tuple(measured.get(pairs, ())) if pairs else (),
         layout=layout,
         pairs=pairs,
-        declared=found.declared,
-        normed=found.normed,
+        declared=weights.declared,
+        normed=weights.normed,
         ladder=np.append(ladder, 0.0) if record.head_dim > record.rotated else ladder,
         positions=text,
         missing="unreadable" if problem else None,
         problem=problem,
-        bytes=found.bytes,
+        bytes=weights.bytes,
         skipped=tuple(skipped),
     )
 

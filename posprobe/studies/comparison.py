@@ -84,10 +84,10 @@ class Comparison(Saved):
         """Return the content of ``analysis.json`` (schema `posprobe.comparison/2`)."""
         tables = []
         for label, analysis in zip(self.labels, self.analyses, strict=True):
-            own = analysis.to_dict()
-            del own["schema"]
-            published = [value.compared(own) for value in published_for(analysis.table)]
-            tables.append({"label": label, "published": published, **own})
+            table_document = analysis.to_dict()
+            del table_document["schema"]
+            published = [value.compared(table_document) for value in published_for(analysis.table)]
+            tables.append({"label": label, "published": published, **table_document})
         pairs = [
             PairBlock(
                 **vars(distance),
@@ -110,11 +110,11 @@ class Comparison(Saved):
 
     def matrix(self, name: str) -> Floats:
         """Return one kind of distance as ``[m, m]``, NaN on the diagonal and where undefined."""
-        found = np.full((len(self.labels), len(self.labels)), np.nan)
+        distances = np.full((len(self.labels), len(self.labels)), np.nan)
         for (i, j), distance in self.distances.items():
             value = getattr(distance, name)
-            found[i, j] = found[j, i] = np.nan if value is None else value
-        return found
+            distances[i, j] = distances[j, i] = np.nan if value is None else value
+        return distances
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: every table's arrays under its number."""
@@ -130,21 +130,23 @@ class Comparison(Saved):
         from posprobe.figures.comparison import curves_figure, distances_figure
         from posprobe.figures.styles import make_labels_printable
 
-        found = dict(zip(self.labels, (each.results for each in self.analyses), strict=True))
-        alike = results_of(found, "similarity", Similarity)
-        spectra = results_of(found, "spectrum", Spectrum)
+        results_by_label = dict(
+            zip(self.labels, (analysis.results for analysis in self.analyses), strict=True)
+        )
+        similarities = results_of(results_by_label, "similarity", Similarity)
+        spectra = results_of(results_by_label, "spectrum", Spectrum)
         # Curves over offset and over frequency are of positions on a line.
         lines = {
             name: result
-            for name, result in alike.items()
+            for name, result in similarities.items()
             if name in spectra and not isinstance(result.layout, Grid)
         }
         references = {
             "spectra": make_labels_printable({name: spectra[name] for name in lines}),
             "distances": {name: self.matrix(name) for name in DISTANCES},
         }
-        figures = report_figures(alike, ("similarity",)) if alike else {}
-        if components := results_of(found, "pca", PCA):
+        figures = report_figures(similarities, ("similarity",)) if similarities else {}
+        if components := results_of(results_by_label, "pca", PCA):
             figures |= report_figures(components, ("variance",), references)
         labels = dict.fromkeys(self.labels)
         figures["distances"] = partial(
@@ -158,8 +160,8 @@ class Comparison(Saved):
 
     def _of(self) -> str:
         return " and ".join(
-            f"{label!r} ({one.table.layout}, dim={one.table.dim})"
-            for label, one in zip(self.labels, self.analyses, strict=True)
+            f"{label!r} ({analysis.table.layout}, dim={analysis.table.dim})"
+            for label, analysis in zip(self.labels, self.analyses, strict=True)
         )
 
 
@@ -219,14 +221,14 @@ def compare(
     clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in cut]
     distances: dict[tuple[int, int], Closeness] = {}
     bands: dict[tuple[int, int], PairBand | None] = {}
-    with stage("Distances", len(cut) * (len(cut) - 1) // 2) as done:
+    with stage("Distances", len(cut) * (len(cut) - 1) // 2) as advance:
         for i, j in combinations(range(len(cut)), 2):
             if cut[i].layout == cut[j].layout:
                 distances[i, j] = closeness(clouds[i], clouds[j])
                 bands[i, j] = _pair_band(cut[i], cut[j], max(nulls, DRAWS), seed)
             else:
                 distances[i, j], bands[i, j] = _apart(cut[i], cut[j]), None
-            done(1)
+            advance(1)
     return Comparison(
         labels=distinct([table.name for table in tables]),
         analyses=analyses,
@@ -239,9 +241,9 @@ def compare(
 
 def _apart(x: PositionTable, y: PositionTable) -> Closeness:
     """Say why tables whose positions do not correspond have no distance."""
-    why = f"a {x.layout} and a {y.layout}: no positions in common"
+    reason = f"a {x.layout} and a {y.layout}: no positions in common"
     numbers = ("cka", "cka_biased", "procrustes", "subspace_overlap")
-    return Closeness(None, None, None, None, 0, dict.fromkeys(numbers, why))
+    return Closeness(None, None, None, None, 0, dict.fromkeys(numbers, reason))
 
 
 def relabelled(records: Sequence[_Record], labels: Sequence[str] | None) -> tuple[_Record, ...]:
@@ -254,7 +256,9 @@ def relabelled(records: Sequence[_Record], labels: Sequence[str] | None) -> tupl
     """
     if labels is None:
         return tuple(records)
-    sound = not isinstance(labels, str) and all(isinstance(each, str) and each for each in labels)
+    sound = not isinstance(labels, str) and all(
+        isinstance(label, str) and label for label in labels
+    )
     if not sound or len(labels) != len(records):
         raise UsageError(
             f"{len(records)} encodings need a list of as many labels, texts that are not empty."
@@ -274,25 +278,29 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand:
     """Compute the CKA of surrogates of both tables, the same for either order of the pair."""
-    both = sorted((x, y), key=_fingerprint)
+    table_pair = sorted((x, y), key=_fingerprint)
     scaled = [
         np.asarray(t.values, dtype=np.float64) / (float(np.abs(t.values).max()) or 1.0)
-        for t in both
+        for t in table_pair
     ]
     fitted = [fit_process(values, x.layout) for values in scaled]
-    found: PairBand = {}
+    bands: PairBand = {}
     for index, name in enumerate(NULLS):
         values = []
         for draw in range(draws if name in null_models(x.layout) else 0):
-            drawn = [
+            surrogates = [
                 draw_rows(
-                    one, name, np.random.default_rng([seed, index, draw, side]), x.layout, fit
+                    values_scaled,
+                    name,
+                    np.random.default_rng([seed, index, draw, side]),
+                    x.layout,
+                    fit,
                 )
-                for side, (one, fit) in enumerate(zip(scaled, fitted, strict=True))
+                for side, (values_scaled, fit) in enumerate(zip(scaled, fitted, strict=True))
             ]
-            values.append(_cka(*drawn))
-        found[name] = band(values)
-    return found
+            values.append(_cka(*surrogates))
+        bands[name] = band(values)
+    return bands
 
 
 def _cka(x: NDArray[np.float32], y: NDArray[np.float32]) -> float | None:

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 Encoding: TypeAlias = PositionTable | Scheme
 #: A figure, and the sentences of its caption: what it shows, and where that comes from.
-Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
+CaptionedFigure: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 
 #: Kinds that are not the figure of one measurement.
-OTHERS = (
+KINDS_WITHOUT_TABLE = (
     Drawing("table", help_text="the table itself"),
     Drawing("heads", help_text="relative, rotary and ALiBi encodings"),
     Drawing(
@@ -58,20 +58,20 @@ OF_RUNS: Mapping[str, tuple[str, str]] = {
     "rotary-usage": ("rotary_use", "pairs that each head uses, and those that make its curve"),
 }
 #: Lines that can be told apart in one figure.
-MOST = 6
+MAX_PAPER_TABLES = 6
 #: Rotations that one figure holds.
 ROTATIONS = 3
 
 
 def drawings() -> dict[str, Drawing]:
     """Return every kind of figure that papers can have."""
-    known = (
+    kinds = (
         drawing
-        for each in TABLE_MEASUREMENTS.values()
-        for drawing in each.drawings
+        for measurement in TABLE_MEASUREMENTS.values()
+        for drawing in measurement.drawings
         if drawing.help_text
     )
-    return {drawing.name: drawing for drawing in (*known, *OTHERS)}
+    return {drawing.name: drawing for drawing in (*kinds, *KINDS_WITHOUT_TABLE)}
 
 
 def kinds() -> dict[str, str]:
@@ -84,8 +84,8 @@ def kinds_of_several() -> list[str]:
     return _kinds_with("shows_several_tables")
 
 
-def _kinds_with(what: str) -> list[str]:
-    return [name for name, drawing in drawings().items() if getattr(drawing, what)]
+def _kinds_with(property_name: str) -> list[str]:
+    return [name for name, drawing in drawings().items() if getattr(drawing, property_name)]
 
 
 def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
@@ -106,8 +106,8 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
         raise UsageError(f"{kind}: --raw and --centred apply only to {', '.join(able)}.")
     if columns is not None and kind not in (able := _kinds_with("has_columns")):
         raise UsageError(f"{kind}: --columns applies only to {', '.join(able)}.")
-    if columns is not None and not 1 <= columns <= MOST:
-        raise UsageError(f"--columns {columns}: 1 to {MOST} panels fit into a row.")
+    if columns is not None and not 1 <= columns <= MAX_PAPER_TABLES:
+        raise UsageError(f"--columns {columns}: 1 to {MAX_PAPER_TABLES} panels fit into a row.")
 
 
 def tables_for(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
@@ -123,10 +123,14 @@ def tables_for(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
         raise UsageError(
             f"{kind} draws tables of positions. The kind heads draws encodings without one."
         )
-    fewest, most = 2 if kind == "comparison" else 1, MOST if kind in kinds_of_several() else 1
-    if not fewest <= len(tables) <= most:
+    min_tables, max_tables = (
+        2 if kind == "comparison" else 1,
+        MAX_PAPER_TABLES if kind in kinds_of_several() else 1,
+    )
+    if not min_tables <= len(tables) <= max_tables:
         raise UsageError(
-            f"{kind} draws {fewest} to {most} tables, and {len(tables)} are given. Several are "
+            f"{kind} draws {min_tables} to {max_tables} tables, and {len(tables)} are given. "
+            "Several are "
             f"drawn by {', '.join(kinds_of_several())}."
         )
     if len(tables) == 1 or kind in {"similarity", "budget"}:
@@ -161,7 +165,7 @@ def of_tables(
     device: Device,
     *,
     centred: bool | None,
-) -> Told:
+) -> CaptionedFigure:
     """Draw a kind of figure of tables, and write the sentences of its caption.
 
     Raises
@@ -176,29 +180,42 @@ def of_tables(
     if kind == "comparison" and sheet.is_low and sheet.is_narrow:
         raise UsageError("comparison: it does not fit half a slide. Use --span page.")
     drawing, names = drawings()[kind], distinct([table.name for table in tables])
-    shown: dict[str, Any] = dict(zip(names, tables, strict=True))
+    tables_by_name: dict[str, Any] = dict(zip(names, tables, strict=True))
     references: dict[str, Any] = {"centred": centred}
     if kind != "table":
-        only = [name for name, each in TABLE_MEASUREMENTS.items() if drawing in each.drawings]
-        found = {
+        measurements = [
+            name
+            for name, measurement in TABLE_MEASUREMENTS.items()
+            if drawing in measurement.drawings
+        ]
+        results_by_name = {
             name: analyze(
-                table, only=only or ("similarity", "spectrum"), nulls=0, seed=seed, device=device
+                table,
+                only=measurements or ("similarity", "spectrum"),
+                nulls=0,
+                seed=seed,
+                device=device,
             ).results
-            for name, table in shown.items()
+            for name, table in tables_by_name.items()
         }
-        shown = {name: next(iter(results.values())) for name, results in found.items()}
+        tables_by_name = {
+            name: next(iter(results.values())) for name, results in results_by_name.items()
+        }
         if kind == "comparison":
-            spectra = {name: results["spectrum"] for name, results in found.items()}
+            spectra = {name: results["spectrum"] for name, results in results_by_name.items()}
             references["spectra"] = make_labels_printable(spectra)
-    for name, result in shown.items():
-        if why := drawing.explain_absence(result):
-            raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
-    first = next(iter(shown.values()))
-    build = comparison_figure if kind == "comparison" else find_builder(first, kind)
-    figure = build(sheet, make_labels_printable(shown), references)
-    asked = {"centred": centred} if drawing.has_centring else {}
+    for name, result in tables_by_name.items():
+        if absence := drawing.explain_absence(result):
+            raise UsageError(f"{name}: {kind} cannot be drawn: {absence}.")
+    first_table = next(iter(tables_by_name.values()))
+    build = comparison_figure if kind == "comparison" else find_builder(first_table, kind)
+    figure = build(sheet, make_labels_printable(tables_by_name), references)
+    options = {"centred": centred} if drawing.has_centring else {}
     text = captions.reading(
-        kind, drawing.help_text, shown if drawing.shows_several_tables else first, **asked
+        kind,
+        drawing.help_text,
+        tables_by_name if drawing.shows_several_tables else first_table,
+        **options,
     )
     return figure, (text, captions.provenance(names, tables))
 
@@ -230,7 +247,9 @@ def schemes_for(records: Sequence[Encoding]) -> list[Scheme]:
     return schemes
 
 
-def of_schemes(schemes: list[Scheme], sheet: FigureFormat, length: int | None, seed: int) -> Told:
+def of_schemes(
+    schemes: list[Scheme], sheet: FigureFormat, length: int | None, seed: int
+) -> CaptionedFigure:
     """Draw encodings of one scheme, and write the sentences of their caption.
 
     Raises
@@ -245,29 +264,38 @@ def of_schemes(schemes: list[Scheme], sheet: FigureFormat, length: int | None, s
     names = distinct([record.name for record in schemes])
     analysis = analyze_schemes(*schemes, length=length, seed=seed)
     results = dict(zip(names, analysis.results, strict=True))
-    shown, first = schemes, schemes[0]
-    if isinstance(first, Rotary):
+    drawn_schemes, first_scheme = schemes, schemes[0]
+    if isinstance(first_scheme, Rotary):
         unique = drop_equal_rotations(results_of(results, "rotation", Rotation))
         if len(unique) > ROTATIONS:
             raise UsageError(
                 f"{len(unique)} rotations differ and {ROTATIONS} share a figure. Pick one with "
                 f"REF#NAME out of {', '.join(unique)}."
             )
-        shown = [record for name, record in zip(names, schemes, strict=True) if name in unique]
+        drawn_schemes = [
+            record for name, record in zip(names, schemes, strict=True) if name in unique
+        ]
         figure, text = (
             rotation_figure(sheet, make_labels_printable(unique), {}),
             captions.rotation(unique),
         )
-    elif isinstance(first, LinearBias):
-        shown = [first]
-        figure = slopes_figure(sheet, make_labels_printable({names[0]: first}), {})
-        text = captions.slopes(first)
+    elif isinstance(first_scheme, LinearBias):
+        drawn_schemes = [first_scheme]
+        figure = slopes_figure(sheet, make_labels_printable({names[0]: first_scheme}), {})
+        text = captions.slopes(first_scheme)
     else:
-        found = results_of(results, "heads", Heads)
-        figure, text = heads_figure(sheet, make_labels_printable(found), {}), captions.heads(found)
-    whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
-    more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
-    return figure, (text, whence, more)
+        heads_by_name = results_of(results, "heads", Heads)
+        figure, text = (
+            heads_figure(sheet, make_labels_printable(heads_by_name), {}),
+            captions.heads(heads_by_name),
+        )
+    whence = captions.provenance(distinct([r.name for r in drawn_schemes[:3]]), drawn_schemes[:3])
+    omitted_text = (
+        f"And {len(drawn_schemes) - 3} more of the same checkpoint."
+        if len(drawn_schemes) > 3
+        else ""
+    )
+    return figure, (text, whence, omitted_text)
 
 
 #: What a figure is written as.
@@ -317,12 +345,12 @@ class PaperFigure:
         OutputError
             If a file cannot be written, or a text stands there that is no caption of posprobe's.
         """
-        target, beside = figure_paths(Path(path))
+        target, caption_path = figure_paths(Path(path))
         content = self._draw(target.suffix.lower())
-        with written(target, beside) as place:
+        with written(target, caption_path) as place:
             (place / target.name).write_bytes(content)
-            (place / beside.name).write_text(self.caption, encoding="utf-8")
-        return beside
+            (place / caption_path.name).write_text(self.caption, encoding="utf-8")
+        return caption_path
 
     def _draw(self, suffix: str) -> bytes:
         import matplotlib as mpl
@@ -350,16 +378,17 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
         should that is none.
     """
     path = file_path(path, SUFFIXES, any_case=True)
-    beside = path.with_suffix(".caption.txt")
-    if folder_there(beside):
-        raise OutputError(f"{beside}: it is a folder. Choose another name.")
+    caption_path = path.with_suffix(".caption.txt")
+    if folder_there(caption_path):
+        raise OutputError(f"{caption_path}: it is a folder. Choose another name.")
     recover(path)
-    if there(beside) and not _own_caption(beside):
+    if there(caption_path) and not _own_caption(caption_path):
         raise OutputError(
-            f"{beside}: posprobe did not write this text, and the caption would replace it. Move "
+            f"{caption_path}: posprobe did not write this text, and the caption would replace "
+            "it. Move "
             "it away, or choose another name."
         )
-    return path, beside
+    return path, caption_path
 
 
 def _own_caption(path: Path) -> bool:
@@ -449,7 +478,7 @@ def paper_figure(
     check_kind(kind, centred, columns)
     records = relabelled(records, labels)
 
-    def make(sheet: FigureFormat) -> Told:
+    def make(sheet: FigureFormat) -> CaptionedFigure:
         if kind == "heads":
             return of_schemes(schemes_for(records), sheet, length, seed)
         return of_tables(kind, tables_for(kind, records), sheet, seed, device, centred=centred)
@@ -458,7 +487,7 @@ def paper_figure(
 
 
 def at_venue(
-    make: Callable[[FigureFormat], Told],
+    make: Callable[[FigureFormat], CaptionedFigure],
     venue: str,
     span: Span,
     *,

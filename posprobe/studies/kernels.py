@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 Encoding: TypeAlias = PositionTable | Scheme
 
 #: Positions compared where no record states a length, and the most that are unless asked for.
-LENGTH, LONGEST = 512, 1024
+DEFAULT_KERNEL_LENGTH, MAX_DEFAULT_KERNEL_LENGTH = 512, 1024
 #: Why a correlation is undefined.
 FLAT = "an encoding has the same value at every distance"
 #: Distances shown as matrices.
-ALIKE = ("correlation", "alignment")
+PAIR_NUMBERS = ("correlation", "alignment")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,13 +103,13 @@ class KernelComparison(Saved):
         """Return the content of ``analysis.json`` (schema `posprobe.kernels/2`)."""
         records = [self._record(i) for i in range(len(self.labels))]
         pairs = [self._pair(i, j) for i, j in combinations(range(len(self.labels)), 2)]
-        told = shared_block(
+        shared_verdict = shared_block(
             {
                 label: kernel_answers(record)
                 for label, record in zip(self.labels, records, strict=True)
             }
         )
-        said = kernels_headline(pairs, self.walk)
+        headline = kernels_headline(pairs, self.walk)
         return {
             "schema": KERNELS,
             "length": self.layout.size,
@@ -117,7 +117,8 @@ class KernelComparison(Saved):
             "records": records,
             "pairs": pairs,
             "walk": self.walk,
-            "verdict": told | {"summary": f"{said} {told['summary']}".lstrip()},
+            "verdict": shared_verdict
+            | {"summary": f"{headline} {shared_verdict['summary']}".lstrip()},
             "environment": self.environment,
         }
 
@@ -147,7 +148,7 @@ class KernelComparison(Saved):
         }
 
     def _pair(self, i: int, j: int) -> dict[str, Any]:
-        numbers = {name: _number(getattr(self, name)[i, j]) for name in ALIKE}
+        numbers = {name: _number(getattr(self, name)[i, j]) for name in PAIR_NUMBERS}
         pair = {
             "records": [self.labels[i], self.labels[j]],
             **numbers,
@@ -161,7 +162,7 @@ class KernelComparison(Saved):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: each record's arrays under its number."""
-        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in ALIKE}
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in PAIR_NUMBERS}
         for number, (curve, kernel) in enumerate(zip(self.curves, self.kernels, strict=True)):
             arrays |= {f"{number}_curve": curve, f"{number}_kernel": kernel}
         return arrays
@@ -178,16 +179,16 @@ class KernelComparison(Saved):
             else standardised(_by_distance(curve), 0)[1:]
             for curve in self.curves
         ]
-        references = {"distances": {name: getattr(self, name) for name in ALIKE}}
+        references = {"distances": {name: getattr(self, name) for name in PAIR_NUMBERS}}
         results = make_labels_printable(dict(zip(self.labels, curves, strict=True)))
-        found: dict[str, Callable[[], Figure]] = {
+        figures: dict[str, Callable[[], Figure]] = {
             name: partial(build, REPORT, results, references)
             for name, build in KERNEL_FIGURES.items()
         }
         match self.records:
             case (MeasuredHeads() as first, MeasuredHeads() as second):
-                found["heads"] = self._drawn_heads(first, second)
-        return found
+                figures["heads"] = self._drawn_heads(first, second)
+        return figures
 
     def _drawn_heads(self, first: MeasuredHeads, second: MeasuredHeads) -> Callable[[], Figure]:
         """Return how to draw the heads of two runs that match best."""
@@ -198,13 +199,13 @@ class KernelComparison(Saved):
         n, places = self.layout.size, (first.places, second.places)
         curves = _curves_of_both(first, second, n)
         by_distance = [
-            dict(zip(heads, found[:, ::-1], strict=True))
-            for heads, found in zip(places, curves, strict=True)
+            dict(zip(heads, head_curves[:, ::-1], strict=True))
+            for heads, head_curves in zip(places, curves, strict=True)
         ]
         results = make_labels_printable(dict(zip(self.labels, by_distance, strict=True)))
         distances = np.arange(n - curves[0].shape[1], n)
-        beside = {"matched": match_heads(curves, places).matched, "distances": distances}
-        return partial(matched_heads_figure, REPORT, results, beside)
+        baselines = {"matched": match_heads(curves, places).matched, "distances": distances}
+        return partial(matched_heads_figure, REPORT, results, baselines)
 
     def _of(self) -> str:
         return " and ".join(map(repr, self.labels))
@@ -212,8 +213,8 @@ class KernelComparison(Saved):
 
 def _curves_of_both(first: MeasuredHeads, second: MeasuredHeads, n: int) -> tuple[Floats, Floats]:
     """Return the heads' curves of two runs, at the earlier keys where either sees no others."""
-    seen = n if first.causal or second.causal else None
-    return first.curves(n)[:, :seen], second.curves(n)[:, :seen]
+    visible = n if first.causal or second.causal else None
+    return first.curves(n)[:, :visible], second.curves(n)[:, :visible]
 
 
 def compare_kernels(
@@ -269,12 +270,12 @@ def compare_kernels(
     length = None if length is None else check_integer("the length", length)
     records = relabelled(records, labels)
     layout = _common(records, length)
-    with stage("Measuring encodings", len(records)) as done:
-        found = []
+    with stage("Measuring encodings", len(records)) as advance:
+        measured = []
         for record in records:
-            found.append(_measure(record, layout))
-            done(1)
-    curves, kernels, invariance = zip(*found, strict=True)
+            measured.append(_measure(record, layout))
+            advance(1)
+    curves, kernels, invariance = zip(*measured, strict=True)
     return KernelComparison(
         labels=distinct([record.name for record in records]),
         records=records,
@@ -292,26 +293,38 @@ def compare_kernels(
 def _common(records: Sequence[Encoding], length: int | None) -> Layout:
     units = {getattr(record, "unit", POSITIONS): record.name for record in records}
     if len(units) > 1:
-        named = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
-        raise UsageError(f"distances have different units: {named}. Compare those with one unit.")
+        units_text = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
+        raise UsageError(
+            f"distances have different units: {units_text}. Compare those with one unit."
+        )
     layouts = [getattr(record, "layout", None) for record in records]
     grids = [layout for layout in layouts if isinstance(layout, Grid)]
     if grids:
         if any(layout != grids[0] for layout in layouts):
-            named = ", ".join(record.name for record in records)
+            units_text = ", ".join(record.name for record in records)
             raise UsageError(
-                f"{named}: positions of a {grids[0]} compare only with those of the same grid."
+                f"{units_text}: positions of a {grids[0]} compare only with those of the same grid."
             )
         if length not in (None, grids[0].size) or grids[0].size < 3:
             raise UsageError(
                 f"a {grids[0]} has {grids[0].size} positions: all are compared, from three on."
             )
         return grids[0]
-    stated = [n for n in map(_positions, records) if n is not None]
-    n = min([*stated, LONGEST] if stated else [LENGTH]) if length is None else length
-    most = min([len(one) for one in records if isinstance(one, PositionTable)] + [MAX_KERNEL])
-    if not 3 <= n <= most:
-        raise UsageError(f"{n} positions: from 3 to {most} can be compared.")
+    stated_lengths = [n for n in map(_positions, records) if n is not None]
+    n = (
+        min(
+            [*stated_lengths, MAX_DEFAULT_KERNEL_LENGTH]
+            if stated_lengths
+            else [DEFAULT_KERNEL_LENGTH]
+        )
+        if length is None
+        else length
+    )
+    max_length = min(
+        [len(record) for record in records if isinstance(record, PositionTable)] + [MAX_KERNEL]
+    )
+    if not 3 <= n <= max_length:
+        raise UsageError(f"{n} positions: from 3 to {max_length} can be compared.")
     return Positions(n)
 
 
@@ -381,14 +394,14 @@ def _unless_flat(values: Floats, centred: Floats) -> Floats:
 
 def _alike(values: Sequence[Floats]) -> Floats:
     """Cosines between arrays, ``[m, m]``; NaN on the diagonal and with an array of zeros."""
-    found = np.full((len(values), len(values)), np.nan)
+    cosines = np.full((len(values), len(values)), np.nan)
     for i, x in enumerate(values):
         for j in range(i):
             y = values[j]
             size = float(np.linalg.norm(x) * np.linalg.norm(y))
             if size:
-                found[i, j] = found[j, i] = float(np.vdot(x, y)) / size
-    return found
+                cosines[i, j] = cosines[j, i] = float(np.vdot(x, y)) / size
+    return cosines
 
 
 def _number(value: float) -> float | None:
@@ -396,7 +409,7 @@ def _number(value: float) -> float | None:
 
 
 #: What helps where a run cannot be read.
-_AGAIN = "Run the model again: `posprobe forward REF --only rotary_use`."
+_RUN_AGAIN_ADVICE = "Run the model again: `posprobe forward REF --only rotary_use`."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -446,8 +459,10 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
     name = "rotary_measured"
     try:
         if not use or not use["heads"]:
-            raise UsageError(f"{reference}: this run did not measure what heads do. {_AGAIN}")
-        curves = stored_arrays(folder / "arrays.npz", _AGAIN, (name,))[name]
+            raise UsageError(
+                f"{reference}: this run did not measure what heads do. {_RUN_AGAIN_ADVICE}"
+            )
+        curves = stored_arrays(folder / "arrays.npz", _RUN_AGAIN_ADVICE, (name,))[name]
         places = tuple((_whole(head["layer"]), _whole(head["head"])) for head in use["heads"])
         share = use["summary"]["share"]
         if use["source"] not in get_args(Origin) or not (share is None or 0 <= share <= 1):
@@ -464,7 +479,8 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
         )
     except (LookupError, TypeError, ValueError) as error:
         raise InvalidCheckpoint(
-            f"{folder}: it lacks what the run measured ({type(error).__name__}: {error}). {_AGAIN}"
+            f"{folder}: it lacks what the run measured ({type(error).__name__}: {error}). "
+            f"{_RUN_AGAIN_ADVICE}"
         ) from error
 
 
@@ -484,13 +500,16 @@ def _by_offset(curves: Floats, layers: list[dict[str, Any]], places: tuple[Place
     if len(rows) < len(layers) or len(set(places)) < len(places):
         raise ValueError("a layer or head stands there twice")
     window = min(_whole(layer["window"]) for layer in layers if layer["window"])
-    found = []
+    head_curves = []
     for layer, head in places:
         row = rows[layer]
-        both, own = layers[row]["both_sides"], layers[row]["window"]
-        if curves.ndim != 3 or not 0 < own + (own - 1) * both <= curves.shape[2]:
-            raise ValueError(f"layer {layer} has no curves over {own} distances")
-        curve = curves[row, head, own - 1 if both else 0 :][:window]
-        before = curves[row, head, :own][::-1][:window] if both else curve
-        found.append(np.concatenate([curve[:0:-1], before]))
-    return np.stack(found)
+        sees_both_sides, layer_window = layers[row]["both_sides"], layers[row]["window"]
+        if (
+            curves.ndim != 3
+            or not 0 < layer_window + (layer_window - 1) * sees_both_sides <= curves.shape[2]
+        ):
+            raise ValueError(f"layer {layer} has no curves over {layer_window} distances")
+        curve = curves[row, head, layer_window - 1 if sees_both_sides else 0 :][:window]
+        earlier_keys = curves[row, head, :layer_window][::-1][:window] if sees_both_sides else curve
+        head_curves.append(np.concatenate([curve[:0:-1], earlier_keys]))
+    return np.stack(head_curves)

@@ -107,8 +107,8 @@ class ForwardAnalysis(Saved):
     @property
     def answers(self) -> Mapping[str, Answer]:
         """The answers to what can be asked of the results, by question."""
-        found = [ask(self.run) for ask in MODEL_QUESTIONS.values()]
-        return decide(filter(None, found), (), self.run)
+        answers = [ask(self.run) for ask in MODEL_QUESTIONS.values()]
+        return decide(filter(None, answers), (), self.run)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -172,18 +172,20 @@ class ForwardAnalysis(Saved):
         from posprobe.figures import find_builder
         from posprobe.studies.figure import at_venue
 
-        if kind not in (known := self.figures()):
-            lacking = "; ".join(self.missing.values()) or ", ".join(known)
-            raise UsageError(f"{self.name}: no figure {kind} can be drawn ({lacking}).")
+        if kind not in (figures := self.figures()):
+            reasons = "; ".join(self.missing.values()) or ", ".join(figures)
+            raise UsageError(f"{self.name}: no figure {kind} can be drawn ({reasons}).")
         result = next(
             result
             for name, result in self.results.items()
-            if kind in {each.name for each in MODEL_MEASUREMENTS[name].drawings}
+            if kind in {drawing.name for drawing in MODEL_MEASUREMENTS[name].drawings}
         )
-        said = models.on(result) if isinstance(result, RotaryUse) else models.run_of(self.to_dict())
-        told = PICTURES["model"][kind], f"{self.name}, {said}."
+        run_text = (
+            models.on(result) if isinstance(result, RotaryUse) else models.run_of(self.to_dict())
+        )
+        caption = PICTURES["model"][kind], f"{self.name}, {run_text}."
         return at_venue(
-            lambda sheet: (find_builder(result, kind)(sheet, {self.name: result}, {}), told),
+            lambda sheet: (find_builder(result, kind)(sheet, {self.name: result}, {}), caption),
             venue,
             span,
         )
@@ -248,46 +250,54 @@ def analyze_model(
     >>> sorted(analysis.results)
     ['states']
     """
-    given = contexts or Contexts()
-    wanted = _wanted(only)
-    check_contexts(given, nulls)
-    if given.text and says_timm(model_source(parse_reference(reference))):
+    used_contexts = contexts or Contexts()
+    requested = _wanted(only)
+    check_contexts(used_contexts, nulls)
+    if used_contexts.text and says_timm(model_source(parse_reference(reference))):
         raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
-    where: dict[str, Any] = {"revision": revision, "offline": offline}
-    trusted = where | {"trust_remote_code": trust_remote_code}
+    location: dict[str, Any] = {"revision": revision, "offline": offline}
+    trusted = location | {"trust_remote_code": trust_remote_code}
     read: list[ContextSource] = []
     differing: dict[str, list[str]] = {}
 
     def inputs_of(model: Any) -> ModelInputs:
         if not read:
-            read.append(read_context_source(reference, model, given, **trusted))
-        return ModelInputs(reference, model, given, read[0], positions, layers, nulls, **where)
+            read.append(read_context_source(reference, model, used_contexts, **trusted))
+        return ModelInputs(
+            reference, model, used_contexts, read[0], positions, layers, nulls, **location
+        )
 
     def check(model: Any) -> None:
         inputs = inputs_of(model)
         inputs.check()
-        lacking = [MODEL_MEASUREMENTS[name].needs(inputs) for name in wanted]
-        if all(lacking):
-            raise UsageError(f"{reference}: {wanted[0]} needs {lacking[0]}.")
+        unmet_needs = [MODEL_MEASUREMENTS[name].needs(inputs) for name in requested]
+        if all(unmet_needs):
+            raise UsageError(f"{reference}: {requested[0]} needs {unmet_needs[0]}.")
 
     model = forward.load_model(
         reference, device=device, device_map=device_map, dtype=dtype, allow_missing=allow_missing,
         # A loss of random tokens says nothing; without a head a model is smaller.
-        head=lambda empty: given.is_text
-        or any(MODEL_MEASUREMENTS[name].needs_head(empty) for name in wanted),
+        head=lambda empty: used_contexts.is_text
+        or any(MODEL_MEASUREMENTS[name].needs_head(empty) for name in requested),
         check=check, noted=differing.update, **trusted,
     )  # fmt: skip
     inputs = inputs_of(model)
     described = inputs.describe()
     if only is None:
-        wanted = [name for name in wanted if not MODEL_MEASUREMENTS[name].needs(inputs)]
-    results, missing, stopped = _measured(wanted, inputs)
-    found = {name: results[name] for name in MODEL_MEASUREMENTS if name in results}
-    made = environment(device_name(first_device(model)), given.seed, command)
+        requested = [name for name in requested if not MODEL_MEASUREMENTS[name].needs(inputs)]
+    results, missing, interrupted = _measured(requested, inputs)
+    results_in_order = {name: results[name] for name in MODEL_MEASUREMENTS if name in results}
+    environment_block = environment(device_name(first_device(model)), used_contexts.seed, command)
     return ForwardAnalysis(
-        reference, _described(model) | differing, described, found, missing, made,
-        _notes(results), stopped,
-    )  # fmt: skip
+        reference,
+        _described(model) | differing,
+        described,
+        results_in_order,
+        missing,
+        environment_block,
+        _notes(results),
+        interrupted,
+    )
 
 
 def _described(model: Any) -> dict[str, Any]:
@@ -301,11 +311,11 @@ def _described(model: Any) -> dict[str, Any]:
 
 def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
     """Return the remarks of all results, each once."""
-    said: list[str] = []
+    notes: list[str] = []
     for name, result in results.items():
-        said += [*interrupted(MODEL_MEASUREMENTS[name].title, result), *left_out(result)]
-        said += getattr(result, "notes", ())
-    return tuple(dict.fromkeys(said))
+        notes += [*interrupted(MODEL_MEASUREMENTS[name].title, result), *left_out(result)]
+        notes += getattr(result, "notes", ())
+    return tuple(dict.fromkeys(notes))
 
 
 def _wanted(only: Iterable[str] | None) -> list[str]:
@@ -322,7 +332,7 @@ def _wanted(only: Iterable[str] | None) -> list[str]:
     return [name for name in MODEL_MEASUREMENTS if name in names]
 
 
-def check_contexts(given: Contexts, nulls: int = 0) -> None:
+def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
     """Refuse contexts, and numbers of random walks, that cannot be, before anything is read.
 
     Raises
@@ -336,20 +346,22 @@ def check_contexts(given: Contexts, nulls: int = 0) -> None:
         raise UsageError(
             f"--nulls {nulls}: the number of random walks must be between 0 and {MAX_DRAWS}."
         )
-    named = [
-        f"--{kind}" for kind in ("text", "images", "tokens") if getattr(given, kind) is not None
+    stated_inputs = [
+        f"--{kind}" for kind in ("text", "images", "tokens") if getattr(contexts, kind) is not None
     ]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)}: a model takes one of them. Leave the others out.")
-    if isinstance(given.tokens, Path) and not there(given.tokens):
-        raise UnknownReference(f"{given.tokens}: no such file. Check the path after --tokens.")
-    if given.text and not there(given.text):
-        raise UnknownReference(f"{given.text}: no such file. Check the path after --text.")
-    if given.images and not folder_there(given.images):
-        raise UnknownReference(f"{given.images}: no such folder. Check the path.")
-    least = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
-    for name, number in least.items():
-        value = getattr(given, name)
+    if len(stated_inputs) > 1:
+        raise UsageError(
+            f"{' and '.join(stated_inputs)}: a model takes one of them. Leave the others out."
+        )
+    if isinstance(contexts.tokens, Path) and not there(contexts.tokens):
+        raise UnknownReference(f"{contexts.tokens}: no such file. Check the path after --tokens.")
+    if contexts.text and not there(contexts.text):
+        raise UnknownReference(f"{contexts.text}: no such file. Check the path after --text.")
+    if contexts.images and not folder_there(contexts.images):
+        raise UnknownReference(f"{contexts.images}: no such folder. Check the path.")
+    minimum_by_field = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
+    for name, number in minimum_by_field.items():
+        value = getattr(contexts, name)
         if value is not None and (not isinstance(value, int) or value < number):
             raise UsageError(
                 f"Contexts({name}={value!r}): it is a whole number of {number} or more."
@@ -365,18 +377,18 @@ def _measured(
     """
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}
-    stopped = False
+    interrupted = False
     for name in sorted(names, key=lambda name: not MODEL_MEASUREMENTS[name].is_from_weights):
-        if stopped:
+        if interrupted:
             missing[name] = INTERRUPTED
             continue
-        if lacking := MODEL_MEASUREMENTS[name].needs(inputs):
-            missing[name] = f"it needs {lacking}"
+        if unmet_need := MODEL_MEASUREMENTS[name].needs(inputs):
+            missing[name] = f"it needs {unmet_need}"
             continue
         try:
             with stage(MODEL_MEASUREMENTS[name].title):
                 results[name] = MODEL_MEASUREMENTS[name].compute(inputs)
-            stopped = getattr(results[name], "stopped", False)
+            interrupted = getattr(results[name], "stopped", False)
         except Exception as error:
             if name == _MAIN or len(names) == 1:
                 raise
@@ -388,5 +400,5 @@ def _measured(
             if not results:
                 raise
             missing[name] = INTERRUPTED
-            stopped = True
-    return results, missing, stopped
+            interrupted = True
+    return results, missing, interrupted

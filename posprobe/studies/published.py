@@ -78,10 +78,10 @@ class Published:
 
         ``ours`` is None where the document does not hold the quantity.
         """
-        path, _, last = self.key.rpartition(".")
+        path, _, key = self.key.rpartition(".")
         ours = lookup(document, self.key)
-        if last.isdecimal():  # a place in a list
-            ours = next(iter((lookup(document, path) or ())[int(last) :]), None)
+        if key.isdecimal():  # a place in a list
+            ours = next(iter((lookup(document, path) or ())[int(key) :]), None)
         return asdict(self) | {
             "rows": list(self.rows) if self.rows else None,
             "ours": ours if isinstance(ours, int | float) else None,
@@ -122,11 +122,11 @@ def published() -> tuple[Published, ...]:
     return tuple(_value(**entry) for entry in _data()["values"])
 
 
-def _value(*, model: str, of: str, source: str, note: str = "", **entry: Any) -> Published:
-    said = _data()["sources"][source] | _data()["quantities"][of] | entry
+def _value(*, model: str, quantity: str, source: str, note: str = "", **entry: Any) -> Published:
+    fields_found = _data()["sources"][source] | _data()["quantities"][quantity] | entry
     if note:
-        said["evidence"] += f"; {note}"
-    return Published(model=model, title=_models()[model].title, **said)
+        fields_found["evidence"] += f"; {note}"
+    return Published(model=model, title=_models()[model].title, **fields_found)
 
 
 def published_for(table: PositionTable) -> tuple[Published, ...]:
@@ -162,9 +162,9 @@ def _match(model: _Model, table: PositionTable) -> Match | None:
         return None
     if source.revision is not None:  # only what was read from the Hub has a commit
         return "hub" if source.resolved in model.hub else None
-    known = model.sha256 and source.dtype == "F32" and source.sha256 is not None
-    called = PurePath(source.resolved).name in {hub.rpartition("/")[2] for hub in model.hub}
-    return "name" if called and not known else None
+    has_checksum = model.sha256 and source.dtype == "F32" and source.sha256 is not None
+    has_hub_name = PurePath(source.resolved).name in {hub.rpartition("/")[2] for hub in model.hub}
+    return "name" if has_hub_name and not has_checksum else None
 
 
 def _differs(value: Published, table: PositionTable) -> str:
@@ -175,9 +175,11 @@ def _differs(value: Published, table: PositionTable) -> str:
             f"published with all stored rows, of which {len(table.dropped)} are not positions "
             "and are left out here"
         )
-    first, stop = table.rows
+    first_row, stop = table.rows
     if value.takes == "first":
-        stop = min(stop, first + N_PUBLISHED_ROWS)
-    if (first, stop) == value.rows:
+        stop = min(stop, first_row + N_PUBLISHED_ROWS)
+    if (first_row, stop) == value.rows:
         return ""
-    return f"published for rows {value.rows[0]} to {value.rows[1] - 1}, here {first} to {stop - 1}"
+    return (
+        f"published for rows {value.rows[0]} to {value.rows[1] - 1}, here {first_row} to {stop - 1}"
+    )

@@ -50,15 +50,15 @@ PERIODS = 3
 #: Cells along a side of a drawn matrix of cosines.
 CELLS = 160
 #: Rows by which a seam may lie elsewhere and be the same one.
-NEAR = 4
+MAX_SEAM_SHIFT = 4
 
 
-def effect(made: PositionTable, old: PositionTable, *, stretched: bool) -> Effect:
+def effect(resized: PositionTable, original: PositionTable, *, stretched: bool) -> Effect:
     """Measure a table beside the one that it was made of.
 
     Parameters
     ----------
-    made, old
+    resized, original
         ``[m, d]`` and ``[n, d]``; the same table twice gives the numbers before.
     stretched
         Whether the way spreads old rows over the new range, so that seams move with them.
@@ -69,19 +69,30 @@ def effect(made: PositionTable, old: PositionTable, *, stretched: bool) -> Effec
         Seams are pairs of positions, and special rows positions. Undefined numbers are None, with a
         reason.
     """
-    values, before = (table.values.astype(np.float64) for table in (made, old))
-    mean, lengths, found = before.mean(axis=0), norms(made), seams(made)
-    place, position = _nearest(old.layout, made.layout), _shared(old.layout, made.layout)
-    between = None if found.undefined else _created(old, found.between, made, stretched=stretched)
-    special = tuple(each.row + made.start for each in found.special)
-    zero, many = "no row differs from the mean row", f"more than {MAX_MATRIX_ROWS} positions"
+    values, old_values = (table.values.astype(np.float64) for table in (resized, original))
+    mean, lengths, new_seams = old_values.mean(axis=0), norms(resized), seams(resized)
+    place, position = (
+        _nearest(original.layout, resized.layout),
+        _shared(original.layout, resized.layout),
+    )
+    created_seams = (
+        None
+        if new_seams.undefined
+        else _created(original, new_seams.between, resized, stretched=stretched)
+    )
+    special = tuple(outlier.row + resized.start for outlier in new_seams.special)
+    zero, too_many = "no row differs from the mean row", f"more than {MAX_MATRIX_ROWS} positions"
     undefined = {
-        "same_place": zero, "same_position": zero, "neighbour_cosine": many,
-        "translation_invariance": many, "seams": found.undefined, "special": found.no_special,
-    }  # fmt: skip
+        "same_place": zero,
+        "same_position": zero,
+        "neighbour_cosine": too_many,
+        "translation_invariance": too_many,
+        "seams": new_seams.undefined,
+        "special": new_seams.no_special,
+    }
     neighbours = invariance = None
-    if len(made) <= MAX_MATRIX_ROWS:
-        likeness = similarity(made)
+    if len(resized) <= MAX_MATRIX_ROWS:
+        likeness = similarity(resized)
         neighbours = likeness.centered.neighbour_mean
         invariance = likeness.raw.translation_invariance
         undefined["neighbour_cosine"] = likeness.centered.undefined.get("neighbour_mean", "")
@@ -92,18 +103,18 @@ def effect(made: PositionTable, old: PositionTable, *, stretched: bool) -> Effec
         norm_mean=float(lengths.norms.mean()),
         norm_min=float(lengths.norms.min()),
         neighbour_cosine=neighbours,
-        same_place=_cosine(values - mean, (before - mean)[place]),
-        same_position=_cosine(values[position[1]] - mean, before[position[0]] - mean),
+        same_place=_cosine(values - mean, (old_values - mean)[place]),
+        same_position=_cosine(values[position[1]] - mean, old_values[position[0]] - mean),
         translation_invariance=invariance,
-        copies=len(made) - len({row.tobytes() for row in made.values}),
-        turns={name: _turns(pairs) for name, pairs in _windings(made).items()},
-        seams=between,
-        special=None if found.no_special else special,
+        copies=len(resized) - len({row.tobytes() for row in resized.values}),
+        turns={name: _turns(pairs) for name, pairs in _windings(resized).items()},
+        seams=created_seams,
+        special=None if new_seams.no_special else special,
         undefined=undefined,
     )
     reasons = {
-        name: why or "there is nothing to measure"
-        for name, why in undefined.items()
+        name: reason or "there is nothing to measure"
+        for name, reason in undefined.items()
         if getattr(measured, name) is None
     }
     return replace(measured, undefined=reasons)
@@ -128,9 +139,9 @@ def _windings(table: PositionTable) -> dict[str, Winding]:
     return {name: axis.winding for name, axis in axis_codes(table).axes.items()}
 
 
-def _turns(found: Winding) -> Turns:
+def _turns(winding: Winding) -> Turns:
     # A period longer than the table is one that nobody has seen.
-    pairs = [pair for pair in found.pairs if pair.turns >= 1][:PERIODS]
+    pairs = [pair for pair in winding.pairs if pair.turns >= 1][:PERIODS]
     return Turns(tuple(pair.period for pair in pairs), pairs[0].turns if pairs else None)
 
 
@@ -144,43 +155,45 @@ def _nearest(old: Layout, new: Layout) -> NDArray[np.intp]:
     """Return for each new cell the old one at the nearest relative place, ``[m]``."""
     cells = _cells(old)
     sides = zip(cells.shape, _cells(new).shape, strict=True)
-    nearest = [(2 * np.arange(many) + 1) * few // (2 * many) for few, many in sides]
+    nearest = [(2 * np.arange(larger) + 1) * smaller // (2 * larger) for smaller, larger in sides]
     return cells[np.ix_(*nearest)].ravel()
 
 
 def _shared(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the cells that both have, counted in the old and in the new layout."""
-    one, two = _cells(old), _cells(new)
-    height, width = np.minimum(one.shape, two.shape)
-    return one[:height, :width].ravel(), two[:height, :width].ravel()
+    old_cells, new_cells = _cells(old), _cells(new)
+    height, width = np.minimum(old_cells.shape, new_cells.shape)
+    return old_cells[:height, :width].ravel(), new_cells[:height, :width].ravel()
 
 
-def _cosine(one: Floats, two: Floats) -> float | None:
+def _cosine(a: Floats, b: Floats) -> float | None:
     """Return the mean cosine of rows that have a direction; None where none has."""
-    product = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    product = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     # A row that is the mean row but for rounding has no direction.
-    there = product > 1e-12 * max(float(product.max()), np.finfo(float).tiny)
-    if not there.any():
+    is_defined = product > 1e-12 * max(float(product.max()), np.finfo(float).tiny)
+    if not is_defined.any():
         return None
-    return float(((one * two).sum(axis=1)[there] / product[there]).mean())
+    return float(((a * b).sum(axis=1)[is_defined] / product[is_defined]).mean())
 
 
 def _created(
-    old: PositionTable,
-    between: tuple[tuple[int, int], ...],
-    made: PositionTable,
+    original: PositionTable,
+    new_seams: tuple[tuple[int, int], ...],
+    resized: PositionTable,
     *,
     stretched: bool,
 ) -> tuple[tuple[int, int], ...]:
     """Return seams of a sequence that the old one has not, as pairs of positions."""
-    factor = len(made) / len(old) if stretched else 1.0
-    known = np.array([left * factor for left, _ in seams(old).between])
-    reach = NEAR * max(factor, 1.0)
+    factor = len(resized) / len(original) if stretched else 1.0
+    scaled_seams = np.array([left * factor for left, _ in seams(original).between])
+    reach = MAX_SEAM_SHIFT * max(factor, 1.0)
     return tuple(
-        (left + made.start, right + made.start)
-        for left, right in between
+        (left + resized.start, right + resized.start)
+        for left, right in new_seams
         # A table that begins again has its old seams again.
-        if not any((np.abs(known - place) <= reach).any() for place in (left, left % len(old)))
+        if not any(
+            (np.abs(scaled_seams - place) <= reach).any() for place in (left, left % len(original))
+        )
     )
 
 
@@ -236,9 +249,11 @@ class WaysCompared(Saved):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: by way cosines, norms, and losses if it was run."""
         losses = {} if self.run is None else self.run.losses
-        drawn = {"cosines": self.cosines, "norms": self.norms, "losses": losses}
+        arrays_by_name = {"cosines": self.cosines, "norms": self.norms, "losses": losses}
         return {
-            f"{how}_{name}": array for name, found in drawn.items() for how, array in found.items()
+            f"{way}_{name}": array
+            for name, arrays_by_way in arrays_by_name.items()
+            for way, array in arrays_by_way.items()
         }
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -283,13 +298,15 @@ def compare(
         model_source(parse_reference(reference))  # what is not a model is refused at once
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
-        found = compare_ways(loaded, to=to, ways=ways, command=command)
+        comparison = compare_ways(loaded, to=to, ways=ways, command=command)
         if contexts is None:
-            return found
+            return comparison
         from posprobe.resizing.losses import run_ways
 
         with stage("Running the model"):
-            return replace(found, run=run_ways(reference, found.tables, contexts, **where))
+            return replace(
+                comparison, run=run_ways(reference, comparison.tables, contexts, **where)
+            )
     rotary = _one_rotation(loaded)
     if how is not None or isinstance(to, tuple):
         raise UsageError(
@@ -302,8 +319,8 @@ def compare(
     from posprobe.resizing.losses import run_rules
 
     with stage("Running the model"):
-        known = {name: where[name] for name in ("revision", "offline") if name in where}
-        return replace(rules, run=run_rules(reference, rules, contexts, **known))
+        location = {name: where[name] for name in ("revision", "offline") if name in where}
+        return replace(rules, run=run_rules(reference, rules, contexts, **location))
 
 
 def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
@@ -329,7 +346,7 @@ def _check_text(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) 
         name, of_pictures = loaded.name, isinstance(loaded.layout, Grid)
     else:
         name = loaded[0].name
-        of_pictures = any(isinstance(each, Rotary) and each.axes > 1 for each in loaded)
+        of_pictures = any(isinstance(scheme, Rotary) and scheme.axes > 1 for scheme in loaded)
     if of_pictures or not contexts.text:
         raise UsageError(
             f"{name}: a model is run at another size on a text (--text FILE), where its positions "
@@ -365,34 +382,41 @@ def compare_ways(
 
     old = as_table(table)
     layout = new_layout(old, to)
-    for how in ways or ():
-        check_way(old, layout, how)
-    asked = ways or ways_of(old)
-    found: list[ToldWay] = []
+    for way in ways or ():
+        check_way(old, layout, way)
+    requested_ways = ways or ways_of(old)
+    ways_measured: list[ToldWay] = []
     missing, tables, cosines, lengths = {}, {}, {}, {}
-    with stage("Measuring", len(asked) + 1) as done:
-        before = effect(old, old, stretched=False)
-        for how in ("before", *asked):
+    with stage("Measuring", len(requested_ways) + 1) as advance:
+        old_effect = effect(old, old, stretched=False)
+        for way in ("before", *requested_ways):
             try:
-                made = old if how == "before" else resize(old, to=to, how=how)
+                resized = old if way == "before" else resize(old, to=to, how=way)
             except (MissingExtra, UsageError) as error:
                 if ways:
                     raise
-                missing[how] = str(error)
+                missing[way] = str(error)
             else:
-                cosines[how], lengths[how] = pooled_cosines(made), norms(made).norms
-                if how != "before":
-                    tables[how] = made
-                    stretched = how not in CONTINUING
-                    new = effect(made, old, stretched=stretched)
-                    found.append(
+                cosines[way], lengths[way] = pooled_cosines(resized), norms(resized).norms
+                if way != "before":
+                    tables[way] = resized
+                    stretched = way not in CONTINUING
+                    new = effect(resized, old, stretched=stretched)
+                    ways_measured.append(
                         ToldWay(
-                            **vars(new), how=how, kind="stretches" if stretched else "continues",
-                            before=before, old=old.layout, new=layout, start=old.start,
+                            **vars(new), how=way, kind="stretches" if stretched else "continues",
+                            before=old_effect, old=old.layout, new=layout, start=old.start,
                         )
                     )  # fmt: skip
-            done(1)
+            advance(1)
     return WaysCompared(
-        table=describe(old), to=layout, before=before, ways=tuple(found), missing=missing,
-        environment=environment("cpu", 0, command), tables=tables, cosines=cosines, norms=lengths,
-    )  # fmt: skip
+        table=describe(old),
+        to=layout,
+        before=old_effect,
+        ways=tuple(ways_measured),
+        missing=missing,
+        environment=environment("cpu", 0, command),
+        tables=tables,
+        cosines=cosines,
+        norms=lengths,
+    )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: Positions at which curves are taken where neither the user nor the checkpoint states a length.
 LENGTH = 512
 #: Longest curve that is taken by default: beyond, a page shows no more.
-LONGEST = 4096
+MAX_CURVE_LENGTH = 4096
 #: Most positions that may be asked for.
 FARTHEST = 2**17
 
@@ -112,8 +112,12 @@ class SchemeAnalysis(Plotted):
         }
 
     def _drawable(self) -> Mapping[str, Result]:
-        found = {f"{of}{name}": one for of, own in self._named() for name, one in own.items()}
-        return dict(sorted(found.items(), key=lambda each: not each[0].endswith("heads")))
+        results_by_name = {
+            f"{prefix}{name}": result
+            for prefix, scheme_results in self._named()
+            for name, result in scheme_results.items()
+        }
+        return dict(sorted(results_by_name.items(), key=lambda item: not item[0].endswith("heads")))
 
     def _named(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
         """Yield the results of each encoding, and what their keys begin with."""
@@ -124,11 +128,11 @@ class SchemeAnalysis(Plotted):
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         schemes = self._schemes()
         answers = answers_of(schemes)
-        told = [answer_block(answer) for answer in answers.values()]
+        answer_blocks = [answer_block(answer) for answer in answers.values()]
         return {
             "schema": ANALYSIS,
             "name": self.name,
-            "verdict": {"summary": summary(answers), "answers": told},
+            "verdict": {"summary": summary(answers), "answers": answer_blocks},
             "schemes": schemes,
             "environment": dict(self.environment),
             "findings": plain(findings_of(answers.values())),
@@ -201,21 +205,21 @@ def analyze_schemes(
         raise UsageError(
             "there is no encoding to analyse. Pass those that posprobe.load_schemes returns."
         )
-    given: tuple[object, ...] = records
-    for each in given:
-        check_record(each)
-        if isinstance(each, PositionTable):
-            raise UsageError(f"{each.name} is a table: analyse it with posprobe.analyze.")
+    objects: tuple[object, ...] = records
+    for candidate in objects:
+        check_record(candidate)
+        if isinstance(candidate, PositionTable):
+            raise UsageError(f"{candidate.name} is a table: analyse it with posprobe.analyze.")
     if length is not None and not 2 <= check_integer("the length", length) <= FARTHEST:
         raise UsageError(f"a length of {length}: from 2 to {FARTHEST} positions are looked at.")
-    with stage("Measuring encodings", len(records)) as done:
+    with stage("Measuring encodings", len(records)) as advance:
         results = []
         for number, record in enumerate(records):
-            found = _measure(record, length, seed)
+            scheme_results = _measure(record, length, seed)
             if weights and number in weights:
-                found["weights"] = weights[number]
-            results.append(found)
-            done(1)
+                scheme_results["weights"] = weights[number]
+            results.append(scheme_results)
+            advance(1)
     return SchemeAnalysis(tuple(records), tuple(results), environment("cpu", seed, command))
 
 
@@ -266,4 +270,4 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
 def _size(record: Scheme, length: int | None) -> int:
     if isinstance(record, RelativeBias) and isinstance(record.layout, Grid):
         return record.layout.size
-    return length or min(stated_length(record) or LENGTH, LONGEST)
+    return length or min(stated_length(record) or LENGTH, MAX_CURVE_LENGTH)

@@ -220,7 +220,9 @@ def analyze(
     4.53
     """
     records = table if isinstance(table, tuple) else (table,)
-    if records and all(isinstance(each, RelativeBias | Rotary | LinearBias) for each in records):
+    if records and all(
+        isinstance(record, RelativeBias | Rotary | LinearBias) for record in records
+    ):
         from posprobe.studies.schemes import analyze_schemes
 
         if only is not None or nulls or tokens is not None or all_rows:
@@ -237,20 +239,22 @@ def analyze(
         )
     # What is refused for its size is so before its numbers are widened.
     narrow = Positions(table.values, table.layout, table.start, "cpu")
-    chosen = _chosen(TableInputs(table, narrow, seed, tokens, {}), names)
-    if {"similarity", "grid"} & set(chosen):
+    measurements = _chosen(TableInputs(table, narrow, seed, tokens, {}), names)
+    if {"similarity", "grid"} & set(measurements):
         within_reach(len(table))
-    given = positions(table, device, sums_squares=True)
-    inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
-    told = _measured(inputs, ask=names is None or "all" in names)
+    positions_given = positions(table, device, sums_squares=True)
+    inputs = TableInputs(table, positions_given, seed, tokens, measurements, all_rows)
+    verdicts_found = _measured(inputs, ask=names is None or "all" in names)
     numbers = compare_with_baselines(
         table, headline_numbers(_summaries(inputs.results)), nulls, seed
     )
-    results = {name: inputs.results[name] for name in chosen}
+    results = {name: inputs.results[name] for name in measurements}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
-    return Analysis(table, results, block, environment(given.device, seed, command), told)
+    return Analysis(
+        table, results, block, environment(positions_given.device, seed, command), verdicts_found
+    )
 
 
 def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
@@ -258,22 +262,28 @@ def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
     small = inputs.positions.xp is np and inputs.table.values.size < MIN_PARALLEL_PRODUCT_SIZE
 
     def measure(names: Iterable[str]) -> dict[str, Result]:
-        found = {}
+        results = {}
         for name in names:
             with stage(f"{inputs.table.name}: {inputs.measurements[name].title}"):
-                found[name] = inputs.result(name)
-        return found
+                results[name] = inputs.result(name)
+        return results
 
     def measure_first() -> None:
         """Measure what the questions take as well, as far as they take it."""
         for name, part in (("pca", "scores"), ("sinusoid", "base")):
-            for found in measure(each for each in inputs.measurements if each == name).values():
+            for result in measure(
+                measurement_name
+                for measurement_name in inputs.measurements
+                if measurement_name == name
+            ).values():
                 if ask:  # singular values found with vectors differ in the last digit
-                    getattr(found, part)
+                    getattr(result, part)
 
     def measure_whole() -> None:
-        whole = (name for name, each in inputs.measurements.items() if each.uses_all_rows)
-        _summaries(measure(whole))  # some numbers are computed on first use
+        whole_table_names = (
+            name for name, measurement in inputs.measurements.items() if measurement.uses_all_rows
+        )
+        _summaries(measure(whole_table_names))  # some numbers are computed on first use
         if small:  # of a large table they wait until its own values are let go
             compared = {key.partition(".")[0] for key in compared_numbers()}
             names = frozenset(inputs.measurements) & compared
@@ -283,7 +293,11 @@ def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
         if ask and "budget" in inputs.measurements:
             measure(("budget",))
     with run_concurrently(measure_whole, is_small=small):
-        measure(name for name, each in inputs.measurements.items() if not each.uses_all_rows)
+        measure(
+            name
+            for name, measurement in inputs.measurements.items()
+            if not measurement.uses_all_rows
+        )
         if not ask:
             return None
         with stage(f"{inputs.table.name}: questions and answers"):
@@ -297,10 +311,10 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
         return ""
     values = components.singular_values
     floor = quantisation_floor(quantised.step, *table.shape)
-    above = int((values > floor).sum())
+    n_above = int((values > floor).sum())
     return (
         f"the numbers were dequantised from {quantised.name}, in steps of {quantised.step:.3g}: "
-        f"rounding to them makes singular values up to {floor:.3g}, and {above} of {len(values)} "
+        f"rounding to them makes singular values up to {floor:.3g}, and {n_above} of {len(values)} "
         "principal components lie above that"
     )
 
@@ -345,20 +359,28 @@ def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def _chosen(given: TableInputs, wanted: tuple[str, ...] | None) -> dict[str, TableMeasurement]:
-    lacking = {name: measurement.needs(given) for name, measurement in TABLE_MEASUREMENTS.items()}
-    applicable = {name: TABLE_MEASUREMENTS[name] for name, why in lacking.items() if not why}
-    if wanted is None:
-        return {name: found for name, found in applicable.items() if not found.is_slow}
-    for name in wanted:
-        if lacking.get(name):
-            raise UsageError(f"{given.table.name}: {name} needs {lacking[name]}.")
-    if "all" in wanted:
+def _chosen(inputs: TableInputs, requested: tuple[str, ...] | None) -> dict[str, TableMeasurement]:
+    unmet_needs = {
+        name: measurement.needs(inputs) for name, measurement in TABLE_MEASUREMENTS.items()
+    }
+    applicable = {
+        name: TABLE_MEASUREMENTS[name] for name, unmet_need in unmet_needs.items() if not unmet_need
+    }
+    if requested is None:
+        return {
+            name: measurement for name, measurement in applicable.items() if not measurement.is_slow
+        }
+    for name in requested:
+        if unmet_needs.get(name):
+            raise UsageError(f"{inputs.table.name}: {name} needs {unmet_needs[name]}.")
+    if "all" in requested:
         return applicable
-    return {name: found for name, found in applicable.items() if name in wanted}
+    return {name: measurement for name, measurement in applicable.items() if name in requested}
 
 
-def results_of(found: Mapping[str, Mapping[str, Result]], name: str, kind: type[R]) -> dict[str, R]:
+def results_of(
+    results_by_label: Mapping[str, Mapping[str, Result]], name: str, kind: type[R]
+) -> dict[str, R]:
     """Return one result of each of several subjects, of those that have it."""
-    results = {label: own.get(name) for label, own in found.items()}
+    results = {label: results.get(name) for label, results in results_by_label.items()}
     return {label: result for label, result in results.items() if isinstance(result, kind)}

@@ -81,7 +81,7 @@ class Tiny:
         original = self._embedded(inputs)
         token_of = {}
         for row in range(len(self.rows)):
-            with _changed(self.rows[row]):
+            with changed_view(self.rows[row]):
                 changed_tokens = _differ(original, self._embedded(inputs))
             assert len(changed_tokens) < 2, f"row {row} reaches the tokens {changed_tokens}"
             token_of.update(dict.fromkeys(changed_tokens, row))
@@ -137,7 +137,7 @@ class Tiny:
         grid = self.image.shape[2] // height, self.image.shape[3] // width
         order: list[int] = []
         for r, c in itertools.product(*map(range, grid)):
-            with _changed(
+            with changed_view(
                 self.image[0, :, r * height : (r + 1) * height, c * width : (c + 1) * width]
             ):
                 order += _differ(original, self._embedded(self.image))
@@ -146,13 +146,13 @@ class Tiny:
     def _token(self, token: int, original: Tensor, inputs: object) -> str:
         for name, parameter in self.tokens.items():
             for index, part in enumerate(parameter.data.reshape(-1, parameter.shape[-1])):
-                with _changed(part):
+                with changed_view(part):
                     if _differ(original, self._embedded(inputs)) == [token]:
                         return f"{name}[{index}]"
         raise AssertionError(f"token {token} comes from no known parameter")
 
 
-class _changed:  # noqa: N801 - reads like a function
+class changed_view:  # noqa: N801 - reads like a function
     """Change a view of a tensor within a block."""
 
     def __init__(self, view: Tensor) -> None:
@@ -219,37 +219,41 @@ def _seeded(model: Any, table: Tensor, *, keep: bool = False) -> Any:
 
 # --- transformers: text ---
 
-_SIZE: dict[str, Any] = {
+MODEL_SIZE: dict[str, Any] = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
     "vocab_size": VOCABULARY, "max_position_embeddings": 12,
 }  # fmt: skip
-_NARROW = _SIZE | {"embedding_size": 8}
-_DISTIL = {
+NARROW_SIZE = MODEL_SIZE | {"embedding_size": 8}
+DISTILBERT_SIZE = {
     "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "vocab_size": VOCABULARY,
     "max_position_embeddings": 12,
 }  # fmt: skip
-_OPT: dict[str, Any] = {
+OPT_SIZE: dict[str, Any] = {
     "hidden_size": 16, "word_embed_proj_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
     "ffn_dim": 16, "vocab_size": VOCABULARY, "max_position_embeddings": 12, "pad_token_id": 1,
 }  # fmt: skip
-_GPT_NEO = {
+GPT_NEO_SIZE = {
     "hidden_size": 16, "num_layers": 1, "num_heads": 2, "vocab_size": VOCABULARY,
     "attention_types": [[["global"], 1]], "max_position_embeddings": 12,
 }  # fmt: skip
-_GPT = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 12, "vocab_size": VOCABULARY}
-_SEQ2SEQ: dict[str, Any] = {
+GPT_SIZE = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 12, "vocab_size": VOCABULARY}
+SEQ2SEQ_SIZE: dict[str, Any] = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
     "vocab_size": VOCABULARY,
 }  # fmt: skip
-_IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+SPECIAL_IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 # Longformer fills inputs up to whole attention windows: 16 positions are four of them.
-_ESM = _SIZE | {"pad_token_id": 1, "mask_token_id": 3, "position_embedding_type": "absolute"}
-_LAYOUT = {"coordinate_size": 2, "shape_size": 4, "visual_embed": False}
-_NYSTROM = {"segment_means_seq_len": 12, "num_landmarks": 3}
-_LILT = {"max_2d_position_embeddings": 8, "hidden_size": 24, "channel_shrink_ratio": 2}
-_LUKE = {"entity_vocab_size": 5, "entity_emb_size": 8}
-_LONGFORMER = _SIZE | _IDS | {"attention_window": 4, "max_position_embeddings": 18}
+ESM_SIZE = MODEL_SIZE | {
+    "pad_token_id": 1,
+    "mask_token_id": 3,
+    "position_embedding_type": "absolute",
+}
+LAYOUTLM_SIZE = {"coordinate_size": 2, "shape_size": 4, "visual_embed": False}
+NYSTROM_SIZE = {"segment_means_seq_len": 12, "num_landmarks": 3}
+LILT_SIZE = {"max_2d_position_embeddings": 8, "hidden_size": 24, "channel_shrink_ratio": 2}
+LUKE_SIZE = {"entity_vocab_size": 5, "entity_emb_size": 8}
+LONGFORMER_SIZE = MODEL_SIZE | SPECIAL_IDS | {"attention_window": 4, "max_position_embeddings": 18}
 
 
 def _ids(length: int) -> Tensor:
@@ -285,7 +289,9 @@ def save_everything(tiny: Tiny, folder: Path) -> str:
 def hf_seq2seq(name: str, part: str, *, keep: bool = False, **config: Any) -> Tiny:
     """Build an encoder and decoder; the other part gets a short input."""
     cls = getattr(transformers, name)
-    model = cls(cls.config_class(**_SEQ2SEQ, **_IDS, max_position_embeddings=11, **config))
+    model = cls(
+        cls.config_class(**SEQ2SEQ_SIZE, **SPECIAL_IDS, max_position_embeddings=11, **config)
+    )
     weight = find(model, f"{part}.embed_positions.weight")
 
     def call(length: int) -> object:
@@ -319,7 +325,7 @@ def hf_whisper(name: str, part: str) -> Tiny:
     """Build a Whisper; its encoder accepts one length only, in spectrogram frames."""
     cls = getattr(transformers, name)
     config = cls.config_class(
-        **_SEQ2SEQ, **_IDS, decoder_start_token_id=0, max_source_positions=10,
+        **SEQ2SEQ_SIZE, **SPECIAL_IDS, decoder_start_token_id=0, max_source_positions=10,
         max_target_positions=9, num_mel_bins=4,
     )  # fmt: skip
     model = cls(config)
@@ -337,12 +343,12 @@ def hf_whisper(name: str, part: str) -> Tiny:
 
 
 def _text_cases() -> Iterator[Case]:
-    ids = _SIZE | _IDS
+    ids = MODEL_SIZE | SPECIAL_IDS
     for family, model_type, names, table, config in (
-        ("bert", "bert", ("BertModel", "BertForMaskedLM"), BERT, _SIZE),
-        ("distilbert", "distilbert", ("DistilBertModel", "DistilBertForMaskedLM"), BERT, _DISTIL),
-        ("electra", "electra", ("ElectraModel", "ElectraForPreTraining"), BERT, _NARROW),
-        ("albert", "albert", ("AlbertModel", "AlbertForMaskedLM"), BERT, _NARROW),
+        ("bert", "bert", ("BertModel", "BertForMaskedLM"), BERT, MODEL_SIZE),
+        ("distilbert", "distilbert", ("DistilBertModel", "DistilBertForMaskedLM"), BERT, DISTILBERT_SIZE),
+        ("electra", "electra", ("ElectraModel", "ElectraForPreTraining"), BERT, NARROW_SIZE),
+        ("albert", "albert", ("AlbertModel", "AlbertForMaskedLM"), BERT, NARROW_SIZE),
         ("roberta", "roberta", ("RobertaModel", "RobertaForMaskedLM"), BERT, ids),
         ("roberta", "xlm-roberta", ("XLMRobertaModel", "XLMRobertaForMaskedLM"), BERT, ids),
         ("roberta", "xlm-roberta-xl", ("XLMRobertaXLModel", "XLMRobertaXLForMaskedLM"), BERT, ids),
@@ -351,25 +357,25 @@ def _text_cases() -> Iterator[Case]:
             "roberta", "roberta-prelayernorm",
             ("RobertaPreLayerNormModel", "RobertaPreLayerNormForMaskedLM"), BERT, ids,
         ),
-        ("roberta", "longformer", ("LongformerModel", "LongformerForMaskedLM"), BERT, _LONGFORMER),
+        ("roberta", "longformer", ("LongformerModel", "LongformerForMaskedLM"), BERT, LONGFORMER_SIZE),
         ("roberta", "data2vec-text", ("Data2VecTextModel", "Data2VecTextForMaskedLM"), BERT, ids),
         ("roberta", "altclip_text_model", ("AltCLIPTextModel",), BERT, ids | {"project_dim": 8}),
         ("roberta", "bridgetower_text_model", ("BridgeTowerTextModel",), BERT, ids),
         ("roberta", "clap_text_model", ("ClapTextModel",), BERT, ids),
-        ("roberta", "esm", ("EsmModel", "EsmForMaskedLM"), BERT, _ESM),
+        ("roberta", "esm", ("EsmModel", "EsmForMaskedLM"), BERT, ESM_SIZE),
         ("roberta", "ibert", ("IBertModel", "IBertForMaskedLM"), BERT, ids),
         ("roberta", "markuplm", ("MarkupLMModel",), BERT, ids),
         ("roberta", "xmod", ("XmodModel",), BERT, ids | {"default_language": "en_XX"}),
         ("mpnet", "mpnet", ("MPNetModel", "MPNetForMaskedLM"), BERT, ids),
-        ("nystromformer", "nystromformer", ("NystromformerModel",), BERT, ids | _NYSTROM),
-        ("gpt2", "gpt2", ("GPT2Model", "GPT2LMHeadModel"), "wpe.weight", _GPT),
-        ("gpt2", "gpt_neo", ("GPTNeoModel", "GPTNeoForCausalLM"), "wpe.weight", _GPT_NEO),
-        ("gpt2", "gpt_bigcode", ("GPTBigCodeModel", "GPTBigCodeForCausalLM"), "wpe.weight", _GPT),
+        ("nystromformer", "nystromformer", ("NystromformerModel",), BERT, ids | NYSTROM_SIZE),
+        ("gpt2", "gpt2", ("GPT2Model", "GPT2LMHeadModel"), "wpe.weight", GPT_SIZE),
+        ("gpt2", "gpt_neo", ("GPTNeoModel", "GPTNeoForCausalLM"), "wpe.weight", GPT_NEO_SIZE),
+        ("gpt2", "gpt_bigcode", ("GPTBigCodeModel", "GPTBigCodeForCausalLM"), "wpe.weight", GPT_SIZE),
         (
             "openai-gpt", "openai-gpt", ("OpenAIGPTModel", "OpenAIGPTLMHeadModel"),
-            "positions_embed.weight", _GPT,
+            "positions_embed.weight", GPT_SIZE,
         ),
-        ("opt", "opt", ("OPTModel", "OPTForCausalLM"), "embed_positions.weight", _OPT),
+        ("opt", "opt", ("OPTModel", "OPTForCausalLM"), "embed_positions.weight", OPT_SIZE),
         (
             "clip-text", "clip_text_model", ("CLIPTextModel", "CLIPTextModelWithProjection"),
             CLIP, ids | {"projection_dim": 8},
@@ -380,9 +386,9 @@ def _text_cases() -> Iterator[Case]:
             build = partial(hf_text, name, table, **config)
             yield Case(name, family, model_type, build, save_pretrained)
     for model_type, name, table, config, pick in (
-        ("layoutlmv3", "LayoutLMv3Model", BERT, _LAYOUT, "tokens"),
-        ("lilt", "LiltModel", BERT, _LILT, BERT),
-        ("luke", "LukeModel", BERT, _LUKE, "tokens"),
+        ("layoutlmv3", "LayoutLMv3Model", BERT, LAYOUTLM_SIZE, "tokens"),
+        ("lilt", "LiltModel", BERT, LILT_SIZE, BERT),
+        ("luke", "LukeModel", BERT, LUKE_SIZE, "tokens"),
     ):
         build = partial(hf_text, name, table, **ids | config)
         yield Case(f"{name}-{pick}", "roberta", model_type, build, save_pretrained, f"#{pick}")
@@ -419,7 +425,7 @@ def _text_cases() -> Iterator[Case]:
 
 def roberta(padding: int, dtype: torch.dtype = torch.float32) -> Callable[[], Tiny]:
     """Return the builder of a RoBERTa whose padding token has that id."""
-    config = _SIZE | _IDS | {"pad_token_id": padding}
+    config = MODEL_SIZE | SPECIAL_IDS | {"pad_token_id": padding}
     return partial(hf_text, "RobertaModel", BERT, dtype, **config)
 
 
@@ -432,7 +438,7 @@ def hf_vision(
 ) -> Tiny:  # fmt: skip
     """Build a transformers model that reads an image."""
     cls = getattr(transformers, name)
-    size = {key: _SIZE[key] for key in _SIZE if "vocab" not in key and "max" not in key}
+    size = {key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key}
     size = size | {"image_size": IMAGE, "patch_size": PATCH} | config
     model = cls(cls.config_class(**size))
     if dtype != torch.float32:  # complex buffers do not like it
@@ -452,8 +458,13 @@ def hf_vision(
 def hf_two_towers(name: str, part: str, tokens: tuple[str, ...] = ()) -> Tiny:
     """Build a CLIP or SigLIP with both its halves."""
     cls = getattr(transformers, name)
-    text = _SIZE | {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "projection_size": 16}
-    vision = {key: _SIZE[key] for key in _SIZE if "vocab" not in key and "max" not in key}
+    text = MODEL_SIZE | {
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "pad_token_id": 1,
+        "projection_size": 16,
+    }
+    vision = {key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key}
     model = cls(
         cls.config_class(
             text_config=text,
@@ -478,7 +489,7 @@ def hf_two_towers(name: str, part: str, tokens: tuple[str, ...] = ()) -> Tiny:
 def hf_mae() -> Any:
     """Build a masked autoencoder with the fixed tables that its authors' code fills in."""
     cls: Any = transformers.ViTMAEModel
-    size = {key: _SIZE[key] for key in _SIZE if "vocab" not in key and "max" not in key}
+    size = {key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key}
     model = cls(cls.config_class(image_size=28, patch_size=7, **size))
     # transformers skips what it takes for initialised already.
     embeddings = model.embeddings
@@ -699,9 +710,9 @@ def save_mmproj(tiny: Tiny, folder: Path) -> str:
 
 def _gguf_cases() -> Iterator[Case]:
     for arch, model_type, name, table, config in (
-        ("bert", "bert", "BertModel", BERT, _SIZE),
-        ("gpt2", "gpt2", "GPT2Model", "wpe.weight", _GPT),
-        ("starcoder", "gpt_bigcode", "GPTBigCodeModel", "wpe.weight", _GPT),
+        ("bert", "bert", "BertModel", BERT, MODEL_SIZE),
+        ("gpt2", "gpt2", "GPT2Model", "wpe.weight", GPT_SIZE),
+        ("starcoder", "gpt_bigcode", "GPTBigCodeModel", "wpe.weight", GPT_SIZE),
     ):
         family = "bert" if arch == "bert" else "gpt2"
         build = partial(hf_text, name, table, **config)

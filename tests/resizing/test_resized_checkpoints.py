@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from timm.models import save_for_hf
 
 import posprobe as pp
-from posprobe.checkpoints.checkpoint import stored_bytes, widen_bfloat16
+from posprobe.checkpoints.checkpoint import encode_values, widen_bfloat16
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.resizing.checkpoint import copy_place, write_checkpoint
 
@@ -190,7 +190,7 @@ def test_bfloat16_is_rounded_as_pytorch_does() -> None:
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
     values[:2] = 1 + 2**-8, 1 + 3 * 2**-8  # ties, which go to the even number
     expected = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
-    ours = widen_bfloat16(np.frombuffer(stored_bytes(values, "BF16"), "<u2"))
+    ours = widen_bfloat16(np.frombuffer(encode_values(values, "BF16"), "<u2"))
     assert np.array_equal(ours, expected)
 
 
