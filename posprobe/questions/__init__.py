@@ -1,4 +1,4 @@
-"""The questions that are asked of each kind of subject, by name, in the order of the page."""
+"""The questions that are asked about each kind of subject, by name, in the order of the page."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from posprobe.questions.absolute_position import ask_absolute_position
 from posprobe.questions.closed_form import ask_closed_form
 from posprobe.questions.rank_tests import AskTable
 
-#: Of positions on a line.
+#: Questions about positions on a line.
 SEQUENCE_QUESTIONS: Mapping[str, AskTable] = {
-    "closed_form": ask_closed_form, **breaks.BREAK_QUESTIONS, **sequences.QUESTIONS,
-    "absolute_position": ask_absolute_position, **rotations.QUESTIONS,
-}  # fmt: skip
-#: Of patches on a grid.
+    "closed_form": ask_closed_form,
+    **breaks.BREAK_QUESTIONS,
+    **sequences.SEQUENCE_TABLE_QUESTIONS,
+    "absolute_position": ask_absolute_position,
+    **rotations.ROTATION_QUESTIONS,
+}
+#: Questions about patches on a grid.
 GRID_QUESTIONS: Mapping[str, AskTable] = {
-    "closed_form": ask_closed_form, "special_rows": breaks.ask_special_rows,
-    **grids.QUESTIONS, **fields.FIELD_QUESTIONS,
-}  # fmt: skip
+    "closed_form": ask_closed_form,
+    "special_rows": breaks.ask_special_rows,
+    **grids.GRID_TABLE_QUESTIONS,
+    **fields.FIELD_QUESTIONS,
+}
 #: Names of all questions about a table.
 TABLE_QUESTIONS = tuple(dict.fromkeys((*GRID_QUESTIONS, *SEQUENCE_QUESTIONS)))
 #: Names of all questions about encodings, with a table and without.

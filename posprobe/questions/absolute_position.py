@@ -38,7 +38,7 @@ N_FIRST_STATIONARY_DRAWS = 5 * DRAWS + 4
 N_STATIONARY_DRAWS = 559
 #: Draws measured at a time: their arrays stay in the cache.
 DRAWS_PER_BATCH = 16
-#: Largest share of kernels as long as half the table at which a table can be told to stay in bounds.
+#: Largest share of kernels as long as half the table at which it can be told to stay in bounds.
 MAX_LONG_KERNEL_SHARE = 0.25
 #: Largest squared deviation of distances from their means by offset that rounding to 16 bits
 #: explains, as a share of the squares of the Gram matrix.
@@ -58,9 +58,9 @@ STATIONARY_NULL_NAMES = ("stationary", "smooth")
 #: Keys of the numbers in ``analysis.json`` that belong to the question.
 ABSOLUTE_POSITION_KEYS = ("similarity.centered.translation_invariance",)
 
-Path: TypeAlias = Literal["exact", "equally_far", "bounded", "wanders", "unknown"]
-Sign: TypeAlias = Literal["products", "norms", "speed", "mirrored", "opposed"]
-_SIGNS: tuple[Sign, ...] = ("products", "norms", "speed", "mirrored")
+PathBehaviour: TypeAlias = Literal["exact", "equally_far", "bounded", "wanders", "unknown"]
+SignName: TypeAlias = Literal["products", "norms", "speed", "mirrored", "opposed"]
+_SIGNS: tuple[SignName, ...] = ("products", "norms", "speed", "mirrored")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class PositionSign:
         Whether the share is significant and no small effect.
     """
 
-    sign: Sign
+    sign: SignName
     share: float
     typical: float
     large: bool
@@ -115,7 +115,7 @@ class AbsolutePosition:
     """
 
     rows: int
-    path: Path
+    path: PathBehaviour
     place: PositionSign
     invariance: float | None
     variance_ratio: float
@@ -145,8 +145,8 @@ def ask_absolute_position(view: View) -> Answer:
     unusual, the table must also stay in bounds, unlike its own steps with random signs, before
     distance alone is said to count.
     """
-    if too_few_answer := small_table_answer("absolute_position", view, ABSOLUTE_POSITION_KEYS):
-        return too_few_answer
+    if refusal := small_table_answer("absolute_position", view, ABSOLUTE_POSITION_KEYS):
+        return refusal
     n = len(view)
     block_steps = _independent_steps(view)
     walks = signed(view.steps, block_steps, view.rng(7)) if block_steps > 1 else view.signed_walks
@@ -156,7 +156,7 @@ def ask_absolute_position(view: View) -> Answer:
     strongest_sign, misfit, test = _strongest_sign(view)
     row_norms = np.linalg.norm(view.coordinates, axis=1)  # distances from the mean row
     has_equal_norms = slow_variation(row_norms) <= MIN_VISIBLE_CHANGE
-    path: Path = "unknown"
+    path: PathBehaviour = "unknown"
     if (p_walk <= LEVEL or has_equal_norms) and _has_exact_distances(view.points):
         path = "equally_far" if _is_equidistant(view.points) else "exact"
     elif p_walk <= LEVEL and n >= MIN_BOUNDED_ROWS and variance_ratio <= MAX_BOUNDED_VARIANCE_RATIO:
@@ -215,7 +215,7 @@ def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
     test = null_test(statistic, nearest_draws, STATIONARY_NULL_NAMES[nearest_null], p)
     # Wherever a yes is possible, all are drawn.
     test = replace(test, least=4 / (1 + N_STATIONARY_DRAWS))
-    sign: Sign = _SIGNS[sign_index] if sign_index < 3 or is_mirrored else "opposed"
+    sign: SignName = _SIGNS[sign_index] if sign_index < 3 or is_mirrored else "opposed"
     typical_share = float(np.median(nearest_draws))
     position_sign = PositionSign(sign, statistic, typical_share, bool(is_effect.any()))
     return position_sign, float(statistics[0]), test

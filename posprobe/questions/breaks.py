@@ -1,4 +1,4 @@
-"""Whether single rows are outliers, and whether a table breaks into parts."""
+"""Whether single rows are outliers, and whether a table has seams."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.questions.rank_tests import AskTable
 
-#: Rows below which planted seams and special rows are missed more often than one time in twenty.
+#: Fewest rows of a table about which the answer can be no: with fewer, planted seams and outlier
+#: rows are missed more often than one time in twenty.
 MIN_BREAK_ROWS = 64
 
 
 @dataclass(frozen=True)
 class SpecialRows:
-    """Rows that do not belong to the rows around them, or patches.
+    """Rows, or patches, that are unlike those around them.
 
     Parameters
     ----------
     rows
-        Number of rows in which they were looked for.
+        Number of rows that were searched.
     positions
-        Positions of the outliers, zero rows excluded; patches count row by row.
+        Positions of the outlier rows, zero rows excluded; patches count row by row.
     zeros
         Positions of rows that hold only zeros.
     causes
-        Reasons why the first outlier is one.
+        Properties in which the first outlier row differs.
     width
-        Width of the grid; None on a line.
+        Width of the grid in patches; None on a line.
     largest, chance
-        The longest step over what is usual around it, and the 5th and 95th percentile of the
-        longest in a tail like that of the others; None on a grid, and of few rows.
+        Longest step over the typical steps around it, and the 5th and 95th percentile of the
+        longest by chance, drawn from a tail like that of the other steps; None on a grid, and with
+        few rows.
     replaced
-        Whether other questions see the mean of the neighbours in the place of these patches.
+        Whether other questions use the mean of the neighbours instead of these patches.
     undefined
-        Why they were not looked for, or empty.
+        Reason why rows were not searched; empty where they were.
     """
 
     rows: int
@@ -56,12 +58,12 @@ class SpecialRows:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the longest step is longer than 95 % of the longest by chance."""
+        """Whether the longest step is longer than 95 % of the longest steps by chance."""
         return self.chance is not None and (self.largest or 0.0) > self.chance[1]
 
     @property
     def value(self) -> list[int] | None:
-        """Positions of all special rows."""
+        """Positions of all outlier rows."""
         return None if self.undefined else sorted((*self.positions, *self.zeros))
 
 
@@ -72,15 +74,15 @@ class Breaks:
     Parameters
     ----------
     rows
-        Number of rows in which they were looked for.
+        Number of rows that were searched.
     pairs
-        The positions before and after each.
+        Positions before and after each seam.
     causes
-        Cause of each break.
+        Causes of the seams, one each.
     undefined
-        Why they were not looked for, or empty.
+        Reason why seams were not searched; empty where they were.
     same
-        Parts that go round in the planes of the longest, as another answer shows.
+        Stretches that rotate in the planes of the longest one, from another answer.
     """
 
     rows: int
@@ -91,22 +93,22 @@ class Breaks:
 
     @property
     def value(self) -> list[list[int]] | None:
-        """The pairs."""
+        """Pairs of positions."""
         return None if self.undefined else [list(pair) for pair in self.pairs]
 
 
 def ask_special_rows(view: View) -> Answer | None:
-    """Ask of a whole table whether single rows, or patches, are unlike those around them."""
+    """Ask whether single rows, or patches, of a whole table are unlike those around them."""
     if (seams := view.breaks) is None:
         return None
-    zero_rows = [row.row for row in seams.special if not seams.norms[row.row]]
-    nonzero_outliers = [row for row in seams.special if row.row not in zero_rows]
+    zero_rows = [outlier.row for outlier in seams.special if not seams.norms[outlier.row]]
+    nonzero_outliers = [outlier for outlier in seams.special if outlier.row not in zero_rows]
     grid_width = view.layout.width if isinstance(view.layout, Grid) else None
     longest_step = None if grid_width else _longest_step(seams)
     facts = SpecialRows(
         rows=len(seams.norms),
-        positions=tuple(view.start + row.row for row in nonzero_outliers),
-        zeros=tuple(view.start + row for row in zero_rows),
+        positions=tuple(view.start + outlier.row for outlier in nonzero_outliers),
+        zeros=tuple(view.start + outlier for outlier in zero_rows),
         causes=nonzero_outliers[0].causes if nonzero_outliers else (),
         width=grid_width,
         largest=longest_step and longest_step[0],
@@ -115,34 +117,32 @@ def ask_special_rows(view: View) -> Answer | None:
         undefined=seams.no_special,
     )
     answer, reason = _judge_findings(facts, has_findings=bool(seams.special))
-    is_grid = facts.width is not None and reason != "undefined"
-    reason = f"patch_{reason}" if is_grid else reason
+    if facts.width is not None and reason != "undefined":
+        reason = f"patch_{reason}"
     return Answer("special_rows", answer, reason, facts, keys=("seams.special",))
 
 
 def _longest_step(seams: Seams) -> tuple[float, tuple[float, float]] | None:
-    """Return the longest step that is no break, over the usual, and what it is by chance."""
+    """Return the longest step outside seams over the typical steps, and its range by chance."""
     steps = seams.steps.copy()
+    margin = MIN_BLURRED_STEPS // 2
     for left_row, _ in seams.between:
-        steps[max(left_row - MIN_BLURRED_STEPS // 2, 0) : left_row + MIN_BLURRED_STEPS // 2 + 1] = (
-            np.nan
-        )
+        steps[max(left_row - margin, 0) : left_row + margin + 1] = np.nan
     return largest_ratio(steps, usual_values(steps))
 
 
 def ask_seams(view: View) -> Answer | None:
-    """Ask of a whole table whether it breaks into parts that differ."""
+    """Ask whether a whole table breaks into stretches that differ."""
     if (seams := view.breaks) is None:
         return None
-    start = view.start
-    pairs = tuple((start + left, start + right) for left, right in seams.between)
+    pairs = tuple((view.start + left, view.start + right) for left, right in seams.between)
     facts = Breaks(len(seams.norms), pairs, seams.reasons, seams.undefined)
     answer, reason = _judge_findings(facts, has_findings=bool(pairs))
     return Answer("seams", answer, reason, facts, keys=("seams.between", "seams.reasons"))
 
 
 def _judge_findings(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple[Verdict, str]:
-    """Return the answer and its reason: no needs rows enough to notice what there is."""
+    """Return the verdict and its reason; no needs enough rows to notice seams and outliers."""
     if facts.undefined:
         return "cannot tell", "undefined"
     if has_findings:
@@ -154,5 +154,5 @@ def _judge_findings(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple
     return "no", "none"
 
 
-#: By name, in the order of the page.
+#: Questions by name, in the order of the page.
 BREAK_QUESTIONS: Mapping[str, AskTable] = {"special_rows": ask_special_rows, "seams": ask_seams}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from posprobe.analyses.descriptive.closeness import cka, cloud
-from posprobe.analyses.facts import Answer
+from posprobe.analyses.facts import Answer, Verdict
 from posprobe.analyses.view import View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.tables import sincos2d
@@ -14,31 +14,33 @@ from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 from posprobe.questions.rank_tests import small_table_answer
 
-#: CKA with a formula from which a table is one, up to a rotation.
+#: Smallest CKA with a formula at which a table follows it, up to a rotation.
 MIN_FORMULA_CKA = 0.99
-#: Relative distance from a formula that rounding explains.
+#: Largest relative distance from a formula that rounding explains.
 MAX_ROUNDING_ERROR = 5e-4
-#: Of formats with so many fewer digits.
+#: Factor on that distance by number format, for formats with fewer digits.
 ROUNDING_FACTORS = {"BF16": 8.0}
-#: Base of every published variant.
+#: Base of the frequencies of every published variant.
 PUBLISHED_BASE = 1e4
+#: Keys of the numbers in ``analysis.json`` that belong to the question.
 CLOSED_FORM_KEYS = ("sinusoid.cka", "sinusoid.base")
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """The formula, or how similar the nearest one is.
+    """The formula of a table, or the similarity of the nearest one.
 
     Parameters
     ----------
     rows, of
-        Number of rows that were compared, from the first, and of all.
+        Number of rows that were compared, from the first, and number of all rows.
     formula, base, scale
-        Its layout, the base of its frequencies, and its factor; each None where there is none.
+        Layout of the formula, the base of its frequencies, and its factor; each None where there
+        is none.
     error
-        Root mean squared distance, over the waves' own size.
+        Root mean square distance over the root mean square of the waves.
     cka
-        With the most similar sinusoid, on a grid with the 2-D sin-cos table.
+        CKA with the most similar sinusoid; on a grid, with the 2-D sin-cos table.
     grid
         Whether positions are patches on a grid.
     """
@@ -71,35 +73,27 @@ def ask_closed_form(view: View) -> Answer:
     facts = ClosedForm(n, n, grid=isinstance(layout, Grid))
 
     def answer(reason: str, **changes: Any) -> Answer:
+        verdict: Verdict = "no" if reason == "none" else "yes"
         new_facts = replace(facts, **changes)
-        return Answer(
-            "closed_form",
-            "no" if reason == "none" else "yes",
-            reason,
-            new_facts,
-            keys=CLOSED_FORM_KEYS,
-        )
+        return Answer("closed_form", verdict, reason, new_facts, keys=CLOSED_FORM_KEYS)
 
     if formula := fixed_formula(values, layout, view.dtype):
         return answer("exact", formula=formula, base=PUBLISHED_BASE)
     if nearest_formula := nearly_formula(values, layout):
-        is_exact = nearest_formula.error <= MAX_ROUNDING_ERROR * ROUNDING_FACTORS.get(
-            view.dtype, 1.0
+        max_error = MAX_ROUNDING_ERROR * ROUNDING_FACTORS.get(view.dtype, 1.0)
+        return answer(
+            "exact" if nearest_formula.error <= max_error else "nearly",
+            formula=nearest_formula.name,
+            base=nearest_formula.base,
+            scale=nearest_formula.scale,
+            error=nearest_formula.error,
         )
-        parameters = {
-            "base": nearest_formula.base,
-            "scale": nearest_formula.scale,
-            "error": nearest_formula.error,
-        }
-        return answer("exact" if is_exact else "nearly", formula=nearest_formula.name, **parameters)
-    if too_few_answer := small_table_answer("closed_form", view, CLOSED_FORM_KEYS):
-        return too_few_answer
+    if refusal := small_table_answer("closed_form", view, CLOSED_FORM_KEYS):
+        return refusal
     if isinstance(layout, Grid):
         grid_cka = _sincos2d_cka(view, layout, d - d % 4)
-        return answer(
-            "sincos2d" if grid_cka is not None and grid_cka >= MIN_FORMULA_CKA else "none",
-            cka=grid_cka,
-        )
+        is_sincos2d = grid_cka is not None and grid_cka >= MIN_FORMULA_CKA
+        return answer("sincos2d" if is_sincos2d else "none", cka=grid_cka)
     fit = view.base
     if fit is None:
         return answer("none")

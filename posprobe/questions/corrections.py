@@ -60,7 +60,7 @@ def _smooth_by_rotations(answers: Answers, view: View) -> Answer | None:
         return None
     if rotations_answer.reason != "formula" and rotations_answer.facts.share < MIN_ROTATING_SHARE:
         return None
-    bridging_facts = rotations.bridged(view.bridging)
+    bridging_facts = rotations.bridging_gain(view.bridging)
     if bridging_facts is None:
         return None
     facts = replace(smooth_answer.facts, **bridging_facts)
@@ -156,12 +156,12 @@ def _position_by_copies(answers: Answers, view: View) -> Answer | None:
 
 #: Corrections of answers about positions on a line, in order.
 SEQUENCE_CORRECTIONS: tuple[Correction[View], ...] = (
-    lambda answers, _: rotations.series_by_formula(answers["ladder"], answers["closed_form"]),
-    lambda answers, _: rotations.lines_by_formula(
+    lambda answers, _: rotations.ladder_by_formula(answers["ladder"], answers["closed_form"]),
+    lambda answers, _: rotations.rotations_by_formula(
         answers["rotations"], answers["closed_form"], answers["ladder"]
     ),
-    lambda answers, _: rotations.by_winding(answers["rotations"], answers["winding"]),
-    lambda answers, _: rotations.by_rotations(answers["winding"], answers["rotations"]),
+    lambda answers, _: rotations.rotations_by_winding(answers["rotations"], answers["winding"]),
+    lambda answers, _: rotations.winding_by_rotations(answers["winding"], answers["rotations"]),
     _smooth_by_rotations,
     _seams_by_rotations,
     _order_by_winding,
@@ -172,7 +172,9 @@ SEQUENCE_CORRECTIONS: tuple[Correction[View], ...] = (
 )
 #: Corrections of answers about patches on a grid, in order.
 GRID_CORRECTIONS: tuple[Correction[View], ...] = (
-    lambda answers, _: grids.circles_by_formula(answers["axis_rotations"], answers["closed_form"]),
+    lambda answers, _: grids.axis_rotations_by_formula(
+        answers["axis_rotations"], answers["closed_form"]
+    ),
     lambda answers, _: fields.position_by_order(answers["absolute_position"], answers["order"]),
 )
 
@@ -196,7 +198,7 @@ MIN_NAMED_ROTATION_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Kind:
+class TableKind:
     """Kind of a table, or of a stretch of it.
 
     Parameters
@@ -212,7 +214,7 @@ class Kind:
     of: tuple[str, ...] = ()
 
 
-def kind_of(answers: Answers) -> Kind:
+def classify_table(answers: Answers) -> TableKind:
     """Return the kind of a table.
 
     Parameters
@@ -229,19 +231,19 @@ def kind_of(answers: Answers) -> Kind:
 
     order_answer = answers["order"]
     if yes("closed_form"):
-        return Kind("formula", ("closed_form",))
+        return TableKind("formula", ("closed_form",))
     if order_answer.reason in {"all_equal", "too_few"}:
-        return Kind("equal" if order_answer.reason == "all_equal" else "too_few", ("order",))
+        return TableKind("equal" if order_answer.reason == "all_equal" else "too_few", ("order",))
     if yes("rows_and_columns"):
         rotating_questions = ("axis_rotations",) if yes("axis_rotations") else ()
-        return Kind("codes", ("rows_and_columns", *rotating_questions))
+        return TableKind("codes", ("rows_and_columns", *rotating_questions))
     if not order_answer.yes:
         if order_answer.answer == "cannot tell":
-            return Kind("unknown", ("order",))
+            return TableKind("unknown", ("order",))
         is_equidistant = getattr(facts("absolute_position"), "equally_far", False)
-        return Kind("equally_far" if is_equidistant else "independent", ("order",))
+        return TableKind("equally_far" if is_equidistant else "independent", ("order",))
     if "rows_and_columns" in answers and yes("smooth"):
-        return Kind("surface", ("smooth",))
+        return TableKind("surface", ("smooth",))
     winding_questions: tuple[str, ...] = ("winding",) if yes("winding") else ()
     if yes("rotations"):
         rotations_facts = facts("rotations")
@@ -254,21 +256,23 @@ def kind_of(answers: Answers) -> Kind:
             min_share = 0.0
         if ladder_questions or not rotations_facts.lines or rotations_facts.share >= min_share:
             name: KindName = "series" if ladder_questions else "rotations"
-            return Kind(name, ("rotations", *ladder_questions))
+            return TableKind(name, ("rotations", *ladder_questions))
     added_questions = winding_questions
     if yes("rotations") and facts("rotations").share >= MIN_NAMED_ROTATION_SHARE:
         added_questions += ("rotations",)
     if yes("smooth"):
         smooth_facts = facts("smooth")
         if smooth_facts.straight is not None:
-            return Kind("line" if smooth_facts.line else "noisy_line", ("smooth",))
-        return Kind("smooth", ("smooth", *added_questions))
+            return TableKind("line" if smooth_facts.line else "noisy_line", ("smooth",))
+        return TableKind("smooth", ("smooth", *added_questions))
     is_wandering = answers["absolute_position"].reason == "wanders"
     if is_wandering and answers["smooth"].answer == "no":
-        return Kind("walk", ("smooth", *added_questions))
+        return TableKind("walk", ("smooth", *added_questions))
     if order_answer.reason in {"norms", "norms_and_wave"}:
-        return Kind("norms", ("order", *added_questions))
+        return TableKind("norms", ("order", *added_questions))
     neighbour_cosine = facts("order").cosine
     if abs(neighbour_cosine) >= MIN_SIMILAR_COSINE:
-        return Kind("similar" if neighbour_cosine > 0 else "opposite", ("order", *added_questions))
-    return Kind("ordered", ("order", *added_questions))
+        return TableKind(
+            "similar" if neighbour_cosine > 0 else "opposite", ("order", *added_questions)
+        )
+    return TableKind("ordered", ("order", *added_questions))

@@ -28,7 +28,7 @@ from posprobe.analyses.linear import (
 )
 from posprobe.analyses.view import LEVEL, View, units
 from posprobe.arrays import Floats
-from posprobe.questions.grids import NEIGHBOUR_KEYS, parts, unfit
+from posprobe.questions.grids import NEIGHBOUR_KEYS, split_codes, unfit_grid_answer
 from posprobe.questions.rank_tests import (
     MAX_OPEN_P,
     MIN_EFFECT_SHARE,
@@ -40,7 +40,7 @@ from posprobe.questions.rank_tests import (
     rank_p_value,
     value_property,
 )
-from posprobe.questions.sequences import directions
+from posprobe.questions.sequences import count_directions
 
 #: Draws of each null model of smoothness in any case, and where those do not exclude a yes: the
 #: smallest p-value, 1 / 200, is significant alone among the questions about a grid.
@@ -98,7 +98,7 @@ class Field:
             scales = component_scales if n_columns is None else np.ones(n_columns)
             white = rng.standard_normal((len(factor), len(scales)), dtype=np.float32)
             term_draws.append(factor @ (white * scales.astype(np.float32)))
-        isotropic_term = parts(term_draws[2], self.shape)[2]
+        isotropic_term = split_codes(term_draws[2], self.shape)[2]
         max_rank = max(term_draw.shape[-1] for term_draw in term_draws)
         patches = np.zeros((height, width, max_rank), dtype=np.float32)
         terms = term_draws[0][:, None], term_draws[1][None], isotropic_term
@@ -115,7 +115,7 @@ class Field:
 def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
     """Fit a stationary field to centred points ``[h * w, d]``."""
     height, width = shape
-    rows, columns, isotropic_term = parts(points, shape)
+    rows, columns, isotropic_term = split_codes(points, shape)
     terms = rows, columns, isotropic_term.reshape(len(points), -1)
     powers = [float(np.square(term).sum() / len(term)) for term in terms]
     total_power = max(sum(powers), np.finfo(np.float64).tiny)
@@ -177,8 +177,8 @@ def ask_patch_smooth(view: View) -> Answer:
     and neighbours are as similar as they can be without smoothness.
     """
     limits = (MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES)
-    if unfit_answer := unfit("smooth", view, NEIGHBOUR_KEYS, *limits):
-        return unfit_answer
+    if refusal := unfit_grid_answer("smooth", view, NEIGHBOUR_KEYS, *limits):
+        return refusal
     height, width = view.shape
     # All columns are used: the leading directions of a rough field are smoother than the field.
     patches = view.points.reshape(height, width, -1)
@@ -186,7 +186,7 @@ def ask_patch_smooth(view: View) -> Answer:
     rng = view.rng(13)
     rough_factor = _rough_factor(height, width)
     component_norms = np.linalg.norm(view.coordinates, axis=0)
-    code_scales = [_component_norms(code) for code in parts(view.points, view.shape)[:2]]
+    code_scales = [_component_norms(code) for code in split_codes(view.points, view.shape)[:2]]
     max_rank = max(len(scales) for scales in code_scales)
 
     def draw() -> list[Floats]:
@@ -264,7 +264,7 @@ def _half_distance(patches: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class PatchPlaces:
+class PatchPosition:
     """Evidence that similarity depends on the positions of patches.
 
     Parameters
@@ -307,8 +307,8 @@ def ask_patch_position(view: View) -> Answer:
     over equal displacements, and the change of the norms of patches over the grid.
     """
     limits = (MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES)
-    if unfit_answer := unfit("absolute_position", view, PATCH_POSITION_KEYS, *limits):
-        return unfit_answer
+    if refusal := unfit_grid_answer("absolute_position", view, PATCH_POSITION_KEYS, *limits):
+        return refusal
     height, width = view.shape
     rng = view.rng(14)
     field = fit_field(view.points, view.shape)
@@ -329,7 +329,7 @@ def ask_patch_position(view: View) -> Answer:
         float(np.einsum("rcd,rcd->rc", patches_along_axis[1:], patches_along_axis[:-1]).mean())
         for patches_along_axis in (patches, patches.swapaxes(0, 1))
     )
-    facts = PatchPlaces(
+    facts = PatchPosition(
         components=points.shape[1],
         misfit=max(float(statistics[0]), 0.0),
         typical_misfit=float(typical[0]),
@@ -396,16 +396,16 @@ def _position_statistics(
     return misfit, float(np.exp(wave_amplitude))
 
 
-def position_by_order(answer: Answer, order: Answer) -> Answer | None:
+def position_by_order(position_answer: Answer, order_answer: Answer) -> Answer | None:
     """Correct an answer about position where the order of patches may not matter."""
-    if order.yes or not isinstance(answer.facts, PatchPlaces):
+    if order_answer.yes or not isinstance(position_answer.facts, PatchPosition):
         return None
-    if answer.answer == "no":
-        if order.answer == "no":
-            return answer.corrected("no", "patch_unordered", "order", test=None)
-        return answer.corrected("no", "patch_order_open", "order")
-    if answer.yes and order.answer == "no":
-        return answer.corrected("cannot tell", "patch_yes_unordered", "order")
+    if position_answer.answer == "no":
+        if order_answer.answer == "no":
+            return position_answer.corrected("no", "patch_unordered", "order", test=None)
+        return position_answer.corrected("no", "patch_order_open", "order")
+    if position_answer.yes and order_answer.answer == "no":
+        return position_answer.corrected("cannot tell", "patch_yes_unordered", "order")
     return None
 
 
@@ -445,8 +445,10 @@ PATCH_DIMENSION_KEYS = ("pca.participation_ratio", "pca.top3")
 def ask_patch_dimension(view: View) -> Answer:
     """Ask whether there are fewer components than in the fitted field with independent columns."""
     question, keys = "low_dimensional", PATCH_DIMENSION_KEYS
-    if unfit_answer := unfit(question, view, keys, MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES):
-        return unfit_answer
+    if refusal := unfit_grid_answer(
+        question, view, keys, MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES
+    ):
+        return refusal
     n, d = view.points.shape
     if d < 3:
         return Answer(question, "cannot tell", "too_few", TooFew(n, d), keys=keys)
@@ -464,7 +466,9 @@ def ask_patch_dimension(view: View) -> Answer:
         return rank_p_value(-dimension, -null_draws)
 
     null_draws, p = draw_null(draw, dimension_p, *N_PATCH_DIMENSION_DRAWS)
-    facts = PatchDimension(directions(view), min(n - 1, d), dimension, float(np.median(null_draws)))
+    facts = PatchDimension(
+        count_directions(view), min(n - 1, d), dimension, float(np.median(null_draws))
+    )
     is_fewer = dimension <= MAX_FIELD_DIMENSION_RATIO * facts.expected
     can_deny = min(view.shape) >= MIN_DENIAL_SIDE_PATCHES
     reasons = ("patch_fewer", "patch_as_many", "patch_open")

@@ -39,14 +39,14 @@ from posprobe.questions.rank_tests import (
 )
 
 #: Permutations of the patches: so many that the least p-value stands alone among the questions.
-ORDER_DRAWS = 199
+N_PATCH_ORDER_DRAWS = 199
 #: Patches from which it is denied that their place matters: fewer have too few neighbours.
-ENOUGH = 16
+MIN_ORDER_DENIAL_PATCHES = 16
 NEIGHBOUR_KEYS = ("grid.neighbour_right", "grid.neighbour_below")
 
 
 @dataclass(frozen=True)
-class Sides:
+class GridLimits:
     """Facts of a grid that is too small or too large for a question.
 
     Parameters
@@ -79,12 +79,12 @@ class PatchOrder:
     value = value_property("cosine")
 
 
-def unfit(
+def unfit_grid_answer(
     question: str,
     view: View,
     keys: tuple[str, ...],
-    min_rows: int = 1,
-    max_rows: int = MAX_VIEW_ROWS,
+    min_side: int = 1,
+    max_patches: int = MAX_VIEW_ROWS,
 ) -> Answer | None:
     """Answer a question about a grid that is too small or too large for it.
 
@@ -92,34 +92,34 @@ def unfit(
     ----------
     question, view, keys
         Same as for `small_table_answer`.
-    min_rows, max_rows
+    min_side, max_patches
         Fewest patches on a side, and most patches in all.
     """
-    if too_few_answer := small_table_answer(question, view, keys):
-        return too_few_answer
+    if refusal := small_table_answer(question, view, keys):
+        return refusal
     height, width = view.shape
-    facts = Sides(height, width, min_rows, max_rows)
-    if min(height, width) < min_rows:
+    facts = GridLimits(height, width, min_side, max_patches)
+    if min(height, width) < min_side:
         return Answer(question, "cannot tell", "narrow", facts, keys=keys)
-    if height * width > max_rows:
+    if height * width > max_patches:
         return Answer(question, "cannot tell", "large", facts, keys=keys)
     return None
 
 
-def parts(
+def split_codes(
     points: NDArray[np.floating[Any]], shape: tuple[int, int]
 ) -> tuple[Floats, Floats, Floats]:
     """Split ``[h * w, d]`` into row code ``[h, d]``, column code ``[w, d]`` and the rest."""
-    cells = points.astype(np.float64).reshape(*shape, -1)
-    cells = cells - cells.mean(axis=(0, 1))
-    rows, columns = cells.mean(axis=1), cells.mean(axis=0)
-    return rows, columns, cells - rows[:, None] - columns
+    patches = points.astype(np.float64).reshape(*shape, -1)
+    patches = patches - patches.mean(axis=(0, 1))
+    rows, columns = patches.mean(axis=1), patches.mean(axis=0)
+    return rows, columns, patches - rows[:, None] - columns
 
 
 def ask_patch_order(view: View) -> Answer:
     """Ask whether patches side by side are more, or less, similar than patches permuted."""
-    if unfit_answer := unfit("order", view, NEIGHBOUR_KEYS):
-        return unfit_answer
+    if refusal := unfit_grid_answer("order", view, NEIGHBOUR_KEYS):
+        return refusal
     height, width = view.shape
     unit_rows = units(view.points)
     # Of the Gram matrix, a permutation needs the entries of neighbours alone.
@@ -127,31 +127,37 @@ def ask_patch_order(view: View) -> Answer:
     patches = np.arange(height * width).reshape(height, width)
     second_patches = np.concatenate([patches[:, 1:].ravel(), patches[1:].ravel()])
     first_patches = np.concatenate([patches[:, :-1].ravel(), patches[:-1].ravel()])
-    cosine, chance = float(gram[second_patches, first_patches].mean()), chance_cosine(unit_rows)
-    rng = view.rng(12)
-    orders = (rng.permutation(len(view)) for _ in range(ORDER_DRAWS))
-    null_draws = np.array(
-        [gram[order[second_patches], order[first_patches]].mean() for order in orders]
+    cosine, chance_mean = (
+        float(gram[second_patches, first_patches].mean()),
+        chance_cosine(unit_rows),
     )
-    p = rank_p_value(abs(cosine - chance), np.abs(null_draws - chance))
-    has_enough = len(view) >= ENOUGH
+    rng = view.rng(12)
+    permutations = (rng.permutation(len(view)) for _ in range(N_PATCH_ORDER_DRAWS))
+    null_draws = np.array(
+        [
+            gram[permutation[second_patches], permutation[first_patches]].mean()
+            for permutation in permutations
+        ]
+    )
+    p = rank_p_value(abs(cosine - chance_mean), np.abs(null_draws - chance_mean))
+    has_enough = len(view) >= MIN_ORDER_DENIAL_PATCHES
     answer, reason = judge_p_value(
         p, "patch_neighbours", "patch_none", "patch_open", has_enough=has_enough
     )
-    if answer == "yes" and abs(cosine - chance) < MIN_EFFECT_SHARE:
+    if answer == "yes" and abs(cosine - chance_mean) < MIN_EFFECT_SHARE:
         answer, reason = "no", "patch_small"
-    facts = PatchOrder(cosine, chance)
-    test = null_test(cosine, null_draws, "permuted", p, expected=chance)
+    facts = PatchOrder(cosine, chance_mean)
+    test = null_test(cosine, null_draws, "permuted", p, expected=chance_mean)
     return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
 #: A code that holds less of the variance than this share of what both hold is none.
-ONE_CODE = 0.03
+MIN_CODE_SHARE = 0.03
 #: Shortest side that is asked; of two patches a code is hardly a sequence.
-MIN_SIDE = 3
+MIN_CODE_SIDE_PATCHES = 3
 CODES_KEYS = ("budget.rows", "budget.columns")
 
-Lone: TypeAlias = Literal["", "row", "column"]
+LoneCode: TypeAlias = Literal["", "row", "column"]
 
 
 @dataclass(frozen=True)
@@ -180,11 +186,11 @@ class RowsAndColumns:
         return self.row_share + self.column_share
 
     @property
-    def lone(self) -> Lone:
+    def lone(self) -> LoneCode:
         """The code beside which the other holds next to nothing, or nothing."""
-        if self.column_share <= ONE_CODE * self.row_share:
+        if self.column_share <= MIN_CODE_SHARE * self.row_share:
             return "row"
-        return "column" if self.row_share <= ONE_CODE * self.column_share else ""
+        return "column" if self.row_share <= MIN_CODE_SHARE * self.column_share else ""
 
     value = value_property("row_share", "column_share")
 
@@ -195,13 +201,13 @@ def ask_rows_and_columns(view: View) -> Answer:
     By the additive model of a grid: how much more likely the table is with codes than without, held
     against tables drawn from the fit without them.
     """
-    if unfit_answer := unfit("rows_and_columns", view, CODES_KEYS, MIN_SIDE):
-        return unfit_answer
+    if refusal := unfit_grid_answer("rows_and_columns", view, CODES_KEYS, MIN_CODE_SIDE_PATCHES):
+        return refusal
     height, width = view.shape
     grid_model = view.grid_model
-    rows, columns = grid_model.shares["rows"], grid_model.shares["columns"]
-    test = null_test(rows + columns, grid_model.null_draws, "surface", grid_model.p)
-    facts = RowsAndColumns(height, width, rows, columns, test.null or 0.0)
+    row_share, column_share = grid_model.shares["rows"], grid_model.shares["columns"]
+    test = null_test(row_share + column_share, grid_model.null_draws, "surface", grid_model.p)
+    facts = RowsAndColumns(height, width, row_share, column_share, test.null or 0.0)
     is_short = min(height, width) < MIN_RESOLVED_SIDE_PATCHES
     undecided_reason = "few_patches" if is_short else "open"
     answer, reason = judge_p_value(
@@ -216,24 +222,24 @@ def ask_rows_and_columns(view: View) -> Answer:
 
 #: Turns from the first position to the last that are looked for: fewest, most, and their steps.
 #: Half-way round, any bent curve looks like an arc; a whole turn comes back.
-LEAST_TURNS = 1.0
-MOST_TURNS = 4.5
-TURN_STEP = 0.05
+MIN_CIRCLE_TURNS = 1.0
+MAX_CIRCLE_TURNS = 4.5
+CIRCLE_TURN_STEP = 0.05
 #: Draws of each null, and how many where those do not exclude a yes. The least p-value of one of
 #: two codes, or of both together, is 3 / 600: it stands alone among the questions of a grid.
-CIRCLE_DRAWS = 299
-MOST_DRAWS = 599
+N_FIRST_CIRCLE_DRAWS = 299
+N_CIRCLE_DRAWS = 599
 #: Curves with a squared exponential kernel of this share of their length go round most evenly.
-ROUNDEST = 0.2
+ROUNDEST_KERNEL_SHARE = 0.2
 #: Positions that a few turns need at most: longer codes are averaged to so many.
-MOST_POSITIONS = 64
+MAX_CIRCLE_POSITIONS = 64
 #: Codes of fewer positions have no lines of fewer turns: smooth curves in three directions have one
 #: of two turns in 3 of 120 tables.
-SHORT = 16
-FEW_TURNS = 2.5
+MIN_LINE_CODE_POSITIONS = 16
+MIN_SHORT_CODE_TURNS = 2.5
 #: Share of a short code below which a rotation of it would not count, whatever else is there.
-LITTLE = 0.25
-AXIS_KEYS = ("axis_codes.rows.share", "axis_codes.columns.share")
+MIN_CIRCLE_SHARE = 0.25
+AXIS_ROTATION_KEYS = ("axis_codes.rows.share", "axis_codes.columns.share")
 
 
 @dataclass(frozen=True)
@@ -320,78 +326,84 @@ class AxisRotations:
 
 def ask_axis_rotations(view: View) -> Answer:
     """Ask whether the row code or the column code goes round."""
-    if unfit_answer := unfit("axis_rotations", view, AXIS_KEYS):
-        return unfit_answer
-    codes = _codes(view)
+    if refusal := unfit_grid_answer("axis_rotations", view, AXIS_ROTATION_KEYS):
+        return refusal
+    codes = _long_codes(view)
     if not codes:
         facts = AxisRotations(*view.shape)
-        return Answer("axis_rotations", "cannot tell", "short", facts, keys=AXIS_KEYS)
-    return _by_lines(view, codes) or _by_circles(view, codes)
+        return Answer("axis_rotations", "cannot tell", "short", facts, keys=AXIS_ROTATION_KEYS)
+    return _answer_by_lines(view, codes) or _answer_by_circles(view, codes)
 
 
-def _codes(view: View) -> list[tuple[Code, Floats]]:
+def _long_codes(view: View) -> list[tuple[Code, Floats]]:
     """Return the codes that are long enough, and more than noise: centred ``[length, d]``."""
     height, width = view.shape
-    rows, columns, _ = parts(view.points, (height, width))
-    sizes = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
+    rows, columns, _ = split_codes(view.points, (height, width))
+    powers = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
     # What a code that is none has is noise.
-    min_power = max(1e-9 * float(np.square(view.points).sum()), ONE_CODE * max(sizes))
+    min_power = max(1e-9 * float(np.square(view.points).sum()), MIN_CODE_SHARE * max(powers))
     return [
         (Code(axis, len(code)), code)
-        for axis, code, size in zip(("rows", "columns"), (rows, columns), sizes, strict=True)
-        if len(code) >= MIN_QUESTION_ROWS and code.shape[1] > 1 and size > min_power
+        for axis, code, power in zip(("rows", "columns"), (rows, columns), powers, strict=True)
+        if len(code) >= MIN_QUESTION_ROWS and code.shape[1] > 1 and power > min_power
     ]
 
 
-def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
+def _answer_by_lines(grid_view: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
     """Answer by lines of a spectrum, where a code has any."""
-    views = [view(points, seed=seen.seed) for _, points in codes]
-    turning = [_lines(code_view) for code_view in views]
-    ps = [line.p for lines in turning for line in lines]
+    code_views = [view(points, seed=grid_view.seed) for _, points in codes]
+    lines_by_code = [_find_lines(code_view) for code_view in code_views]
+    ps = [line.p for lines in lines_by_code for line in lines]
     if not ps:
         return None
-    axes = tuple(
-        replace(code, lines=lines) for (code, _), lines in zip(codes, turning, strict=True)
+    codes_with_lines = tuple(
+        replace(code, lines=lines) for (code, _), lines in zip(codes, lines_by_code, strict=True)
     )
-    share = max(sum(line.share for line in code.lines) for code in axes)
+    share = max(sum(line.share for line in code.lines) for code in codes_with_lines)
     p, line_level = (min(1.0, len(codes) * p_value) for p_value in (min(ps), MAX_LINE_P))
     test = Test(share, p, of="smooth", least=line_level)
-    facts = AxisRotations(*seen.shape, axes, tuple(c.axis for c in axes if c.lines))
-    return Answer("axis_rotations", "yes", "lines", facts, test, AXIS_KEYS)
+    facts = AxisRotations(
+        *grid_view.shape,
+        codes_with_lines,
+        tuple(code.axis for code in codes_with_lines if code.lines),
+    )
+    return Answer("axis_rotations", "yes", "lines", facts, test, AXIS_ROTATION_KEYS)
 
 
-def _lines(code: View) -> tuple[Rotation, ...]:
+def _find_lines(code_view: View) -> tuple[Rotation, ...]:
     """Return the rotations that stand out of the spectrum of a code."""
-    rotations = find_rotations(code.points, code.seed).rotations
+    rotations = find_rotations(code_view.points, code_view.seed).rotations
     return tuple(
-        rotation for rotation in rotations if len(code) >= SHORT or rotation.turns >= FEW_TURNS
+        rotation
+        for rotation in rotations
+        if len(code_view) >= MIN_LINE_CODE_POSITIONS or rotation.turns >= MIN_SHORT_CODE_TURNS
     )
 
 
-def _by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
+def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     """Answer by how much of the codes is in a circle, in one code or in both together."""
     rng = view.rng(16)
-    shortened_codes = [_shortened(points) for _, points in codes]
-    share, turns = np.stack([_rounder(points[None]) for points in shortened_codes])[..., 0].T
-    times = len(codes) + 1 if len(codes) > 1 else 1
+    shortened_codes = [_shorten_code(points) for _, points in codes]
+    shares, turns = np.stack([_fit_circles(points[None]) for points in shortened_codes])[..., 0].T
+    n_tests = len(codes) + 1 if len(codes) > 1 else 1
     null_draws = np.empty((len(codes), 4, 0))
-    for draws in (CIRCLE_DRAWS, MOST_DRAWS - CIRCLE_DRAWS):
-        extra_draws = [_smooth_shares(points, rng, draws) for points in shortened_codes]
+    for n_draws in (N_FIRST_CIRCLE_DRAWS, N_CIRCLE_DRAWS - N_FIRST_CIRCLE_DRAWS):
+        extra_draws = [_draw_circle_shares(points, rng, n_draws) for points in shortened_codes]
         null_draws = np.concatenate([null_draws, np.stack(extra_draws)], axis=2)
-        code_ranks = [
-            max(rank_p_value(share, null) for null in nulls)
-            for share, nulls in zip(share, null_draws, strict=True)
+        code_p_values = [
+            max(rank_p_value(shares, draws) for draws in null_shares)
+            for shares, null_shares in zip(shares, null_draws, strict=True)
         ]
-        joint = max(rank_p_value(share.mean(), null) for null in null_draws.mean(axis=0))
-        p = min(1.0, times * min(joint, *code_ranks))
+        joint_p_value = max(rank_p_value(shares.mean(), draws) for draws in null_draws.mean(axis=0))
+        p = min(1.0, n_tests * min(joint_p_value, *code_p_values))
         if p > LEVEL:
             break
     circles = [
         Circle(
             float(turns[k]),
-            float(share[k]),
+            float(shares[k]),
             float(np.median(null_draws[k], axis=1).max()),
-            code_ranks[k],
+            code_p_values[k],
         )
         for k in range(len(codes))
     ]
@@ -401,95 +413,108 @@ def _by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         for (code, _), circle in zip(codes, circles, strict=True)
         if circle.p <= LEVEL
         or (
-            joint <= LEVEL
+            joint_p_value <= LEVEL
             and circle.p <= MAX_OPEN_P
             and circle.share >= circle.typical + MIN_EFFECT_SHARE
         )
     )
-    best = int(np.argmin(code_ranks))
-    stands_alone = code_ranks[best] <= joint
-    value, nulls = (
-        (share[best], null_draws[best]) if stands_alone else (share.mean(), null_draws.mean(axis=0))
+    best_code = int(np.argmin(code_p_values))
+    is_code_test = code_p_values[best_code] <= joint_p_value
+    statistic, null_shares = (
+        (shares[best_code], null_draws[best_code])
+        if is_code_test
+        else (shares.mean(), null_draws.mean(axis=0))
     )
-    nearest = nulls[int(np.argmax(np.median(nulls, axis=1)))]
-    test = null_test(float(value), nearest, "smooth", p, n_statistics=times)
+    nearest_draws = null_shares[int(np.argmax(np.median(null_shares, axis=1)))]
+    test = null_test(float(statistic), nearest_draws, "smooth", p, n_statistics=n_tests)
     answer: Verdict = "cannot tell"
     reason = "open"
     if p <= LEVEL and rotating:
         answer, reason = "yes", "circles"
-    elif p > MAX_OPEN_P and share.max() < LITTLE:
+    elif p > MAX_OPEN_P and shares.max() < MIN_CIRCLE_SHARE:
         answer, reason = "no", "none"
     facts = AxisRotations(
         *view.shape,
-        tuple(replace(code, circle=share) for (code, _), share in zip(codes, circles, strict=True)),
+        tuple(
+            replace(code, circle=shares) for (code, _), shares in zip(codes, circles, strict=True)
+        ),
         rotating if answer == "yes" else (),
     )
-    return Answer("axis_rotations", answer, reason, facts, test, AXIS_KEYS)
+    return Answer("axis_rotations", answer, reason, facts, test, AXIS_ROTATION_KEYS)
 
 
-def _shortened(code: Floats) -> Floats:
-    """Return a centred code of at most `MOST_POSITIONS`, each the mean of neighbours."""
-    if len(code) > MOST_POSITIONS:
-        code = np.stack([part.mean(axis=0) for part in np.array_split(code, MOST_POSITIONS)])
+def _shorten_code(code: Floats) -> Floats:
+    """Return a centred code of at most `MAX_CIRCLE_POSITIONS`, each the mean of neighbours."""
+    if len(code) > MAX_CIRCLE_POSITIONS:
+        code = np.stack(
+            [positions.mean(axis=0) for positions in np.array_split(code, MAX_CIRCLE_POSITIONS)]
+        )
     return np.asarray(code - code.mean(axis=0))
 
 
-def _smooth_shares(code: Floats, rng: np.random.Generator, draws: int) -> Floats:
+def _draw_circle_shares(code: Floats, rng: np.random.Generator, n_draws: int) -> Floats:
     """Return the shares that smooth random curves have in a circle: ``[4, draws]``.
 
     Curves with the fitted falling kernel, and with the kernel whose curves go round most evenly;
     each with the code's covariance of columns, and with as many independent ones.
     """
-    h, d = code.shape
-    u, sizes, _ = np.linalg.svd(code, full_matrices=False)
-    roundest = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST * h)))
-    null_draws = []
-    for kernel in (fit_kernel(u * sizes).by_offset, roundest):
+    n_positions, d = code.shape
+    u, component_norms, _ = np.linalg.svd(code, full_matrices=False)
+    roundest = np.exp(
+        -0.5 * np.square(np.arange(n_positions) / (ROUNDEST_KERNEL_SHARE * n_positions))
+    )
+    shares = []
+    for kernel in (fit_kernel(u * component_norms).by_offset, roundest):
         factor = root(toeplitz(kernel))
-        gaussian_code = rng.standard_normal((draws, h, len(sizes))) * sizes
-        null_draws += [
-            _rounder(factor @ rows)[0] for rows in (gaussian_code, _independent(h, d, rng, draws))
+        gaussian_rows = (
+            rng.standard_normal((n_draws, n_positions, len(component_norms))) * component_norms
+        )
+        shares += [
+            _fit_circles(factor @ rows)[0]
+            for rows in (gaussian_rows, _draw_white_rows(n_positions, d, rng, n_draws))
         ]
-    return np.stack(null_draws)
+    return np.stack(shares)
 
 
-def _independent(h: int, d: int, rng: np.random.Generator, draws: int) -> Floats:
+def _draw_white_rows(h: int, d: int, rng: np.random.Generator, n_draws: int) -> Floats:
     """Draw rows whose products are those of ``[h, d]`` white noise, in at most ``h`` columns."""
-    white = rng.standard_normal((draws, h, min(h, d)))
+    white = rng.standard_normal((n_draws, h, min(h, d)))
     if d <= h:
         return np.asarray(white)
     # Bartlett (1933): the triangular factor of a Wishart matrix.
     white = np.tril(white, -1)
-    place = np.arange(h)
-    white[:, place, place] = np.sqrt(rng.chisquare(d - place, (draws, h)))
+    diagonal = np.arange(h)
+    white[:, diagonal, diagonal] = np.sqrt(rng.chisquare(d - diagonal, (n_draws, h)))
     return white
 
 
-def _rounder(curves: Floats) -> tuple[Floats, Floats]:
+def _fit_circles(curves: Floats) -> tuple[Floats, Floats]:
     """Return the greatest shares in a circle of curves ``[m, h, d]``, and its turns: ``[m]`` each.
 
     Two phases of a frequency are fitted by least squares: an ellipse, whose smaller radius is that
     of the circle in it.
     """
-    count, h, _ = curves.shape
+    n_curves, h, _ = curves.shape
     curves = curves - curves.mean(axis=1, keepdims=True)
     grams = curves @ curves.swapaxes(1, 2)
-    turns, products = _planes(h)
-    power_inside = (grams.reshape(count, -1) @ products).reshape(count, 3, -1)
-    half = (power_inside[:, 0] + power_inside[:, 1]) / 2
-    smaller = half - np.hypot((power_inside[:, 0] - power_inside[:, 1]) / 2, power_inside[:, 2])
-    best = smaller.argmax(axis=1)
+    turns, products = _circle_products(h)
+    phase_products = (grams.reshape(n_curves, -1) @ products).reshape(n_curves, 3, -1)
+    mean_power = (phase_products[:, 0] + phase_products[:, 1]) / 2
+    circle_power = mean_power - np.hypot(
+        (phase_products[:, 0] - phase_products[:, 1]) / 2, phase_products[:, 2]
+    )
+    best = circle_power.argmax(axis=1)
     total_power = np.maximum(np.trace(grams, axis1=1, axis2=2), np.finfo(np.float64).tiny)
-    return smaller[np.arange(count), best] / total_power, turns[best]
+    return circle_power[np.arange(n_curves), best] / total_power, turns[best]
 
 
 @lru_cache(maxsize=8)
-def _planes(h: int) -> tuple[Floats, Floats]:
+def _circle_products(h: int) -> tuple[Floats, Floats]:
     """Return turns ``[f]``, and what takes a Gram matrix to the ellipse of each: ``[h², 3 f]``.
 
     The squares and the product of its two phases, times the variance of a circle of radius 1.
     """
-    turns = np.arange(LEAST_TURNS, min(MOST_TURNS, (h - 1) / 3) + 1e-9, TURN_STEP)
+    turns = np.arange(MIN_CIRCLE_TURNS, min(MAX_CIRCLE_TURNS, (h - 1) / 3) + 1e-9, CIRCLE_TURN_STEP)
     angle = 2 * np.pi * turns[:, None] * np.arange(h) / (h - 1)
     waves = np.stack([np.cos(angle), np.sin(angle)], axis=2)
     waves -= waves.mean(axis=1, keepdims=True)
@@ -506,16 +531,16 @@ def _planes(h: int) -> tuple[Floats, Floats]:
     return turns, np.concatenate(flat, axis=1)
 
 
-def circles_by_formula(answer: Answer, closed_form: Answer) -> Answer | None:
+def axis_rotations_by_formula(rotations_answer: Answer, closed_form: Answer) -> Answer | None:
     """Say of a formula that it makes both codes of rotations, a plane for each frequency."""
-    if not closed_form.yes or answer.reason in {"too_few", "all_equal", "large"}:
+    if not closed_form.yes or rotations_answer.reason in {"too_few", "all_equal", "large"}:
         return None
-    keys = (*AXIS_KEYS, *closed_form.keys)
-    return answer.corrected("yes", "formula", "closed_form", test=None, keys=keys)
+    keys = (*AXIS_ROTATION_KEYS, *closed_form.keys)
+    return rotations_answer.corrected("yes", "formula", "closed_form", test=None, keys=keys)
 
 
 #: By name, in the order of the page.
-QUESTIONS: Mapping[str, AskTable] = {
+GRID_TABLE_QUESTIONS: Mapping[str, AskTable] = {
     "order": ask_patch_order, "rows_and_columns": ask_rows_and_columns,
     "axis_rotations": ask_axis_rotations,
 }  # fmt: skip

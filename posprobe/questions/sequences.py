@@ -53,9 +53,9 @@ from posprobe.questions.rank_tests import (
 
 #: Permutations of the rows: so many that the least p-value of three numbers, 3 / 491, stands alone
 #: among the questions of a table.
-ORDER_DRAWS = 10 * DRAWS
+N_ORDER_PERMUTATIONS = 10 * DRAWS
 #: Error of a mean of cosines in single precision.
-ROUNDING = 1e-6
+COSINE_ROUNDING = 1e-6
 ORDER_KEYS = ("similarity.centered.neighbour_mean", "spectrum.entropy")
 
 
@@ -99,37 +99,37 @@ def ask_order(view: View) -> Answer:
     frequency, which finds rotations whose neighbours are orthogonal; and how much of the distances
     from the middle, as ranks, is in their slowest four waves.
     """
-    if too_few_answer := small_table_answer("order", view, ORDER_KEYS):
-        return too_few_answer
+    if refusal := small_table_answer("order", view, ORDER_KEYS):
+        return refusal
     unit_rows = units(view.points)
     # Of the Gram matrix, a permutation needs the entries of neighbours alone.
-    single = unit_rows.astype(np.float32)
-    gram = single @ single.T
+    float32_rows = unit_rows.astype(np.float32)
+    gram = float32_rows @ float32_rows.T
     leading_rows = leading(unit_rows, 8).astype(np.float32)
     norms = np.linalg.norm(view.points, axis=1)
-    by_rank, waves = centred_ranks(norms), slow_waves(len(norms))
+    norm_ranks, waves = centred_ranks(norms), slow_waves(len(norms))
     rng = view.rng(0)
-    statistics = np.empty((3, ORDER_DRAWS + 1))
-    for k in range(ORDER_DRAWS + 1):
-        places = np.arange(len(leading_rows)) if k == 0 else rng.permutation(len(leading_rows))
-        statistics[0, k] = gram[places[1:], places[:-1]].mean(dtype=np.float64)
-        statistics[1, k] = _waves(leading_rows[places]).max()
-        statistics[2, k] = np.square(waves @ by_rank[places]).sum()
+    statistics = np.empty((3, N_ORDER_PERMUTATIONS + 1))
+    for k in range(N_ORDER_PERMUTATIONS + 1):
+        order = np.arange(len(leading_rows)) if k == 0 else rng.permutation(len(leading_rows))
+        statistics[0, k] = gram[order[1:], order[:-1]].mean(dtype=np.float64)
+        statistics[1, k] = _spectrum_power(leading_rows[order]).max()
+        statistics[2, k] = np.square(waves @ norm_ranks[order]).sum()
     cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
-    chance = chance_cosine(unit_rows)
+    chance_mean = chance_cosine(unit_rows)
     # Single precision: what it rounds is no difference.
-    cosine_excess = np.maximum(np.abs(statistics[0] - chance) - ROUNDING, 0.0)
-    cosine_rank, turning_rank, norm_rank = (
+    cosine_excess = np.maximum(np.abs(statistics[0] - chance_mean) - COSINE_ROUNDING, 0.0)
+    cosine_p, wave_p, norm_p = (
         rank_p_value(draws[0], draws[1:]) for draws in (cosine_excess, *statistics[1:])
     )
     if slow_variation(norms) <= MIN_VISIBLE_CHANGE:
-        norm_rank = 1.0
-    p = min(1.0, 3 * min(cosine_rank, turning_rank, norm_rank))
-    power = _waves(leading_rows)
+        norm_p = 1.0
+    p = min(1.0, 3 * min(cosine_p, wave_p, norm_p))
+    power = _spectrum_power(leading_rows)
     total_power = float(power.sum())
-    quarters = [float(np.median(part)) for part in np.array_split(norms, 4)]
+    quarters = [float(np.median(quarter)) for quarter in np.array_split(norms, 4)]
     facts = Order(
-        rows=len(view), cosine=cosine, chance=chance,
+        rows=len(view), cosine=cosine, chance=chance_mean,
         period=len(leading_rows) / (int(power.argmax()) + 1),
         share=float(statistics[1, 0]) / total_power,
         typical=float(np.median(statistics[1, 1:])) / total_power,
@@ -137,17 +137,17 @@ def ask_order(view: View) -> Answer:
     )  # fmt: skip
     answer, reason = judge_p_value(p, "neighbours", "none", "open", has_enough=len(view) >= 16)
     # Which of the three is told: the cosine where it is evidence by itself, else what is.
-    if answer == "yes" and 3 * cosine_rank > LEVEL:
-        wave = 3 * turning_rank <= LEVEL
-        reason = "wave" if 3 * norm_rank > LEVEL else "norms_and_wave" if wave else "norms"
-    small = abs(cosine - chance) if reason == "neighbours" else facts.share - facts.typical
-    if reason in {"neighbours", "wave"} and small < MIN_EFFECT_SHARE:
+    if answer == "yes" and 3 * cosine_p > LEVEL:
+        has_wave = 3 * wave_p <= LEVEL
+        reason = "wave" if 3 * norm_p > LEVEL else "norms_and_wave" if has_wave else "norms"
+    effect = abs(cosine - chance_mean) if reason == "neighbours" else facts.share - facts.typical
+    if reason in {"neighbours", "wave"} and effect < MIN_EFFECT_SHARE:
         answer, reason = "no", "small"
-    test = null_test(cosine, statistics[0, 1:], "permuted", p, expected=chance, n_statistics=3)
+    test = null_test(cosine, statistics[0, 1:], "permuted", p, expected=chance_mean, n_statistics=3)
     return Answer("order", answer, reason, facts, test, ORDER_KEYS)
 
 
-def _waves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def _spectrum_power(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the power of rows at each frequency but 0, as it adds up to their variance."""
     power = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1)
     # All but the fastest of an even number of rows stand for two frequencies of the transform.
@@ -159,16 +159,16 @@ def _waves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 STRIDES = (1, 2, 4, 8, 16, 32)
 #: Least mean cosine of consecutive steps of a smooth curve: where a step tells at least 4 % of the
 #: next one, its square. In long tables, a cosine of 0.01 is significant.
-GRADUAL = 0.2
+MIN_SMOOTH_COSINE = 0.2
 #: Share of the variance along a straight line from which it is told of noise, and from which it is
 #: all that there is; fewest rows that are asked, and the mean cosine of neighbours beside the line
 #: that counts as none.
-LINE = 0.1
-ALL_LINE = 0.99
-LINE_ROWS = 32
-UNLIKE = 0.1
+MIN_NOISY_LINE_SHARE = 0.1
+MIN_LINE_SHARE = 0.99
+MIN_LINE_ROWS = 32
+MAX_RESIDUAL_COSINE = 0.1
 #: Permutations of the places on a line: the least p-value, 1 / 491, stands alone among questions.
-LINE_DRAWS = 10 * DRAWS
+N_LINE_PERMUTATIONS = 10 * DRAWS
 SMOOTH_KEYS = ("similarity.centered.offset_profile",)
 
 
@@ -205,7 +205,7 @@ class Smooth:
     @property
     def line(self) -> bool:
         """Whether a straight line is all that there is."""
-        return self.straight is not None and self.straight > ALL_LINE
+        return self.straight is not None and self.straight > MIN_LINE_SHARE
 
     @property
     def value(self) -> dict[str, float]:
@@ -220,34 +220,39 @@ def ask_smooth(view: View) -> Answer:
     Steps over 1, 2, 4, ... positions are compared with the ones after them: those of a walk are
     independent, those of a smooth curve point the same way.
     """
-    if too_few_answer := small_table_answer("smooth", view, SMOOTH_KEYS):
-        return too_few_answer
+    if refusal := small_table_answer("smooth", view, SMOOTH_KEYS):
+        return refusal
     n = len(view)
     strides = [stride for stride in STRIDES if n >= 4 * stride + 4]
     signs = random_signs(n - 1, view.rng(1))
-    cosines = _cosines(np.diff(view.points, axis=0), signs, strides)
-    spread = cosines[:, 1:].std(axis=1, keepdims=True)
-    middle = np.median(cosines[:, 1:], axis=1, keepdims=True)
+    cosines = _mean_step_cosines(np.diff(view.points, axis=0), signs, strides)
+    deviations = cosines[:, 1:].std(axis=1, keepdims=True)
+    medians = np.median(cosines[:, 1:], axis=1, keepdims=True)
     # Steps that are all orthogonal have no spread but rounding.
-    score = (cosines - middle) / np.where(spread > 1e-9, spread, np.inf)
-    best = int(score[:, 0].argmax())
-    highest = score.max(axis=0)
-    p = rank_p_value(highest[0], highest[1:])
-    cosine = float(cosines[best, 0])
-    facts = Smooth(n, cosine, strides[best], view.half_length)
+    scores = (cosines - medians) / np.where(deviations > 1e-9, deviations, np.inf)
+    best_stride = int(scores[:, 0].argmax())
+    best_scores = scores.max(axis=0)
+    p = rank_p_value(best_scores[0], best_scores[1:])
+    cosine = float(cosines[best_stride, 0])
+    facts = Smooth(n, cosine, strides[best_stride], view.half_length)
     answer, reason = judge_p_value(p, "curve", "not_smooth", "open", has_enough=n >= 16)
-    if answer == "yes" and cosine < GRADUAL:
+    if answer == "yes" and cosine < MIN_SMOOTH_COSINE:
         answer, reason = "no", "small"
-    share, null_draws = _straight(view, noise=answer != "yes")
-    if share > (ALL_LINE if answer == "yes" else LINE) and rank_p_value(share, null_draws) <= LEVEL:
+    line_share, null_draws = _line_share(view, is_noise=answer != "yes")
+    if (
+        line_share > (MIN_LINE_SHARE if answer == "yes" else MIN_NOISY_LINE_SHARE)
+        and rank_p_value(line_share, null_draws) <= LEVEL
+    ):
         reason = "line" if answer == "yes" else "noisy_line"
-        test = null_test(share, null_draws, "permuted", rank_p_value(share, null_draws))
-        return Answer("smooth", "yes", reason, replace(facts, straight=share), test, SMOOTH_KEYS)
-    test = null_test(cosine, cosines[best, 1:], "walk", p)
+        test = null_test(line_share, null_draws, "permuted", rank_p_value(line_share, null_draws))
+        return Answer(
+            "smooth", "yes", reason, replace(facts, straight=line_share), test, SMOOTH_KEYS
+        )
+    test = null_test(cosine, cosines[best_stride, 1:], "walk", p)
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
 
 
-def _cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
+def _mean_step_cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
     """Return the mean cosines of consecutive steps of walks: ``[strides, walks]``.
 
     A cosine of two steps ``u`` and ``v`` is taken as ``2 u v / (u² + v²)``, sums over all places
@@ -263,74 +268,84 @@ def _cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
     strides
         Strides in positions.
     """
-    count = len(steps)
-    cosine_pair, sums = np.zeros((2, len(strides), len(signs)))
-    for lag in range(min(2 * strides[-1], count)):
-        first = np.arange(count - lag)
-        last = first + lag
+    n_steps = len(steps)
+    double_squares, single_squares = np.zeros((2, len(strides), len(signs)))
+    for lag in range(min(2 * strides[-1], n_steps)):
+        first_steps = np.arange(n_steps - lag)
+        last_steps = first_steps + lag
         # A pair of different steps stands twice in a square.
-        inner = np.einsum("ij,ij->i", steps[: count - lag], steps[lag:]) * (2 if lag else 1)
-        pairs = (signs[:, : count - lag] * signs[:, lag:]).T
-        double = [_spans(first, last, 2 * k, 0, count - 2 * k + 1) for k in strides]
-        single = [
-            _spans(first, last, k, 0, count - 2 * k + 1) + _spans(first, last, k, k, count - k + 1)
-            for k in strides
+        products = np.einsum("ij,ij->i", steps[: n_steps - lag], steps[lag:]) * (2 if lag else 1)
+        sign_products = (signs[:, : n_steps - lag] * signs[:, lag:]).T
+        double_spans = [
+            _count_spans(first_steps, last_steps, 2 * stride, 0, n_steps - 2 * stride + 1)
+            for stride in strides
         ]
-        cosine_pair += (inner * double) @ pairs
-        sums += (inner * single) @ pairs
-    is_moving = sums > 1e-9 * sums[0]  # a table that repeats itself comes back, but for rounding
-    return np.where(is_moving, cosine_pair / np.where(is_moving, sums, 1.0) - 1, 0.0)
+        single_spans = [
+            _count_spans(first_steps, last_steps, stride, 0, n_steps - 2 * stride + 1)
+            + _count_spans(first_steps, last_steps, stride, stride, n_steps - stride + 1)
+            for stride in strides
+        ]
+        double_squares += (products * double_spans) @ sign_products
+        single_squares += (products * single_spans) @ sign_products
+    is_moving = (
+        single_squares > 1e-9 * single_squares[0]
+    )  # a table that repeats itself comes back, but for rounding
+    return np.where(is_moving, double_squares / np.where(is_moving, single_squares, 1.0) - 1, 0.0)
 
 
-def _spans(
-    first: NDArray[np.intp], last: NDArray[np.intp], length: int, start: int, stop: int
+def _count_spans(
+    first_steps: NDArray[np.intp], last_steps: NDArray[np.intp], length: int, start: int, stop: int
 ) -> NDArray[np.intp]:
     """Count the spans of so many steps, beginning at ``start`` to ``stop - 1``, that hold both."""
-    latest, earliest = np.minimum(first, stop - 1), np.maximum(last - length + 1, start)
-    return np.asarray(np.maximum(latest - earliest + 1, 0))
+    latest_start, earliest_start = (
+        np.minimum(first_steps, stop - 1),
+        np.maximum(last_steps - length + 1, start),
+    )
+    return np.asarray(np.maximum(latest_start - earliest_start + 1, 0))
 
 
-def _straight(view: View, *, noise: bool) -> tuple[float, Floats]:
+def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
     """Return the share of the variance along a straight line, and that of permuted rows ``[k]``.
 
-    0 where it is small, or where something other than ``noise`` was asked of and what the line
+    0 where it is small, or where something other than ``is_noise`` was asked of and what the line
     leaves has an order of its own: a walk is no line.
     """
     n = len(view)
-    if n < LINE_ROWS:
+    if n < MIN_LINE_ROWS:
         return 0.0, np.zeros(1)
-    place = np.arange(n) - (n - 1) / 2
-    place = place / np.linalg.norm(place)
-    direction = place @ view.points
+    line = np.arange(n) - (n - 1) / 2
+    line = line / np.linalg.norm(line)
+    direction = line @ view.points
     share = float(direction @ direction) / n
-    if share <= LINE:
+    if share <= MIN_NOISY_LINE_SHARE:
         return 0.0, np.zeros(1)
-    if noise:
-        residual_units = units(view.points - np.outer(place, direction))
-        leading_residuals, rng = leading(residual_units, 8), view.rng(8)
-        orders = (rng.permutation(leading_residuals) for _ in range(DRAWS))
-        null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in orders])
-        observed, typical = (
+    if is_noise:
+        unit_residuals = units(view.points - np.outer(line, direction))
+        leading_residuals, rng = leading(unit_residuals, 8), view.rng(8)
+        permutations = (rng.permutation(leading_residuals) for _ in range(DRAWS))
+        null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in permutations])
+        product, typical_product = (
             float(np.vdot(leading_residuals[1:], leading_residuals[:-1])),
             float(np.median(null_draws)),
         )
-        cosine = float(np.einsum("ij,ij->i", residual_units[1:], residual_units[:-1]).mean())
+        cosine = float(np.einsum("ij,ij->i", unit_residuals[1:], unit_residuals[:-1]).mean())
         if (
-            abs(cosine) > UNLIKE
-            or rank_p_value(abs(observed - typical), np.abs(null_draws - typical)) <= MAX_OPEN_P
+            abs(cosine) > MAX_RESIDUAL_COSINE
+            or rank_p_value(abs(product - typical_product), np.abs(null_draws - typical_product))
+            <= MAX_OPEN_P
         ):
             return 0.0, np.zeros(1)
     rng = view.rng(9)
-    places = np.stack([rng.permutation(place) for _ in range(LINE_DRAWS)])
-    return share, np.square(places @ view.points).sum(axis=1) / n
+    permuted_lines = np.stack([rng.permutation(line) for _ in range(N_LINE_PERMUTATIONS)])
+    return share, np.square(permuted_lines @ view.points).sum(axis=1) / n
 
 
 #: Directions are fewer if they spread over at most this share of what smoothness gives.
-FEWER = 0.75
+MAX_FEWER_RATIO = 0.75
 #: Least p-value that is believed of a value below all that are drawn.
-FARTHEST = 1e-3
+MIN_EXTRAPOLATED_P = 1e-3
 #: Names of the nulls, in the order in which they are drawn.
-NULLS = ("stationary", "smooth", "walk")
+DIMENSION_NULL_NAMES = ("stationary", "smooth", "walk")
 COMPONENT_KEYS = ("pca.participation_ratio", "pca.top3")
 
 
@@ -376,15 +391,15 @@ def ask_low_dimensional(view: View) -> Answer:
     The nulls have independent columns, as many as the table: of the fitted kernel, of the smoothest
     one that reaches as far, or of a walk.
     """
-    if too_few_answer := small_table_answer("low_dimensional", view, COMPONENT_KEYS):
-        return too_few_answer
+    if refusal := small_table_answer("low_dimensional", view, COMPONENT_KEYS):
+        return refusal
     n, d = view.points.shape
-    stride = _every(view.points)
+    stride = _thinning_stride(view.points)
     rows = units(view.points[::stride])
-    kernel = fit_kernels(_powers(rows - rows.mean(axis=0))[None])[0]
+    kernel = fit_kernels(_cosine_power(rows - rows.mean(axis=0))[None])[0]
     facts = LowDimensional(
-        n, directions(view), min(n - 1, d), participation(rows),
-        _expected(kernel.by_offset, d), stride,
+        n, count_directions(view), min(n - 1, d), participation(rows),
+        _expected_dimension(kernel.by_offset, d), stride,
     )  # fmt: skip
     if d < 3:
         return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
@@ -392,51 +407,54 @@ def ask_low_dimensional(view: View) -> Answer:
         # Few independent stretches: any slow curve has few directions.
         return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
     # Of each draw, beside what its own kernel gives: so the tables' unit is that of the table.
-    nulls = facts.expected * _drawn(view, rows, kernel)
-    p = max(_rank_of_fewer(facts.participation, null) for null in nulls)
-    nearest = int(np.median(nulls, axis=1).argmin())
+    null_draws = facts.expected * _draw_dimension_ratios(view, rows, kernel)
+    p = max(_small_dimension_p(facts.participation, draws) for draws in null_draws)
+    nearest_null = int(np.median(null_draws, axis=1).argmin())
     test = replace(
-        null_test(facts.participation, nulls[nearest], NULLS[nearest], p), least=FARTHEST
+        null_test(
+            facts.participation, null_draws[nearest_null], DIMENSION_NULL_NAMES[nearest_null], p
+        ),
+        least=MIN_EXTRAPOLATED_P,
     )
-    facts = replace(facts, expected=float(np.median(nulls[nearest])))
+    facts = replace(facts, expected=float(np.median(null_draws[nearest_null])))
     answer, reason = judge_p_value(p, "fewer", "not_fewer", "open")
-    if facts.participation > FEWER * facts.expected:
+    if facts.participation > MAX_FEWER_RATIO * facts.expected:
         answer, reason = "no", "small" if p <= LEVEL else "not_fewer"
     return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
 
 
-def _drawn(view: View, rows: Floats, kernel: Kernel) -> Floats:
+def _draw_dimension_ratios(view: View, rows: Floats, kernel: Kernel) -> Floats:
     """Return participation ratios of draws of each null, beside what their kernels give."""
-    n, columns = len(rows), min(view.points.shape[1], DRAWN_ROWS)
+    n, n_columns = len(rows), min(view.points.shape[1], DRAWN_ROWS)
     rng = view.rng(3)
     factor = root(toeplitz(kernel.by_offset))
     # As smooth as can be: fewer directions than any other kernel of that length has.
     length = max(half_length(rows), 0.5) / HALF_WIDTH_RATIO
     smoothest = root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
-    spread = np.empty((len(NULLS), DRAWS))
-    powers = np.empty((len(NULLS), DRAWS, n - 1))
+    dimensions = np.empty((len(DIMENSION_NULL_NAMES), DRAWS))
+    powers = np.empty((len(DIMENSION_NULL_NAMES), DRAWS, n - 1))
     for k in range(DRAWS):
-        white = rng.standard_normal((n, columns))
-        nulls = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
-        for null, points in enumerate(nulls):
+        white = rng.standard_normal((n, n_columns))
+        null_tables = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
+        for null_index, points in enumerate(null_tables):
             points = units(points - points.mean(axis=0))
-            spread[null, k] = participation(points)
-            powers[null, k] = _powers(points)
+            dimensions[null_index, k] = participation(points)
+            powers[null_index, k] = _cosine_power(points)
     kernels = fit_kernels(powers.reshape(-1, n - 1))
     expected = np.array(
-        [_expected(covariance, columns) for covariance in kernel_covariances(kernels)]
+        [_expected_dimension(covariance, n_columns) for covariance in kernel_covariances(kernels)]
     )
-    return np.asarray(spread / expected.reshape(spread.shape))
+    return np.asarray(dimensions / expected.reshape(dimensions.shape))
 
 
-def _powers(points: Floats) -> Floats:
+def _cosine_power(points: Floats) -> Floats:
     """Return the power of centred rows ``[n, d]`` in each bin of the cosine transform."""
     from scipy.fft import dct
 
     return np.asarray(np.square(dct(points, axis=0, norm="ortho")[1:]).sum(axis=1))
 
 
-def _every(points: Floats) -> int:
+def _thinning_stride(points: Floats) -> int:
     """Return the distance of the rows that are kept, at most `DRAWN_ROWS`.
 
     Of rows that alternate every second one would show nothing: those at the distance chosen are no
@@ -448,11 +466,12 @@ def _every(points: Floats) -> int:
         return 1
     correlation = offset_sums(points) / np.arange(n, 0, -1)
     return min(
-        range(min_stride, min_stride + 3), key=lambda step: max(correlation[step], correlation[1])
+        range(min_stride, min_stride + 3),
+        key=lambda stride: max(correlation[stride], correlation[1]),
     )
 
 
-def directions(view: View) -> int:
+def count_directions(view: View) -> int:
     """Return how many directions hold nine tenths of the variance."""
     variances = np.square(view.coordinates).sum(axis=0)
     if variances.sum() < 0.9 * len(view):  # their mean squared norm is 1
@@ -461,38 +480,40 @@ def directions(view: View) -> int:
     return int(np.searchsorted(np.cumsum(variances), 0.9 * len(view) * (1 - 1e-6)) + 1)
 
 
-def _expected(values: Floats, d: int) -> float:
+def _expected_dimension(covariances: Floats, d: int) -> float:
     """Return the participation ratio of independent columns of a kernel, of ratio of means.
 
-    ``values`` are its covariances at every offset.
+    ``covariances`` are its covariances at every offset.
     """
-    n = len(values)
-    cumulative = np.cumsum(values)
-    row = (cumulative + cumulative[::-1] - values[0]) / n
-    mean = row.mean()
+    n = len(covariances)
+    cumulative = np.cumsum(covariances)
+    row_means = (cumulative + cumulative[::-1] - covariances[0]) / n
+    grand_mean = row_means.mean()
     pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
-    squared = np.square(values) @ pairs - 2 * n * np.square(row).sum() + (n * mean) ** 2
-    trace = n * (values[0] - mean)
-    if trace <= 0 or squared <= 0:
+    squared_norm = (
+        np.square(covariances) @ pairs - 2 * n * np.square(row_means).sum() + (n * grand_mean) ** 2
+    )
+    trace = n * (covariances[0] - grand_mean)
+    if trace <= 0 or squared_norm <= 0:
         return 1.0
-    dimension = trace**2 / squared
+    dimension = trace**2 / squared_norm
     return float(1 / ((1 + 1 / d) / dimension + 1 / d))
 
 
-def _rank_of_fewer(dimension: float, null_draws: Floats) -> float:
+def _small_dimension_p(dimension: float, null_draws: Floats) -> float:
     """Return the rank of a ratio, or where it is below all, how far: Student's t of logarithms."""
     from scipy.special import stdtr
 
-    ordinary = rank_p_value(-dimension, -null_draws)
-    logs, spread = np.log(null_draws), float(np.log(null_draws).std(ddof=1))
-    if dimension >= null_draws.min() or spread == 0:
-        return ordinary
-    count = len(null_draws)
-    distance = (np.log(max(dimension, 1e-300)) - logs.mean()) / (spread * np.sqrt(1 + 1 / count))
-    return min(ordinary, max(float(stdtr(count - 1, distance)), FARTHEST))
+    rank_p = rank_p_value(-dimension, -null_draws)
+    logs, deviation = np.log(null_draws), float(np.log(null_draws).std(ddof=1))
+    if dimension >= null_draws.min() or deviation == 0:
+        return rank_p
+    n = len(null_draws)
+    t_statistic = (np.log(max(dimension, 1e-300)) - logs.mean()) / (deviation * np.sqrt(1 + 1 / n))
+    return min(rank_p, max(float(stdtr(n - 1, t_statistic)), MIN_EXTRAPOLATED_P))
 
 
 #: By name, in the order of the page.
-QUESTIONS: Mapping[str, AskTable] = {
+SEQUENCE_TABLE_QUESTIONS: Mapping[str, AskTable] = {
     "order": ask_order, "smooth": ask_smooth, "low_dimensional": ask_low_dimensional,
 }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posprobe.analyses.facts import Answer, Verdicts
-from posprobe.questions.corrections import kind_of
+from posprobe.questions.corrections import classify_table
 from posprobe.text import period_of
 from posprobe.words import TEXTS
 from posprobe.words.formats import (
@@ -65,7 +65,7 @@ def headline(verdicts: Verdicts) -> str:
 
 def _family(answers: Mapping[str, Answer]) -> str:
     """Return what the budget calls a kind."""
-    kind = kind_of(answers).name
+    kind = classify_table(answers).name
     return "rotations" if kind == "series" else kind
 
 
@@ -74,7 +74,7 @@ def _of_budget(verdicts: Verdicts) -> str:
 
     The shares are those of the variance budget of the whole table.
     """
-    kind = kind_of(verdicts.answers)
+    kind = classify_table(verdicts.answers)
     if verdicts.budget is None or kind.name not in {"rotations", "series", "smooth"}:
         return ""
     facts = {name: verdicts.answers[name].facts for name in kind.of}
@@ -101,7 +101,7 @@ def _of_budget(verdicts: Verdicts) -> str:
 
 def clause(answers: Mapping[str, Answer]) -> str:
     """Say what one stretch is, as a sentence without its full stop."""
-    kind = kind_of(answers)
+    kind = classify_table(answers)
     facts = {name: answers[name].facts for name in kind.of}
     rows = "patches" if "rows_and_columns" in answers else "rows"
     words = Words({**TEXTS["kinds"]["parts"], **_PARTS}, rows=rows, f=facts, **facts)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from made_answers import (
-    PLANTED,
-    SAMPLES,
+    PLANTED_TABLES,
+    SAMPLE_REFERENCES,
     answers_of,
-    is_a_sentence,
-    planted,
+    is_sentence,
+    noisy_circles,
+    planted_verdict,
     smooth,
-    turning,
     verdicts_of,
 )
 from made_tables import as_table, gaussian, rotation, walk, waves
@@ -32,13 +32,13 @@ from posprobe.analyses.facts import Answer, Cause, Part, Test, TooFew, hold_rate
 from posprobe.analyses.linear import half_length
 from posprobe.analyses.view import units, view
 from posprobe.layouts import Grid
-from posprobe.questions import ANALYSIS, GRID, SEQUENCE, corrections
+from posprobe.questions import ANALYSIS_QUESTIONS, GRID_QUESTIONS, SEQUENCE_QUESTIONS, corrections
 from posprobe.questions.absolute_position import AbsolutePosition
 from posprobe.questions.breaks import Breaks, SpecialRows
 from posprobe.questions.closed_form import ClosedForm
-from posprobe.questions.corrections import kind_of
-from posprobe.questions.fields import PatchDimension, PatchPlaces, PatchSmooth
-from posprobe.questions.grids import AxisRotations, PatchOrder, RowsAndColumns, Sides
+from posprobe.questions.corrections import classify_table
+from posprobe.questions.fields import PatchDimension, PatchPosition, PatchSmooth
+from posprobe.questions.grids import AxisRotations, GridLimits, PatchOrder, RowsAndColumns
 from posprobe.questions.models import QUESTIONS
 from posprobe.questions.rotations import Ladder, Rotations, Winding
 from posprobe.questions.schemes import KERNELS
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def ask_about(question: str, values: Floats, grid: tuple[int, int] | None = None) -> Any:
-    ask = (GRID if grid else SEQUENCE)[question]
+    ask = (GRID_QUESTIONS if grid else SEQUENCE_QUESTIONS)[question]
     return ask(view(values, layout=Grid(*grid) if grid else None))
 
 
@@ -102,18 +102,18 @@ EXPECTED_ANSWERS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", EXPECTED_ANSWERS)
 def test_planted_tables_have_their_expected_answers(name: str) -> None:
-    answers = planted(name).answers
+    answers = planted_verdict(name).answers
     answers_found = {
         question: f"{answers[question].answer}: {answers[question].reason}"
         for question in EXPECTED_ANSWERS[name]
     }
     assert answers_found == EXPECTED_ANSWERS[name]
-    assert list(answers) == list(GRID if PLANTED[name][1] else SEQUENCE)
+    assert list(answers) == list(GRID_QUESTIONS if PLANTED_TABLES[name][1] else SEQUENCE_QUESTIONS)
 
 
 def test_planted_numbers_are_those_of_the_facts() -> None:
     def facts(table: str, question: str) -> Any:
-        return planted(table).answers[question].value
+        return planted_verdict(table).answers[question].value
 
     # The correlation of squares falls to half of the neighbours' where the offset is:
     squares = np.sqrt(1 / 25 + 2 * np.log(2)) * 5.0
@@ -131,7 +131,9 @@ def test_planted_numbers_are_those_of_the_facts() -> None:
     assert codes["row_share"] + codes["column_share"] == pytest.approx(2 / 2.25, abs=0.05)
     periods = [line["period"] for line in facts("rotations", "rotations")]
     assert periods == pytest.approx([6.0, 17.3, 48.0], rel=0.02)
-    assert planted("rotations").answers["rotations"].facts.share == pytest.approx(0.5, abs=0.05)
+    assert planted_verdict("rotations").answers["rotations"].facts.share == pytest.approx(
+        0.5, abs=0.05
+    )
 
 
 def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
@@ -172,11 +174,11 @@ HALF_TABLE = gaussian(32, 16)
 def test_unordered_rows_correct_the_answer_about_absolute_position(
     order: Verdict, verdict: Verdict, reason: str, expected: tuple[str, str] | None
 ) -> None:
-    answers = dict(planted("smooth").answers)
+    answers = dict(planted_verdict("smooth").answers)
     facts = answers["absolute_position"].facts
     answers["order"] = Answer("order", order, "none", answers["order"].facts)
     answers["absolute_position"] = Answer("absolute_position", verdict, reason, facts)
-    corrected = corrections._place_by_order(answers, view(np.eye(2)))
+    corrected = corrections._position_by_order(answers, view(np.eye(2)))
     assert (corrected and (corrected.answer, corrected.reason)) == expected
 
 
@@ -224,7 +226,7 @@ TABLES = {
     "walk": walk(96, 16),
     "smooth": smooth(96, 16, 4.0),
     "noise": gaussian(96, 16),
-    "series": turning([3.0, 6.0, 12.0, 24.0], 128),
+    "series": noisy_circles([3.0, 6.0, 12.0, 24.0], 128),
     "few directions": smooth(128, 3, 4.0) @ rotation(16)[:3] + 0.02 * gaussian(128, 16),
 }
 
@@ -239,15 +241,18 @@ def test_no_basis_scale_or_mean_row_matters(name: str) -> None:
     width = TABLES[name].shape[1]
     transformed = answers_of(7e-3 * TABLES[name] @ rotation(width) + np.linspace(0, 1, width))
     for question, original in original_answers(name).items():
-        other = transformed[question]
-        assert (original.answer, original.reason) == (other.answer, other.reason), question
-        if original.test is None or other.test is None:
-            assert original.test is other.test
+        transformed_answer = transformed[question]
+        assert (original.answer, original.reason) == (
+            transformed_answer.answer,
+            transformed_answer.reason,
+        ), question
+        if original.test is None or transformed_answer.test is None:
+            assert original.test is transformed_answer.test
         else:
-            assert original.p == pytest.approx(other.p, abs=0.011), question
-            assert original.test.value == pytest.approx(other.test.value, rel=1e-3, abs=1e-4), (
-                question
-            )
+            assert original.p == pytest.approx(transformed_answer.p, abs=0.011), question
+            assert original.test.value == pytest.approx(
+                transformed_answer.test.value, rel=1e-3, abs=1e-4
+            ), question
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -281,13 +286,13 @@ def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
 
 def test_periods_that_may_be_missed_do_not_deny_a_series() -> None:
     periods = np.geomspace(3.1, 16, 7).tolist()
-    answers = answers_of(turning(periods, 64, seed=5))
+    answers = answers_of(noisy_circles(periods, 64, seed=5))
     assert len(answers["rotations"].value) < 7
     assert answers["ladder"].answer == "cannot tell"
     # Four times the rows show every period, and deny a series of unevenly spaced ones.
-    assert answers_of(turning(periods, 256, seed=5))["ladder"].yes
+    assert answers_of(noisy_circles(periods, 256, seed=5))["ladder"].yes
     uneven = [3.1, 3.6, 4.2, 5.0, 16.0]
-    assert answers_of(turning(uneven, 256, seed=5))["ladder"].answer == "no"
+    assert answers_of(noisy_circles(uneven, 256, seed=5))["ladder"].answer == "no"
 
 
 # --- measured numbers ---
@@ -366,7 +371,7 @@ def poor_answers(name: str) -> dict[str, Answer]:
 def test_every_question_has_an_answer_for_every_table(name: str) -> None:
     values, grid = POOR_TABLES[name]
     answers = poor_answers(name)
-    assert list(answers) == list(GRID if grid else SEQUENCE)
+    assert list(answers) == list(GRID_QUESTIONS if grid else SEQUENCE_QUESTIONS)
     for question, answer in answers.items():
         assert (question, answer.reason) in templates() or answer.reason in SHARED_REASONS
         assert answer.p is None or 0 < answer.p <= 1
@@ -378,14 +383,14 @@ def test_every_question_has_an_answer_for_every_table(name: str) -> None:
 
 
 def test_a_planted_seam_ends_the_first_stretch() -> None:
-    verdict = planted("two halves")
+    verdict = planted_verdict("two halves")
     assert verdict.answers["seams"].value == [[79, 80]]
     assert (verdict.first, verdict.stop, verdict.whole) == (0, 80, False)
     assert [(stretch.first, stretch.stop) for stretch in verdict.parts] == [(80, 144)]
 
 
 def test_a_special_row_ends_the_stretch_and_all_rows_can_be_asked_for() -> None:
-    values: Any = PLANTED["odd row"][0]()
+    values: Any = PLANTED_TABLES["odd row"][0]()
     for table in (as_table(values), as_table(values)[10:]):
         verdict = verdicts_of(table)
         assert verdict.answers["special_rows"].value == [30]
@@ -396,7 +401,7 @@ def test_a_special_row_ends_the_stretch_and_all_rows_can_be_asked_for() -> None:
 
 
 def test_every_stretch_between_seams_has_its_own_answers() -> None:
-    values = np.concatenate([gaussian(150, 16), 0.3 * turning([9.0, 31.0], 90, 16, seed=5)])
+    values = np.concatenate([gaussian(150, 16), 0.3 * noisy_circles([9.0, 31.0], 90, 16, seed=5)])
     verdict = verdicts_of(values)
     (stretch,) = verdict.parts
     assert (verdict.first, verdict.stop) == pytest.approx((0, 150), abs=2)
@@ -404,7 +409,7 @@ def test_every_stretch_between_seams_has_its_own_answers() -> None:
     assert verdict.answers["rotations"].answer == "no"
     assert stretch.answers["rotations"].yes
     assert not {"seams", "special_rows"} & set(stretch.answers)
-    assert planted("smooth").parts == ()
+    assert planted_verdict("smooth").parts == ()
 
 
 @pytest.mark.parametrize("rows", [32, 48])
@@ -450,7 +455,7 @@ def test_no_scale_leaves_the_range_of_numbers(scale: float) -> None:
 
 def test_verdict_blocks_name_the_rows_of_their_answers() -> None:
     row, patch, halves = (
-        verdict_block(planted(name)) for name in ("odd row", "odd patch", "two halves")
+        verdict_block(planted_verdict(name)) for name in ("odd row", "odd patch", "two halves")
     )
     assert (row["rows"], row["replaced"], row["parts"]) == ([31, 96], [], [])
     assert (patch["rows"], patch["replaced"]) == ([0, 144], [75])
@@ -459,7 +464,9 @@ def test_verdict_blocks_name_the_rows_of_their_answers() -> None:
 
 
 def test_tables_are_compared_by_their_answers() -> None:
-    block = shared_block({name: planted(name).answers.values() for name in ("walk", "smooth")})
+    block = shared_block(
+        {name: planted_verdict(name).answers.values() for name in ("walk", "smooth")}
+    )
     is_same = {answer["question"]: answer["same"] for answer in block["answers"]}
     assert is_same["order"]
     assert not is_same["smooth"]
@@ -469,13 +476,13 @@ def test_tables_are_compared_by_their_answers() -> None:
 
 
 def test_the_digits_table_is_codes_of_rows_and_columns() -> None:
-    answers = planted("sample:digits-vit").answers
+    answers = planted_verdict("sample:digits-vit").answers
     assert answers["rows_and_columns"].yes
     assert answers["closed_form"].answer == "no"
 
 
 def test_minilm_is_a_ladder_of_rotations_behind_a_seam() -> None:
-    verdict = planted("sample:all-minilm-l6-v2")
+    verdict = planted_verdict("sample:all-minilm-l6-v2")
     answers = verdict.answers
     assert answers["seams"].value == [[127, 128]]
     assert {0, 127, 510, 511} <= set(answers["special_rows"].value)
@@ -509,14 +516,14 @@ def test_the_false_discovery_rate_is_held_over_the_questions() -> None:
     assert hold_rate(extended) == extended  # 0.02 <= 2 * 0.05 / 4
 
 
-TABLE_NAMES = (*PLANTED, *SAMPLES)
+TABLE_NAMES = (*PLANTED_TABLES, *SAMPLE_REFERENCES)
 
 
 # --- words ---
 
 
 def test_every_question_is_asked_in_few_words() -> None:
-    assert set(ASKS) == {*ANALYSIS, *QUESTIONS, *KERNELS}
+    assert set(ASKS) == {*ANALYSIS_QUESTIONS, *QUESTIONS, *KERNELS}
     assert all(len(text.split()) <= 5 and text.endswith("?") for text in ASKS.values())
 
 
@@ -538,7 +545,7 @@ FACTS_BY_QUESTION: dict[str, tuple[type, ...]] = {
     "seams": (Breaks,),
     "order": (Order, PatchOrder),
     "smooth": (Smooth, PatchSmooth),
-    "absolute_position": (AbsolutePosition, PatchPlaces),
+    "absolute_position": (AbsolutePosition, PatchPosition),
     "low_dimensional": (LowDimensional, PatchDimension),
     "rotations": (Rotations,),
     "winding": (Winding,),
@@ -641,7 +648,8 @@ def draw_codes(draw: Any, reason: str) -> AxisRotations:
 TABLE_TEMPLATES = [
     (question, reason)
     for question, reason in templates()
-    if question in {*SEQUENCE, *GRID} and reason not in {"changed", "slight", "rounding"}
+    if question in {*SEQUENCE_QUESTIONS, *GRID_QUESTIONS}
+    and reason not in {"changed", "slight", "rounding"}
 ]
 
 
@@ -652,15 +660,15 @@ def test_every_template_makes_a_sentence_of_any_facts(
     question: str, reason: str, data: st.DataObject
 ) -> None:
     facts = data.draw(draw_facts(question, reason))
-    assert is_a_sentence(text := sentence(Answer(question, "yes", reason, facts))), text
+    assert is_sentence(text := sentence(Answer(question, "yes", reason, facts))), text
 
 
 @pytest.mark.parametrize("reason", ["too_few", "all_equal", "narrow", "large", "among_many"])
 def test_reasons_that_all_questions_share_have_words(reason: str) -> None:
-    facts = Sides(2, 9, 3, 64) if reason in {"narrow", "large"} else TooFew(6, 4)
+    facts = GridLimits(2, 9, 3, 64) if reason in {"narrow", "large"} else TooFew(6, 4)
     answer = Answer("order", "yes", "too_few", facts)
     text = sentence(answer.corrected("cannot tell", reason, "another"))
-    assert is_a_sentence(text)
+    assert is_sentence(text)
     assert (words.AMONG_MANY in text) == (reason == "among_many")
 
 
@@ -699,18 +707,20 @@ def numbers_in(facts: Any) -> set[float]:
 
 def stands_for(text: str, number: float) -> bool:
     """Return whether a numeral is the rounded number or its percentage."""
-    stated = float(text.replace(",", ""))
+    stated_number = float(text.replace(",", ""))
     unit_of_last_digit = 10.0 ** -len(text.partition(".")[2]) if "e" not in text else 0.0
     for value in (number, 100 * number):
         figures = {float(f"{value:.2g}"), float(f"{value:.3g}")}
-        if stated in figures or abs(stated - value) <= 0.5 * unit_of_last_digit * (1 + 1e-9):
+        if stated_number in figures or abs(stated_number - value) <= 0.5 * unit_of_last_digit * (
+            1 + 1e-9
+        ):
             return True
     return False
 
 
 @pytest.mark.parametrize("name", TABLE_NAMES)
 def test_sentences_hold_only_numbers_of_the_facts(name: str) -> None:
-    for question, answer in planted(name).answers.items():
+    for question, answer in planted_verdict(name).answers.items():
         allowed = numbers_in(answer.facts) | CONSTANTS_IN_SENTENCES.get(question, set())
         if question == "special_rows" and answer.facts.width:
             allowed |= {
@@ -727,7 +737,7 @@ def test_sentences_hold_only_numbers_of_the_facts(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE_NAMES)
 def test_answer_blocks_hold_the_null_and_the_p_value_of_their_test(name: str) -> None:
-    for question, answer in planted(name).answers.items():
+    for question, answer in planted_verdict(name).answers.items():
         block = answer_block(answer)
         p_text, test = p_value(block), answer.test
         assert [block[key] for key in ("question", "answer", "reason", "p")] == [
@@ -809,19 +819,19 @@ HEADLINES = {
 
 @pytest.mark.parametrize("name", HEADLINES)
 def test_headlines_describe_the_planted_tables(name: str) -> None:
-    text = headline(planted(name)).replace("\N{MINUS SIGN}", "-")
+    text = headline(planted_verdict(name)).replace("\N{MINUS SIGN}", "-")
     assert re.fullmatch(HEADLINES[name], text), text
 
 
 @pytest.mark.parametrize("name", TABLE_NAMES)
 def test_headlines_claim_only_answers_that_are_yes(name: str) -> None:
-    verdict = planted(name)
+    verdict = planted_verdict(name)
     for answers in (verdict.answers, *(stretch.answers for stretch in verdict.parts)):
-        kind = kind_of(answers)
+        kind = classify_table(answers)
         assert kind.name in KINDS_WITHOUT_YES or all(answers[question].yes for question in kind.of)
     text = headline(verdict)
     assert len(text.split()) <= 60
-    assert is_a_sentence(text)
+    assert is_sentence(text)
     assert ("break" in text) == bool(verdict.answers.get("seams") and verdict.answers["seams"].yes)
     assert ("outlier" in text) == verdict.answers["special_rows"].yes
     assert (based_on(verdict) == "") == verdict.whole
@@ -830,11 +840,11 @@ def test_headlines_claim_only_answers_that_are_yes(name: str) -> None:
 def test_headlines_of_many_stretches_stay_short() -> None:
     names = ("two halves", "rotations", "chirp", "alternating", "mirrored", "smooth")
     stretches = tuple(
-        Part(10 * k, 10 * k + 9, planted(name).answers) for k, name in enumerate(names)
+        Part(10 * k, 10 * k + 9, planted_verdict(name).answers) for k, name in enumerate(names)
     )
     equal = tuple((k, k + 8) for k in range(0, 90, 9))
     for name in names:
-        verdict = replace(planted(name), parts=stretches, equal=equal, untrained=90)
+        verdict = replace(planted_verdict(name), parts=stretches, equal=equal, untrained=90)
         text = headline(verdict)
         assert 30 < len(text.split()) <= 60
         short_headline = headline(replace(verdict, parts=(), equal=(), untrained=None))
@@ -853,7 +863,7 @@ def test_weak_rotations_do_not_lead_the_headline(
     circle = waves(256, [8.1]) @ rotation(16)[:2]
     values = np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
     answers = answers_of(values)
-    assert kind_of(answers).name == expected
+    assert classify_table(answers).name == expected
     assert ("; in addition, a period of 8.1 positions" in clause(answers)) == is_mentioned
 
 
@@ -885,7 +895,7 @@ def test_p_values_are_ranked_once_per_stretch(monkeypatch: pytest.MonkeyPatch) -
         return original(answers)
 
     monkeypatch.setattr(settled, "hold_rate", counted)
-    values = PLANTED["two halves"][0]()
+    values = PLANTED_TABLES["two halves"][0]()
     verdict = verdicts_of(values)
     assert len(ranked) == 1 + len(verdict.parts) == 2
     for ps, answers in zip(ranked, (verdict.answers, verdict.parts[0].answers), strict=True):
@@ -895,13 +905,15 @@ def test_p_values_are_ranked_once_per_stretch(monkeypatch: pytest.MonkeyPatch) -
             assert ps[question] == answer.p or answer.change
 
 
-@pytest.mark.parametrize("questions", [SEQUENCE, GRID], ids=["line", "grid"])
+@pytest.mark.parametrize("questions", [SEQUENCE_QUESTIONS, GRID_QUESTIONS], ids=["line", "grid"])
 def test_a_yes_can_stand_alone_among_the_questions(questions: Any) -> None:
-    is_grid = questions is GRID
+    is_grid = questions is GRID_QUESTIONS
     tables = [
-        name for name in TABLE_NAMES if ("rows_and_columns" in planted(name).answers) == is_grid
+        name
+        for name in TABLE_NAMES
+        if ("rows_and_columns" in planted_verdict(name).answers) == is_grid
     ]
-    answers = [answer for name in tables for answer in planted(name).answers.values()]
+    answers = [answer for name in tables for answer in planted_verdict(name).answers.values()]
     tested = {answer.question for answer in answers if answer.test}
     assert len(tested) == (6 if is_grid else 7)
     for answer in answers:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import is_a_sentence
+from made_answers import is_sentence
 from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
@@ -19,20 +19,20 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.linear import grid_distances, root
 from posprobe.analyses.view import view
 from posprobe.layouts import Grid
-from posprobe.questions import GRID, SEQUENCE
-from posprobe.questions.fields import places_by_order
-from posprobe.questions.grids import ask_axis_rotations, circles_by_formula
+from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
+from posprobe.questions.fields import position_by_order
+from posprobe.questions.grids import ask_axis_rotations, axis_rotations_by_formula
 from posprobe.words import sentence, templates
 
 Floats = NDArray[np.float64]
 
 #: Questions about the patches, apart from outliers and formulas.
-PATCH_QUESTIONS = [name for name in GRID if name not in {"closed_form", "special_rows"}]
+PATCH_QUESTIONS = [name for name in GRID_QUESTIONS if name not in {"closed_form", "special_rows"}]
 
 
 def answers_about(values: Floats, height: int, width: int) -> dict[str, Any]:
     table_view = view(values, layout=Grid(height, width))
-    return {name: GRID[name](table_view) for name in PATCH_QUESTIONS}
+    return {name: GRID_QUESTIONS[name](table_view) for name in PATCH_QUESTIONS}
 
 
 def smooth_field(height: int, width: int, d: int, length: float, seed: int = 0) -> Floats:
@@ -178,7 +178,7 @@ def test_planted_grids_have_their_expected_answers(
 ) -> None:
     found_answer = answers_of(table)[question]
     assert (found_answer.answer, found_answer.reason) == (answer, reason)
-    assert is_a_sentence(sentence(found_answer))
+    assert is_sentence(sentence(found_answer))
     assert found_answer.change is None
 
 
@@ -186,7 +186,8 @@ def test_every_reason_about_grids_is_reached_or_from_a_correction() -> None:
     of_grids = {
         (name, reason)
         for name, reason in templates()
-        if name in PATCH_QUESTIONS and (reason.startswith("patch_") or name not in SEQUENCE)
+        if name in PATCH_QUESTIONS
+        and (reason.startswith("patch_") or name not in SEQUENCE_QUESTIONS)
     }
     corrected = {
         ("axis_rotations", "formula"),
@@ -322,13 +323,13 @@ def test_a_formula_makes_codes_of_rotations() -> None:
     values = np.asarray(pp.sincos2d(14, 14, 64).values, dtype=np.float64)
     original = ask_rotations(values, 14)
     form = Answer("closed_form", "yes", "formula", keys=("sinusoid.cka",))
-    corrected: Any = circles_by_formula(original, form)
+    corrected: Any = axis_rotations_by_formula(original, form)
     assert (corrected.answer, corrected.reason, corrected.test) == ("yes", "formula", None)
     assert corrected.change.by == "closed_form"
     assert sentence(corrected)
-    assert circles_by_formula(original, replace(form, answer="no")) is None
+    assert axis_rotations_by_formula(original, replace(form, answer="no")) is None
     large_answer = answers_of("noise 40 x 60")["axis_rotations"]
-    assert circles_by_formula(large_answer, form) is None
+    assert axis_rotations_by_formula(large_answer, form) is None
 
 
 @pytest.mark.parametrize(
@@ -347,7 +348,9 @@ def test_unordered_patches_correct_the_answer_about_places(
     verdict: Any, order: Any, expected: tuple[str, str] | None
 ) -> None:
     original = replace(answers_of("field")["absolute_position"], answer=verdict)
-    corrected: Any = places_by_order(original, replace(answers_of("field")["order"], answer=order))
+    corrected: Any = position_by_order(
+        original, replace(answers_of("field")["order"], answer=order)
+    )
     assert (corrected and (corrected.answer, corrected.reason)) == expected
     if corrected:
         assert corrected.change.was == verdict

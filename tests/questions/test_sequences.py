@@ -16,21 +16,21 @@ from posprobe.analyses.composition.bridging import bridging
 from posprobe.analyses.view import View, random_signs, view
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid
-from posprobe.questions import GRID, SEQUENCE
-from posprobe.questions.absolute_position import _exact
-from posprobe.questions.rank_tests import LEAST_SHARE
+from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
+from posprobe.questions.absolute_position import _has_exact_distances
 from posprobe.questions.closed_form import ClosedForm
+from posprobe.questions.rank_tests import MIN_EFFECT_SHARE
 from posprobe.questions.rotations import (
-    DRAWS_ALONE,
-    MIN_TURNS,
-    bridged,
-    by_rotations,
-    by_winding,
-    lines_by_formula,
-    series_by_formula,
-    turn_lengths,
+    MIN_WINDING_TURNS,
+    N_SINGLE_YES_DRAWS,
+    bridging_gain,
+    ladder_by_formula,
+    measure_turns,
+    rotations_by_formula,
+    rotations_by_winding,
+    winding_by_rotations,
 )
-from posprobe.questions.sequences import FEWER, GRADUAL, _cosines
+from posprobe.questions.sequences import MAX_FEWER_RATIO, MIN_SMOOTH_COSINE, _mean_step_cosines
 from posprobe.words import sentence, templates
 from posprobe.words.formats import percent, similarity
 
@@ -174,7 +174,7 @@ CORRECTED_REASONS = {
 
 
 def ask(question: str, table: Floats | View) -> Any:
-    return SEQUENCE[question](table if isinstance(table, View) else view(table))
+    return SEQUENCE_QUESTIONS[question](table if isinstance(table, View) else view(table))
 
 
 @cache
@@ -243,10 +243,10 @@ def test_sentences_name_the_compared_rows_of_a_long_table() -> None:
 
 
 def test_patches_are_compared_with_the_table_of_patches() -> None:
-    answer: Any = GRID["closed_form"](view(gaussian(64, 32), layout=Grid(8, 8)))
+    answer: Any = GRID_QUESTIONS["closed_form"](view(gaussian(64, 32), layout=Grid(8, 8)))
     assert abs(answer.facts.cka) < 0.2
     assert "2-D sin-cos table has a CKA of" in sentence(answer)
-    narrow: Any = GRID["closed_form"](view(gaussian(64, 3), layout=Grid(8, 8)))
+    narrow: Any = GRID_QUESTIONS["closed_form"](view(gaussian(64, 3), layout=Grid(8, 8)))
     assert sentence(narrow) == "Matches no known formula."
 
 
@@ -298,12 +298,12 @@ def test_a_fitting_formula_confirms_the_series() -> None:
     table_view = view(sinusoid(128, 32))
     formula, series = ask("closed_form", table_view), ask("ladder", table_view)
     unsure = series.corrected("cannot tell", "among_many", "number of questions")
-    answer: Any = series_by_formula(unsure, formula)
+    answer: Any = ladder_by_formula(unsure, formula)
     assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
     assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
     for series_answer in (series, answer_about("ladder", "none"), ask("ladder", gaussian(6, 4))):
-        assert series_by_formula(series_answer, formula) is None
-    assert series_by_formula(unsure, answer_about("closed_form", "none")) is None
+        assert ladder_by_formula(series_answer, formula) is None
+    assert ladder_by_formula(unsure, answer_about("closed_form", "none")) is None
 
 
 # --- rotations ---
@@ -326,7 +326,7 @@ def test_small_rotations_are_no_however_certain() -> None:
         found_answer = ask("rotations", make_weak_circle(share))
         assert found_answer.p <= 0.01
         assert found_answer.answer == answer
-        assert (found_answer.facts.share >= LEAST_SHARE) == (answer == "yes")
+        assert (found_answer.facts.share >= MIN_EFFECT_SHARE) == (answer == "yes")
     assert "small (1 % of the variance)" in sentence(answer_about("rotations", "small"))
 
 
@@ -366,12 +366,12 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
     assert not original.yes
     no_rotations = answer_about("rotations", "none")
     for first, second, cause in ((form, series, "closed_form"), (no_rotations, series, "ladder")):
-        answer: Any = lines_by_formula(original, first, second)
+        answer: Any = rotations_by_formula(original, first, second)
         assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
         assert answer.change.by == cause
-    assert lines_by_formula(original, no_rotations, no_rotations) is None
-    assert lines_by_formula(answer_about("rotations", "stand_out"), form, series) is None
-    assert lines_by_formula(ask("rotations", gaussian(12, 4)), form, series) is None
+    assert rotations_by_formula(original, no_rotations, no_rotations) is None
+    assert rotations_by_formula(answer_about("rotations", "stand_out"), form, series) is None
+    assert rotations_by_formula(ask("rotations", gaussian(12, 4)), form, series) is None
 
 
 def test_winding_of_varying_pace_denies_fixed_periods() -> None:
@@ -379,22 +379,22 @@ def test_winding_of_varying_pace_denies_fixed_periods() -> None:
     winding = ask("winding", circle_along(np.cumsum(pace), noise=0.0))
     assert winding.yes
     original = answer_about("rotations", "unclear")
-    answer: Any = by_winding(original, winding)
+    answer: Any = rotations_by_winding(original, winding)
     assert (answer.answer, answer.reason) == ("no", "pace")
     fast, slow = answer.facts.turn
     assert f"between {fast:.3g} and {slow:.3g} positions" in sentence(answer)
-    assert by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
-    assert by_winding(original, replace(winding, answer="cannot tell")) is None
+    assert rotations_by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
+    assert rotations_by_winding(original, replace(winding, answer="cannot tell")) is None
     for reason in ("none", "few_rows"):
-        assert by_winding(answer_about("rotations", reason), winding) is None
-    assert by_winding(ask("rotations", gaussian(12, 4)), winding) is None
+        assert rotations_by_winding(answer_about("rotations", reason), winding) is None
+    assert rotations_by_winding(ask("rotations", gaussian(12, 4)), winding) is None
 
 
 def test_bridged_gaps_favour_waves_over_smooth_curves() -> None:
-    r2: Any = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
+    r2: Any = bridging_gain(bridging(waves(256, [9.0, 31.0], noise=0.1)))
     assert r2["waves"] > r2["curve"] + 0.2
-    assert bridged(bridging(walk(256, 16))) is None
-    assert bridged(None) is None
+    assert bridging_gain(bridging(walk(256, 16))) is None
+    assert bridging_gain(None) is None
 
 
 # --- winding ---
@@ -427,13 +427,13 @@ def test_the_share_of_a_winding_pair_is_of_the_table_s_variance(values: Floats) 
 def test_less_than_one_turn_is_no_winding(turns: float) -> None:
     answer = ask("winding", waves(400, [400 / turns], noise=0.02))
     assert (answer.answer, answer.reason) == ("no", "part_turn")
-    assert answer.facts.turns < MIN_TURNS
+    assert answer.facts.turns < MIN_WINDING_TURNS
     assert "1.00" not in sentence(answer)
 
 
 def test_null_draws_stop_early_once_a_yes_is_excluded() -> None:
-    assert answer_about("winding", "turns").test.draws == DRAWS_ALONE
-    assert answer_about("winding", "smooth").test.draws < DRAWS_ALONE
+    assert answer_about("winding", "turns").test.draws == N_SINGLE_YES_DRAWS
+    assert answer_about("winding", "smooth").test.draws < N_SINGLE_YES_DRAWS
     assert answer_about("absolute_position", "place_norms").test.draws == 559
     assert answer_about("absolute_position", "bounded").test.draws < 559
 
@@ -447,8 +447,8 @@ def test_winding_reports_a_varying_pace_but_no_phase_noise() -> None:
     # A full turn takes its period, however the phase wobbles within.
     t = np.arange(300)
     wobbling = 2 * np.pi * t / 100 + 0.5 * np.sin(2 * np.pi * t / 100)
-    np.testing.assert_allclose(turn_lengths(wobbling), 100, atol=1e-3)
-    assert len(turn_lengths(t / 100)) == 0
+    np.testing.assert_allclose(measure_turns(wobbling), 100, atol=1e-3)
+    assert len(measure_turns(t / 100)) == 0
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_winding_is_named_by_the_periods_of_its_rotations(
     table_view = view(waves(256, periods, noise=0.1))
     original = ask("winding", table_view)
     assert original.yes
-    answer: Any = by_rotations(original, ask("rotations", table_view))
+    answer: Any = winding_by_rotations(original, ask("rotations", table_view))
     assert (answer.answer, answer.reason) == ("yes", reason)
     turns = [256 / period for period in periods]
     assert min(abs(answer.facts.turns / expected - 1) for expected in turns) < 0.01
@@ -483,7 +483,7 @@ def test_components_that_mix_a_circle_and_a_wave_are_no_circle() -> None:
         directions = np.linalg.qr(gaussian(16, 3, seed=seed))[0].T
         table_view = view(points @ mix @ directions + 0.02 * gaussian(256, 16, seed=seed))
         original = ask("winding", table_view)
-        answer = by_rotations(original, ask("rotations", table_view)) or original
+        answer = winding_by_rotations(original, ask("rotations", table_view)) or original
         reasons.add(answer.reason)
         if answer.reason == "mixed_waves":
             assert answer.answer == "cannot tell"
@@ -497,9 +497,9 @@ def test_rotations_of_other_periods_do_not_explain_winding() -> None:
         answer_about("winding", "turns"),
         ask("rotations", waves(256, [4.1], noise=0.1)),
     )
-    assert by_rotations(winding, other_rotations) is None
-    assert by_rotations(replace(winding, answer="no"), other_rotations) is None
-    assert by_rotations(winding, replace(other_rotations, answer="no")) is None
+    assert winding_by_rotations(winding, other_rotations) is None
+    assert winding_by_rotations(replace(winding, answer="no"), other_rotations) is None
+    assert winding_by_rotations(winding, replace(other_rotations, answer="no")) is None
 
 
 # --- smooth curves ---
@@ -509,7 +509,7 @@ def test_rotations_of_other_periods_do_not_explain_winding() -> None:
 def test_fast_step_cosines_equal_those_of_explicit_walks(n: int, d: int, stride: int) -> None:
     values = walk(n, d)
     signs = random_signs(n - 1, np.random.default_rng(1))[:5]
-    cosines = _cosines(np.diff(values, axis=0), signs, [1, stride])[1]
+    cosines = _mean_step_cosines(np.diff(values, axis=0), signs, [1, stride])[1]
     for sign, cosine in zip(signs, cosines, strict=True):
         steps = sign[:, None] * np.diff(values, axis=0)
         path = np.cumsum(np.vstack([values[:1], steps]), axis=0)
@@ -536,7 +536,7 @@ def test_step_cosines_use_all_columns_and_are_reported_as_tested() -> None:
 def test_a_significant_cosine_that_is_small_is_no_smooth_curve() -> None:
     answer = answer_about("smooth", "small")
     assert answer.p <= 0.02
-    assert 0.02 < answer.facts.cosine < GRADUAL
+    assert 0.02 < answer.facts.cosine < MIN_SMOOTH_COSINE
     assert ask("smooth", related_steps(1000, 32, 0.4)).yes
 
 
@@ -566,7 +566,7 @@ def test_the_reported_participation_ratio_is_the_tested_one(n: int) -> None:
     assert answer.yes
     assert test.value == facts.participation == answer.value["participation_ratio"]
     assert test.null == facts.expected
-    assert facts.participation <= FEWER * facts.expected
+    assert facts.participation <= MAX_FEWER_RATIO * facts.expected
     assert facts.participation < test.interval[0] < facts.expected < test.interval[1]
     assert (f"one row in {facts.every}" in sentence(answer)) == (facts.every > 1) == (n > 128)
 
@@ -653,7 +653,7 @@ def test_exact_offset_distances_hold_along_the_whole_table() -> None:
     speed = np.where(t < 700, 0.3, 0.3 + 2e-4 * (t - 700))
     for phase, exact in ((0.3 * t, True), (np.cumsum(speed), False)):
         points = np.stack([np.cos(phase), np.sin(phase)], axis=1)
-        assert _exact(points - points.mean(axis=0)) == exact
+        assert _has_exact_distances(points - points.mean(axis=0)) == exact
     values = gaussian(128, 32)
     values[:, 3] = np.arange(128)
     # Noise beside a long line is no rounding.
