@@ -71,7 +71,11 @@ class Check(Saved):
         """Return the verdict and what it rests on, at most 12 lines."""
         return "\n".join(
             relations.lines(
-                self.alike, self.causes, self.compared, map(_told, self.not_compared), self.context
+                self.alike,
+                self.causes,
+                self.compared,
+                map(_not_compared_sentence, self.not_compared),
+                self.context,
             )
         )
 
@@ -83,10 +87,11 @@ class Check(Saved):
             "b": self.b,
             "alike": self.alike,
             "context": self.context,
-            "causes": [_as_json(finding) for finding in self.causes],
-            "compared": [_as_json(finding) for finding in self.compared],
+            "causes": [_finding_block(finding) for finding in self.causes],
+            "compared": [_finding_block(finding) for finding in self.compared],
             "not_compared": [
-                {"what": skipped.what, "reason": _told(skipped)} for skipped in self.not_compared
+                {"what": skipped.what, "reason": _not_compared_sentence(skipped)}
+                for skipped in self.not_compared
             ],
             "environment": dict(self.environment),
         }
@@ -119,19 +124,21 @@ class Check(Saved):
         return curves
 
 
-def _told(skipped: NotCompared) -> str:
+def _not_compared_sentence(skipped: NotCompared) -> str:
     return relations.not_compared(skipped.reason, skipped.about)
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
-    bare = asdict(replace(finding, more={}, curve=None))
-    fields_found = {key: _plain(value) for key, value in bare.items() if key != "curve"}
-    details = {key: _plain(value) for key, value in finding.more.items()}
+def _finding_block(finding: Finding) -> dict[str, Any]:
+    finding_fields = asdict(replace(finding, more={}, curve=None))
+    field_values = {
+        key: _finite_or_none(value) for key, value in finding_fields.items() if key != "curve"
+    }
+    details = {key: _finite_or_none(value) for key, value in finding.more.items()}
     rule = {"tolerance": RULES[finding.cause].tolerance}
-    return {**fields_found, **rule, "more": details, "sentence": relations.told(finding)}
+    return {**field_values, **rule, "more": details, "sentence": relations.told(finding)}
 
 
-def _plain(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

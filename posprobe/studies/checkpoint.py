@@ -25,7 +25,7 @@ from posprobe.studies import Analysis, SchemeAnalysis, analyze, analyze_schemes
 from posprobe.tables import PositionTable
 
 #: Positions up to whose half curves are taken from weights.
-CURVE = 512
+MAX_WEIGHT_CURVE_POSITIONS = 512
 
 
 def analyze_any(
@@ -64,7 +64,7 @@ def analyze_any(
         a table.
     """
     if not isinstance(loaded, tuple):
-        tokens = _sample(loaded, only, seed=seed, offline=offline)
+        tokens = _sample_tokens(loaded, only, seed=seed, offline=offline)
         return analyze(
             loaded, only=only, nulls=nulls, device=device, seed=seed, command=command,
             tokens=tokens, all_rows=all_rows,
@@ -78,7 +78,7 @@ def analyze_any(
     length = scheme_length(rows)
     weights = open_weights(loaded) if weights is None else weights
     measured = {
-        number: weight_use(record, weights[number], length)
+        number: measure_weight_use(record, weights[number], length)
         for number, record in enumerate(loaded)
         if isinstance(record, Rotary) and number in weights
     }
@@ -145,7 +145,7 @@ def open_weights(
     return weights_by_number
 
 
-def weight_use(
+def measure_weight_use(
     record: Rotary, weights: RotaryWeights | Missing, length: int | None = None
 ) -> WeightUse:
     """Measure what the weights of one rotary encoding say, layer by layer.
@@ -159,10 +159,10 @@ def weight_use(
     length
         Positions of the text, which some rules depend on.
     """
-    text = length or record.max_positions
-    ladder = record.frequencies(text)
+    context_length = length or record.max_positions
+    ladder = record.frequencies(context_length)
     if isinstance(weights, str):
-        return WeightUse((), None, None, False, False, ladder, text, weights)
+        return WeightUse((), None, None, False, False, ladder, context_length, weights)
     declared_order: Reading = "neighbours" if record.interleaved else "halves"
     orders_to_try: tuple[Reading, ...] = (
         (declared_order,) if weights.declared else ("halves", "neighbours")
@@ -171,9 +171,11 @@ def weight_use(
     sizes, skipped, problem = [], [], ""
     options: dict[str, Any] = {
         "ladder": ladder,
-        "scale": weights.scale * record.attention_factor(text) ** 2,
-        "distances": max(min(text or CURVE, CURVE) // 2, 1),
-        "positions": text,
+        "scale": weights.scale * record.attention_factor(context_length) ** 2,
+        "distances": max(
+            min(context_length or MAX_WEIGHT_CURVE_POSITIONS, MAX_WEIGHT_CURVE_POSITIONS) // 2, 1
+        ),
+        "positions": context_length,
         "normed": weights.normed,
     }
     with stage("Reading queries and keys", len(weights.layers)) as advance:
@@ -187,12 +189,12 @@ def weight_use(
                 skipped.append(layer)
                 continue
             sizes.append(projections.row_sizes[:, : record.rotated])
-            for reading, layers in measured.items():
+            for reading, layer_results in measured.items():
                 scaled_projections = projections.with_gain()
-                of_layer = layer_weights(
+                layer_result = layer_weights(
                     layer, *scaled_projections, projections.biases, reading=reading, **options
                 )
-                layers.append(of_layer)
+                layer_results.append(layer_result)
     layout = pair_layout(np.concatenate(sizes)) if sizes else None
     pairs = declared_order if weights.declared else layout.answer if layout else None
     return WeightUse(
@@ -202,7 +204,7 @@ def weight_use(
         declared=weights.declared,
         normed=weights.normed,
         ladder=np.append(ladder, 0.0) if record.head_dim > record.rotated else ladder,
-        positions=text,
+        positions=context_length,
         missing="unreadable" if problem else None,
         problem=problem,
         bytes=weights.bytes,
@@ -210,12 +212,12 @@ def weight_use(
     )
 
 
-def _sample(
+def _sample_tokens(
     table: PositionTable, only: Sequence[str] | None, *, seed: int, offline: bool
 ) -> TokenSample | None:
     """Sample what positions are added to, where it is asked for or costs no requests."""
-    remote = table.source.revision is not None
-    if remote if only is None else not {"scale", "all"} & set(only):
+    is_remote = table.source.revision is not None
+    if is_remote if only is None else not {"scale", "all"} & set(only):
         return None
     try:
         with stage("Reading tokens that positions are added to"):
@@ -237,9 +239,9 @@ def scheme_length(rows: slice | None) -> int | None:
     if rows is None:
         return None
     if rows.start not in (None, 0) or rows.stop is None or rows.stop < 2:
-        begin, end = ("" if part is None else part for part in (rows.start, rows.stop))
+        start, stop = ("" if bound is None else bound for bound in (rows.start, rows.stop))
         raise UsageError(
-            f"--rows {begin}:{end}: an encoding without a table depends on distances alone. Name a "
+            f"--rows {start}:{stop}: an encoding without a table depends on distances alone. Name a "
             "length of at least 2: --rows 0:N."
         )
     return int(rows.stop)

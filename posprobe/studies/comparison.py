@@ -26,8 +26,8 @@ from posprobe.report.document import shared_block
 from posprobe.report.files import COMPARISON
 from posprobe.report.saved import Saved
 from posprobe.schemes import Scheme
-from posprobe.studies.published import published_for
-from posprobe.studies.table import Analysis, analyze, results_of
+from posprobe.studies.published import find_published
+from posprobe.studies.table import Analysis, analyze, select_results
 from posprobe.tables import PositionTable, table as as_table
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _Record = TypeVar("_Record", bound=PositionTable | Scheme)
 PairBand: TypeAlias = "dict[str, BandBlock | None]"
 
 #: Distances shown as matrices.
-DISTANCES = ("cka", "procrustes", "subspace_overlap")
+DISTANCE_NUMBERS = ("cka", "procrustes", "subspace_overlap")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +86,7 @@ class Comparison(Saved):
         for label, analysis in zip(self.labels, self.analyses, strict=True):
             table_document = analysis.to_dict()
             del table_document["schema"]
-            published = [value.compared(table_document) for value in published_for(analysis.table)]
+            published = [value.compared(table_document) for value in find_published(analysis.table)]
             tables.append({"label": label, "published": published, **table_document})
         pairs = [
             PairBlock(
@@ -118,7 +118,7 @@ class Comparison(Saved):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: every table's arrays under its number."""
-        arrays = {name: self.matrix(name) for name in DISTANCES}
+        arrays = {name: self.matrix(name) for name in DISTANCE_NUMBERS}
         for index, analysis in enumerate(self.analyses):
             arrays |= {f"{index}_{name}": array for name, array in analysis.arrays().items()}
         return arrays
@@ -133,8 +133,8 @@ class Comparison(Saved):
         results_by_label = dict(
             zip(self.labels, (analysis.results for analysis in self.analyses), strict=True)
         )
-        similarities = results_of(results_by_label, "similarity", Similarity)
-        spectra = results_of(results_by_label, "spectrum", Spectrum)
+        similarities = select_results(results_by_label, "similarity", Similarity)
+        spectra = select_results(results_by_label, "spectrum", Spectrum)
         # Curves over offset and over frequency are of positions on a line.
         lines = {
             name: result
@@ -143,10 +143,10 @@ class Comparison(Saved):
         }
         references = {
             "spectra": make_labels_printable({name: spectra[name] for name in lines}),
-            "distances": {name: self.matrix(name) for name in DISTANCES},
+            "distances": {name: self.matrix(name) for name in DISTANCE_NUMBERS},
         }
         figures = report_figures(similarities, ("similarity",)) if similarities else {}
-        if components := results_of(results_by_label, "pca", PCA):
+        if components := select_results(results_by_label, "pca", PCA):
             figures |= report_figures(components, ("variance",), references)
         labels = dict.fromkeys(self.labels)
         figures["distances"] = partial(
@@ -210,27 +210,39 @@ def compare(
         raise UsageError(
             "a comparison needs at least two tables. Name another, such as sinusoidal."
         )
-    tables = relabelled(tuple(map(as_table, tables)), labels)
+    tables = apply_labels(tuple(map(as_table, tables)), labels)
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
         for table in tables
     )
     length = min(len(table) for table in tables)
-    line = min((len(t) for t in tables if not isinstance(t.layout, Grid)), default=0)
-    cut = [t if isinstance(t.layout, Grid) or len(t) == line else t[:line] for t in tables]
-    clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in cut]
+    sequence_length = min(
+        (len(table) for table in tables if not isinstance(table.layout, Grid)), default=0
+    )
+    shared_tables = [
+        table
+        if isinstance(table.layout, Grid) or len(table) == sequence_length
+        else table[:sequence_length]
+        for table in tables
+    ]
+    clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in shared_tables]
     distances: dict[tuple[int, int], Closeness] = {}
     bands: dict[tuple[int, int], PairBand | None] = {}
-    with stage("Distances", len(cut) * (len(cut) - 1) // 2) as advance:
-        for i, j in combinations(range(len(cut)), 2):
-            if cut[i].layout == cut[j].layout:
+    with stage("Distances", len(shared_tables) * (len(shared_tables) - 1) // 2) as advance:
+        for i, j in combinations(range(len(shared_tables)), 2):
+            if shared_tables[i].layout == shared_tables[j].layout:
                 distances[i, j] = closeness(clouds[i], clouds[j])
-                bands[i, j] = _pair_band(cut[i], cut[j], max(nulls, DRAWS), seed)
+                bands[i, j] = _pair_band(
+                    shared_tables[i], shared_tables[j], max(nulls, DRAWS), seed
+                )
             else:
-                distances[i, j], bands[i, j] = _apart(cut[i], cut[j]), None
+                distances[i, j], bands[i, j] = (
+                    _undefined_closeness(shared_tables[i], shared_tables[j]),
+                    None,
+                )
             advance(1)
     return Comparison(
-        labels=distinct([table.name for table in tables]),
+        labels=make_names_unique([table.name for table in tables]),
         analyses=analyses,
         length=length,
         distances=distances,
@@ -239,14 +251,14 @@ def compare(
     )
 
 
-def _apart(x: PositionTable, y: PositionTable) -> Closeness:
+def _undefined_closeness(x: PositionTable, y: PositionTable) -> Closeness:
     """Say why tables whose positions do not correspond have no distance."""
     reason = f"a {x.layout} and a {y.layout}: no positions in common"
     numbers = ("cka", "cka_biased", "procrustes", "subspace_overlap")
     return Closeness(None, None, None, None, 0, dict.fromkeys(numbers, reason))
 
 
-def relabelled(records: Sequence[_Record], labels: Sequence[str] | None) -> tuple[_Record, ...]:
+def apply_labels(records: Sequence[_Record], labels: Sequence[str] | None) -> tuple[_Record, ...]:
     """Call records by labels, one for each; without labels they keep their names.
 
     Raises
@@ -256,17 +268,17 @@ def relabelled(records: Sequence[_Record], labels: Sequence[str] | None) -> tupl
     """
     if labels is None:
         return tuple(records)
-    sound = not isinstance(labels, str) and all(
+    is_valid = not isinstance(labels, str) and all(
         isinstance(label, str) and label for label in labels
     )
-    if not sound or len(labels) != len(records):
+    if not is_valid or len(labels) != len(records):
         raise UsageError(
             f"{len(records)} encodings need a list of as many labels, texts that are not empty."
         )
-    return tuple(replace(r, name=label) for r, label in zip(records, labels, strict=True))
+    return tuple(replace(record, name=label) for record, label in zip(records, labels, strict=True))
 
 
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
+def make_names_unique(names: Sequence[str]) -> tuple[str, ...]:
     """Make names all different: equal ones are numbered."""
     labels: list[str] = []
     for name in names:
@@ -278,7 +290,7 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand:
     """Compute the CKA of surrogates of both tables, the same for either order of the pair."""
-    table_pair = sorted((x, y), key=_fingerprint)
+    table_pair = sorted((x, y), key=_table_order)
     scaled = [
         np.asarray(t.values, dtype=np.float64) / (float(np.abs(t.values).max()) or 1.0)
         for t in table_pair
@@ -298,17 +310,17 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
                 )
                 for side, (values_scaled, fit) in enumerate(zip(scaled, fitted, strict=True))
             ]
-            values.append(_cka(*surrogates))
+            values.append(_cka_or_none(*surrogates))
         bands[name] = band(values)
     return bands
 
 
-def _cka(x: NDArray[np.float32], y: NDArray[np.float32]) -> float | None:
+def _cka_or_none(x: NDArray[np.float32], y: NDArray[np.float32]) -> float | None:
     try:
         return cka(x.astype(np.float64), y.astype(np.float64))
     except InvalidTable:  # a surrogate of equal rows, or of fewer than four
         return None
 
 
-def _fingerprint(table: PositionTable) -> tuple[int, int]:
+def _table_order(table: PositionTable) -> tuple[int, int]:
     return zlib.crc32(np.ascontiguousarray(table.values).tobytes()), table.dim

@@ -25,9 +25,9 @@ from posprobe.report.files import (
 )
 from posprobe.report.svg import smaller_images
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.studies.comparison import distinct, relabelled
+from posprobe.studies.comparison import apply_labels, make_names_unique
 from posprobe.studies.schemes import analyze_schemes
-from posprobe.studies.table import analyze, results_of
+from posprobe.studies.table import analyze, select_results
 from posprobe.tables import PositionTable
 from posprobe.words import captions
 from posprobe.words.captions import caption
@@ -53,14 +53,14 @@ KINDS_WITHOUT_TABLE = (
     ),
 )  # fmt: skip
 #: Kinds that a run of a model is drawn for, by the measurement that they show.
-OF_RUNS: Mapping[str, tuple[str, str]] = {
+RUN_FIGURES: Mapping[str, tuple[str, str]] = {
     "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
     "rotary-usage": ("rotary_use", "pairs that each head uses, and those that make its curve"),
 }
 #: Lines that can be told apart in one figure.
 MAX_PAPER_TABLES = 6
 #: Rotations that one figure holds.
-ROTATIONS = 3
+MAX_PAPER_ROTATIONS = 3
 
 
 def drawings() -> dict[str, Drawing]:
@@ -79,7 +79,7 @@ def kinds() -> dict[str, str]:
     return {name: drawing.help_text for name, drawing in drawings().items()}
 
 
-def kinds_of_several() -> list[str]:
+def multi_table_kinds() -> list[str]:
     """Return the kinds that take several tables."""
     return _kinds_with("shows_several_tables")
 
@@ -110,7 +110,7 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
         raise UsageError(f"--columns {columns}: 1 to {MAX_PAPER_TABLES} panels fit into a row.")
 
 
-def tables_for(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
+def select_tables(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
     """Return the tables that a kind draws; those that share axes are cut to the shortest.
 
     Raises
@@ -125,20 +125,20 @@ def tables_for(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
         )
     min_tables, max_tables = (
         2 if kind == "comparison" else 1,
-        MAX_PAPER_TABLES if kind in kinds_of_several() else 1,
+        MAX_PAPER_TABLES if kind in multi_table_kinds() else 1,
     )
     if not min_tables <= len(tables) <= max_tables:
         raise UsageError(
             f"{kind} draws {min_tables} to {max_tables} tables, and {len(tables)} are given. "
             "Several are "
-            f"drawn by {', '.join(kinds_of_several())}."
+            f"drawn by {', '.join(multi_table_kinds())}."
         )
     if len(tables) == 1 or kind in {"similarity", "budget"}:
         return tables
-    return common(tables)
+    return cut_to_shared_positions(tables)
 
 
-def common(tables: Sequence[PositionTable]) -> list[PositionTable]:
+def cut_to_shared_positions(tables: Sequence[PositionTable]) -> list[PositionTable]:
     """Cut tables to the positions that all of them have, from their first row.
 
     Raises
@@ -157,10 +157,10 @@ def common(tables: Sequence[PositionTable]) -> list[PositionTable]:
     return [table if len(table) == length else table[:length] for table in tables]
 
 
-def of_tables(
+def draw_tables(
     kind: str,
     tables: list[PositionTable],
-    sheet: FigureFormat,
+    figure_format: FigureFormat,
     seed: int,
     device: Device,
     *,
@@ -177,9 +177,9 @@ def of_tables(
     from posprobe.figures.comparison import comparison_figure
     from posprobe.figures.styles import make_labels_printable
 
-    if kind == "comparison" and sheet.is_low and sheet.is_narrow:
+    if kind == "comparison" and figure_format.is_low and figure_format.is_narrow:
         raise UsageError("comparison: it does not fit half a slide. Use --span page.")
-    drawing, names = drawings()[kind], distinct([table.name for table in tables])
+    drawing, names = drawings()[kind], make_names_unique([table.name for table in tables])
     tables_by_name: dict[str, Any] = dict(zip(names, tables, strict=True))
     references: dict[str, Any] = {"centred": centred}
     if kind != "table":
@@ -209,7 +209,7 @@ def of_tables(
             raise UsageError(f"{name}: {kind} cannot be drawn: {absence}.")
     first_table = next(iter(tables_by_name.values()))
     build = comparison_figure if kind == "comparison" else find_builder(first_table, kind)
-    figure = build(sheet, make_labels_printable(tables_by_name), references)
+    figure = build(figure_format, make_labels_printable(tables_by_name), references)
     options = {"centred": centred} if drawing.has_centring else {}
     text = captions.reading(
         kind,
@@ -220,7 +220,7 @@ def of_tables(
     return figure, (text, captions.provenance(names, tables))
 
 
-def schemes_for(records: Sequence[Encoding]) -> list[Scheme]:
+def select_schemes(records: Sequence[Encoding]) -> list[Scheme]:
     """Return the encodings without a table that share a figure.
 
     Raises
@@ -247,8 +247,8 @@ def schemes_for(records: Sequence[Encoding]) -> list[Scheme]:
     return schemes
 
 
-def of_schemes(
-    schemes: list[Scheme], sheet: FigureFormat, length: int | None, seed: int
+def draw_schemes(
+    schemes: list[Scheme], figure_format: FigureFormat, length: int | None, seed: int
 ) -> CaptionedFigure:
     """Draw encodings of one scheme, and write the sentences of their caption.
 
@@ -261,45 +261,47 @@ def of_schemes(
     from posprobe.figures.schemes import drop_equal_rotations, rotation_figure, slopes_figure
     from posprobe.figures.styles import make_labels_printable
 
-    names = distinct([record.name for record in schemes])
+    names = make_names_unique([record.name for record in schemes])
     analysis = analyze_schemes(*schemes, length=length, seed=seed)
     results = dict(zip(names, analysis.results, strict=True))
     drawn_schemes, first_scheme = schemes, schemes[0]
     if isinstance(first_scheme, Rotary):
-        unique = drop_equal_rotations(results_of(results, "rotation", Rotation))
-        if len(unique) > ROTATIONS:
+        unique = drop_equal_rotations(select_results(results, "rotation", Rotation))
+        if len(unique) > MAX_PAPER_ROTATIONS:
             raise UsageError(
-                f"{len(unique)} rotations differ and {ROTATIONS} share a figure. Pick one with "
+                f"{len(unique)} rotations differ and {MAX_PAPER_ROTATIONS} share a figure. Pick one with "
                 f"REF#NAME out of {', '.join(unique)}."
             )
         drawn_schemes = [
             record for name, record in zip(names, schemes, strict=True) if name in unique
         ]
         figure, text = (
-            rotation_figure(sheet, make_labels_printable(unique), {}),
+            rotation_figure(figure_format, make_labels_printable(unique), {}),
             captions.rotation(unique),
         )
     elif isinstance(first_scheme, LinearBias):
         drawn_schemes = [first_scheme]
-        figure = slopes_figure(sheet, make_labels_printable({names[0]: first_scheme}), {})
+        figure = slopes_figure(figure_format, make_labels_printable({names[0]: first_scheme}), {})
         text = captions.slopes(first_scheme)
     else:
-        heads_by_name = results_of(results, "heads", Heads)
+        heads_by_name = select_results(results, "heads", Heads)
         figure, text = (
-            heads_figure(sheet, make_labels_printable(heads_by_name), {}),
+            heads_figure(figure_format, make_labels_printable(heads_by_name), {}),
             captions.heads(heads_by_name),
         )
-    whence = captions.provenance(distinct([r.name for r in drawn_schemes[:3]]), drawn_schemes[:3])
+    provenance = captions.provenance(
+        make_names_unique([r.name for r in drawn_schemes[:3]]), drawn_schemes[:3]
+    )
     omitted_text = (
         f"And {len(drawn_schemes) - 3} more of the same checkpoint."
         if len(drawn_schemes) > 3
         else ""
     )
-    return figure, (text, whence, omitted_text)
+    return figure, (text, provenance, omitted_text)
 
 
 #: What a figure is written as.
-SUFFIXES = (".pdf", ".svg", ".png")
+FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,9 +349,9 @@ class PaperFigure:
         """
         target, caption_path = figure_paths(Path(path))
         content = self._draw(target.suffix.lower())
-        with written(target, caption_path) as place:
-            (place / target.name).write_bytes(content)
-            (place / caption_path.name).write_text(self.caption, encoding="utf-8")
+        with written(target, caption_path) as scratch:
+            (scratch / target.name).write_bytes(content)
+            (scratch / caption_path.name).write_text(self.caption, encoding="utf-8")
         return caption_path
 
     def _draw(self, suffix: str) -> bytes:
@@ -377,12 +379,12 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
         If there is no such folder, a folder stands where a file should, or a text where the caption
         should that is none.
     """
-    path = file_path(path, SUFFIXES, any_case=True)
+    path = file_path(path, FIGURE_SUFFIXES, any_case=True)
     caption_path = path.with_suffix(".caption.txt")
     if folder_there(caption_path):
         raise OutputError(f"{caption_path}: it is a folder. Choose another name.")
     recover(path)
-    if there(caption_path) and not _own_caption(caption_path):
+    if there(caption_path) and not _is_own_caption(caption_path):
         raise OutputError(
             f"{caption_path}: posprobe did not write this text, and the caption would replace "
             "it. Move "
@@ -391,7 +393,7 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
     return path, caption_path
 
 
-def _own_caption(path: Path) -> bool:
+def _is_own_caption(path: Path) -> bool:
     """Return whether a text ends as captions do."""
     try:
         return re.search(rb"Made with posprobe \S+\.\n\Z", read_regular(path)) is not None
@@ -476,18 +478,20 @@ def paper_figure(
     3.03 inches
     """
     check_kind(kind, centred, columns)
-    records = relabelled(records, labels)
+    records = apply_labels(records, labels)
 
-    def make(sheet: FigureFormat) -> CaptionedFigure:
+    def draw(figure_format: FigureFormat) -> CaptionedFigure:
         if kind == "heads":
-            return of_schemes(schemes_for(records), sheet, length, seed)
-        return of_tables(kind, tables_for(kind, records), sheet, seed, device, centred=centred)
+            return draw_schemes(select_schemes(records), figure_format, length, seed)
+        return draw_tables(
+            kind, select_tables(kind, records), figure_format, seed, device, centred=centred
+        )
 
-    return at_venue(make, venue, span, columns=columns)
+    return lay_out_figure(draw, venue, span, columns=columns)
 
 
-def at_venue(
-    make: Callable[[FigureFormat], CaptionedFigure],
+def lay_out_figure(
+    draw: Callable[[FigureFormat], CaptionedFigure],
     venue: str,
     span: Span,
     *,
@@ -497,7 +501,7 @@ def at_venue(
 
     Parameters
     ----------
-    make
+    draw
         Draws it on the sheet that the venue gives.
     venue, span, columns
         Same as for `paper_figure`.
@@ -511,11 +515,11 @@ def at_venue(
     from posprobe.figures.common import FigureFormat, escape_figure_text, freeze_layout
     from posprobe.figures.styles import find_venue
 
-    place = find_venue(venue)
+    venue_size = find_venue(venue)
     with style(venue, span=span):
-        figure, (text, *whence) = make(
-            FigureFormat(place.width(span), place.height, max_columns=columns)
+        figure, (text, *sentences) = draw(
+            FigureFormat(venue_size.width(span), venue_size.height, max_columns=columns)
         )
         with stage("Laying out the figure"):
             freeze_layout(escape_figure_text(figure))
-    return PaperFigure(figure, caption(text, *whence), venue, span)
+    return PaperFigure(figure, caption(text, *sentences), venue, span)

@@ -37,7 +37,7 @@ from posprobe.schemes import (
     stated_length,
 )
 from posprobe.sources import Source, describe_source
-from posprobe.studies.comparison import distinct, relabelled
+from posprobe.studies.comparison import apply_labels, make_names_unique
 from posprobe.studies.schemes import check_record
 from posprobe.tables import PositionTable
 from posprobe.words.schemes import kernels_headline
@@ -53,7 +53,7 @@ Encoding: TypeAlias = PositionTable | Scheme
 #: Positions compared where no record states a length, and the most that are unless asked for.
 DEFAULT_KERNEL_LENGTH, MAX_DEFAULT_KERNEL_LENGTH = 512, 1024
 #: Why a correlation is undefined.
-FLAT = "an encoding has the same value at every distance"
+FLAT_CURVE_REASON = "an encoding has the same value at every distance"
 #: Distances shown as matrices.
 PAIR_NUMBERS = ("correlation", "alignment")
 
@@ -125,12 +125,12 @@ class KernelComparison(Saved):
     def _record(self, i: int) -> dict[str, Any]:
         record = self.records[i]
         # The mean over heads has one head.
-        measured = heads(self.curves[i][None], quantity="cosine", causal=_causal(record))
+        measured = heads(self.curves[i][None], quantity="cosine", causal=_is_causal(record))
         numbers = {
-            name: _number(getattr(measured, name)[0])
+            name: _nan_to_none(getattr(measured, name)[0])
             for name in ("half_width", "monotone_fraction", "asymmetry")
         } | {"translation_invariance": self.invariance[i]}
-        undefined = {"translation_invariance": FLAT, **as_block(measured)["undefined"]}
+        undefined = {"translation_invariance": FLAT_CURVE_REASON, **as_block(measured)["undefined"]}
         return {
             "label": self.labels[i],
             "name": record.name,
@@ -138,8 +138,8 @@ class KernelComparison(Saved):
             "scheme": record.scheme,
             "quantity": _quantity(record),
             "head_count": 1 if isinstance(record, PositionTable) else record.heads,
-            "causal": _causal(record),
-            "positions": _positions(record),
+            "causal": _is_causal(record),
+            "positions": _record_length(record),
             **numbers,
             "undefined": {key: undefined[key] for key, number in numbers.items() if number is None},
             "notes": list(record.notes),
@@ -148,15 +148,17 @@ class KernelComparison(Saved):
         }
 
     def _pair(self, i: int, j: int) -> dict[str, Any]:
-        numbers = {name: _number(getattr(self, name)[i, j]) for name in PAIR_NUMBERS}
+        numbers = {name: _nan_to_none(getattr(self, name)[i, j]) for name in PAIR_NUMBERS}
         pair = {
             "records": [self.labels[i], self.labels[j]],
             **numbers,
-            "undefined": {name: FLAT for name, number in numbers.items() if number is None},
+            "undefined": {
+                name: FLAT_CURVE_REASON for name, number in numbers.items() if number is None
+            },
         }
         match self.records[i], self.records[j]:
             case MeasuredHeads() as first, MeasuredHeads() as second:
-                curves = _curves_of_both(first, second, self.layout.size)
+                curves = _visible_curves(first, second, self.layout.size)
                 pair["heads"] = plain(match_heads(curves, (first.places, second.places)))
         return pair
 
@@ -176,7 +178,7 @@ class KernelComparison(Saved):
         curves = [
             standardised(curve, curve.size // 2)
             if isinstance(self.layout, Grid)
-            else standardised(_by_distance(curve), 0)[1:]
+            else standardised(_fold_offsets(curve), 0)[1:]
             for curve in self.curves
         ]
         references = {"distances": {name: getattr(self, name) for name in PAIR_NUMBERS}}
@@ -187,17 +189,17 @@ class KernelComparison(Saved):
         }
         match self.records:
             case (MeasuredHeads() as first, MeasuredHeads() as second):
-                figures["heads"] = self._drawn_heads(first, second)
+                figures["heads"] = self._heads_figure(first, second)
         return figures
 
-    def _drawn_heads(self, first: MeasuredHeads, second: MeasuredHeads) -> Callable[[], Figure]:
+    def _heads_figure(self, first: MeasuredHeads, second: MeasuredHeads) -> Callable[[], Figure]:
         """Return how to draw the heads of two runs that match best."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.rotary_use import matched_heads_figure
         from posprobe.figures.styles import make_labels_printable
 
         n, places = self.layout.size, (first.places, second.places)
-        curves = _curves_of_both(first, second, n)
+        curves = _visible_curves(first, second, n)
         by_distance = [
             dict(zip(heads, head_curves[:, ::-1], strict=True))
             for heads, head_curves in zip(places, curves, strict=True)
@@ -211,7 +213,7 @@ class KernelComparison(Saved):
         return " and ".join(map(repr, self.labels))
 
 
-def _curves_of_both(first: MeasuredHeads, second: MeasuredHeads, n: int) -> tuple[Floats, Floats]:
+def _visible_curves(first: MeasuredHeads, second: MeasuredHeads, n: int) -> tuple[Floats, Floats]:
     """Return the heads' curves of two runs, at the earlier keys where either sees no others."""
     visible = n if first.causal or second.causal else None
     return first.curves(n)[:, :visible], second.curves(n)[:, :visible]
@@ -268,8 +270,8 @@ def compare_kernels(
     for record in records:
         check_record(record)
     length = None if length is None else check_integer("the length", length)
-    records = relabelled(records, labels)
-    layout = _common(records, length)
+    records = apply_labels(records, labels)
+    layout = _common_layout(records, length)
     with stage("Measuring encodings", len(records)) as advance:
         measured = []
         for record in records:
@@ -277,20 +279,20 @@ def compare_kernels(
             advance(1)
     curves, kernels, invariance = zip(*measured, strict=True)
     return KernelComparison(
-        labels=distinct([record.name for record in records]),
+        labels=make_names_unique([record.name for record in records]),
         records=records,
         layout=layout,
         curves=curves,
         kernels=kernels,
         invariance=invariance,
-        correlation=_alike([_varying(curve) for curve in curves]),
-        alignment=_alike([_centred(kernel) for kernel in kernels]),
+        correlation=_pairwise_cosines([_centre_curve(curve) for curve in curves]),
+        alignment=_pairwise_cosines([_centre_kernel(kernel) for kernel in kernels]),
         walk=None if isinstance(layout, Grid) else walks(layout.size, seed),
         environment=environment("cpu", seed, command),
     )
 
 
-def _common(records: Sequence[Encoding], length: int | None) -> Layout:
+def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
     units = {getattr(record, "unit", POSITIONS): record.name for record in records}
     if len(units) > 1:
         units_text = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
@@ -310,7 +312,7 @@ def _common(records: Sequence[Encoding], length: int | None) -> Layout:
                 f"a {grids[0]} has {grids[0].size} positions: all are compared, from three on."
             )
         return grids[0]
-    stated_lengths = [n for n in map(_positions, records) if n is not None]
+    stated_lengths = [n for n in map(_record_length, records) if n is not None]
     n = (
         min(
             [*stated_lengths, MAX_DEFAULT_KERNEL_LENGTH]
@@ -328,7 +330,7 @@ def _common(records: Sequence[Encoding], length: int | None) -> Layout:
     return Positions(n)
 
 
-def _positions(record: Encoding) -> int | None:
+def _record_length(record: Encoding) -> int | None:
     return len(record) if isinstance(record, PositionTable) else stated_length(record)
 
 
@@ -344,7 +346,7 @@ def _quantity(record: Encoding) -> Literal["cosine", "bias", "rotation"]:
             return "cosine"
 
 
-def _causal(record: Encoding) -> bool:
+def _is_causal(record: Encoding) -> bool:
     return not isinstance(record, PositionTable | Rotary) and record.causal
 
 
@@ -363,48 +365,48 @@ def _measure(record: Encoding, layout: Layout) -> tuple[Floats, Floats, float | 
         curve = mean if mean.ndim == 2 else np.concatenate([mean[:0:-1], mean])
         return curve, cosine.matrix, cosine.translation_invariance
     curve = np.asarray(record.curves(n).mean(axis=0))
-    if _causal(record) and curve.ndim == 1:
+    if _is_causal(record) and curve.ndim == 1:
         curve = np.concatenate([curve[:n], curve[n - 2 :: -1]])
     # The mean over heads has one head: there is no need for the kernel of every one.
     kernel = RelativeBias(curve[None], layout, record.name, record.source).kernel(n)[0]
-    return curve, kernel, 1.0 if _varying(curve).any() else None
+    return curve, kernel, 1.0 if _centre_curve(curve).any() else None
 
 
-def _by_distance(curve: Floats) -> Floats:
+def _fold_offsets(curve: Floats) -> Floats:
     n = len(curve) // 2
     return np.asarray((curve[n:] + curve[n::-1]) / 2)
 
 
-def _varying(curve: Floats) -> Floats:
+def _centre_curve(curve: Floats) -> Floats:
     """Return a curve by distance without distance 0, less its mean; zeros where it is flat."""
-    values = np.delete(curve, curve.size // 2) if curve.ndim > 1 else _by_distance(curve)[1:]
-    return _unless_flat(values, values - values.mean())
+    values = np.delete(curve, curve.size // 2) if curve.ndim > 1 else _fold_offsets(curve)[1:]
+    return _zero_if_flat(values, values - values.mean())
 
 
-def _centred(kernel: Floats) -> Floats:
+def _centre_kernel(kernel: Floats) -> Floats:
     rows = kernel - kernel.mean(axis=1, keepdims=True)
-    return _unless_flat(kernel, rows - rows.mean(axis=0))
+    return _zero_if_flat(kernel, rows - rows.mean(axis=0))
 
 
-def _unless_flat(values: Floats, centred: Floats) -> Floats:
+def _zero_if_flat(values: Floats, centred: Floats) -> Floats:
     """Replace what centring leaves of equal numbers, which is rounding, by zeros."""
-    flat = np.abs(centred).max() <= 1e-12 * np.abs(values).max()
-    return np.zeros_like(centred) if flat else centred
+    is_flat = np.abs(centred).max() <= 1e-12 * np.abs(values).max()
+    return np.zeros_like(centred) if is_flat else centred
 
 
-def _alike(values: Sequence[Floats]) -> Floats:
+def _pairwise_cosines(values: Sequence[Floats]) -> Floats:
     """Cosines between arrays, ``[m, m]``; NaN on the diagonal and with an array of zeros."""
     cosines = np.full((len(values), len(values)), np.nan)
     for i, x in enumerate(values):
         for j in range(i):
             y = values[j]
-            size = float(np.linalg.norm(x) * np.linalg.norm(y))
-            if size:
-                cosines[i, j] = cosines[j, i] = float(np.vdot(x, y)) / size
+            product_of_norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+            if product_of_norms:
+                cosines[i, j] = cosines[j, i] = float(np.vdot(x, y)) / product_of_norms
     return cosines
 
 
-def _number(value: float) -> float | None:
+def _nan_to_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
@@ -463,18 +465,20 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
                 f"{reference}: this run did not measure what heads do. {_RUN_AGAIN_ADVICE}"
             )
         curves = stored_arrays(folder / "arrays.npz", _RUN_AGAIN_ADVICE, (name,))[name]
-        places = tuple((_whole(head["layer"]), _whole(head["head"])) for head in use["heads"])
+        places = tuple(
+            (_check_count(head["layer"]), _check_count(head["head"])) for head in use["heads"]
+        )
         share = use["summary"]["share"]
         if use["source"] not in get_args(Origin) or not (share is None or 0 <= share <= 1):
             raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
         return MeasuredHeads(
-            values=_by_offset(curves, use["layers"], places),
+            values=_offset_curves(curves, use["layers"], places),
             layout=Positions(min(layer["window"] for layer in use["layers"] if layer["window"])),
             name=str(document["name"]),
             source=Source(reference, str(folder.resolve())),
             causal=not any(layer["both_sides"] for layer in use["layers"]),
             places=places,
-            run={key: _whole(use[key]) for key in ("contexts", "length")}
+            run={key: _check_count(use[key]) for key in ("contexts", "length")}
             | {"source": use["source"], "share": share},
         )
     except (LookupError, TypeError, ValueError) as error:
@@ -484,22 +488,24 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
         ) from error
 
 
-def _whole(value: Any) -> int:
+def _check_count(value: Any) -> int:
     """Return a number that counts, which somebody may have edited."""
     if type(value) is not int or not 0 <= value < 2**31:
         raise ValueError(f"{value!r:.40} is no such number")
     return value
 
 
-def _by_offset(curves: Floats, layers: list[dict[str, Any]], places: tuple[Place, ...]) -> Floats:
+def _offset_curves(
+    curves: Floats, layers: list[dict[str, Any]], places: tuple[Place, ...]
+) -> Floats:
     """Take curves by distance, ``[layers, heads, n]``, as those of heads by offset of the key.
 
     Where no layer sees later keys they are as earlier ones.
     """
-    rows = {_whole(layer["layer"]): row for row, layer in enumerate(layers)}
+    rows = {_check_count(layer["layer"]): row for row, layer in enumerate(layers)}
     if len(rows) < len(layers) or len(set(places)) < len(places):
         raise ValueError("a layer or head stands there twice")
-    window = min(_whole(layer["window"]) for layer in layers if layer["window"])
+    window = min(_check_count(layer["window"]) for layer in layers if layer["window"])
     head_curves = []
     for layer, head in places:
         row = rows[layer]

@@ -19,7 +19,7 @@ from posprobe.arrays import Device, device_name
 from posprobe.blocks import environment
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import model_source
-from posprobe.forward.models import first_device, says_timm
+from posprobe.forward.models import first_device, is_timm_source
 from posprobe.measurements.model import MODEL_MEASUREMENTS, Contexts, ModelInputs
 from posprobe.measurements.model.contexts import IMAGES_MESSAGE, ContextSource, read_context_source
 from posprobe.nulls import DRAWS, MAX_DRAWS
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("posprobe")
 
 #: What a run is for, so that it fails where this does.
-_MAIN = "states"
+_MAIN_MEASUREMENT = "states"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -170,7 +170,7 @@ class ForwardAnalysis(Saved):
             If this run has no such figure, or the venue or span is unknown.
         """
         from posprobe.figures import find_builder
-        from posprobe.studies.figure import at_venue
+        from posprobe.studies.figure import lay_out_figure
 
         if kind not in (figures := self.figures()):
             reasons = "; ".join(self.missing.values()) or ", ".join(figures)
@@ -184,7 +184,7 @@ class ForwardAnalysis(Saved):
             models.on(result) if isinstance(result, RotaryUse) else models.run_of(self.to_dict())
         )
         caption = PICTURES["model"][kind], f"{self.name}, {run_text}."
-        return at_venue(
+        return lay_out_figure(
             lambda sheet: (find_builder(result, kind)(sheet, {self.name: result}, {}), caption),
             venue,
             span,
@@ -251,20 +251,27 @@ def analyze_model(
     ['states']
     """
     used_contexts = contexts or Contexts()
-    requested = _wanted(only)
+    requested = _requested_measurements(only)
     check_contexts(used_contexts, nulls)
-    if used_contexts.text and says_timm(model_source(parse_reference(reference))):
+    if used_contexts.text and is_timm_source(model_source(parse_reference(reference))):
         raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
     location: dict[str, Any] = {"revision": revision, "offline": offline}
     trusted = location | {"trust_remote_code": trust_remote_code}
-    read: list[ContextSource] = []
-    differing: dict[str, list[str]] = {}
+    context_sources: list[ContextSource] = []
+    weight_notes: dict[str, list[str]] = {}
 
     def inputs_of(model: Any) -> ModelInputs:
-        if not read:
-            read.append(read_context_source(reference, model, used_contexts, **trusted))
+        if not context_sources:
+            context_sources.append(read_context_source(reference, model, used_contexts, **trusted))
         return ModelInputs(
-            reference, model, used_contexts, read[0], positions, layers, nulls, **location
+            reference,
+            model,
+            used_contexts,
+            context_sources[0],
+            positions,
+            layers,
+            nulls,
+            **location,
         )
 
     def check(model: Any) -> None:
@@ -279,19 +286,19 @@ def analyze_model(
         # A loss of random tokens says nothing; without a head a model is smaller.
         head=lambda empty: used_contexts.is_text
         or any(MODEL_MEASUREMENTS[name].needs_head(empty) for name in requested),
-        check=check, noted=differing.update, **trusted,
+        check=check, noted=weight_notes.update, **trusted,
     )  # fmt: skip
     inputs = inputs_of(model)
-    described = inputs.describe()
+    contexts_block = inputs.describe()
     if only is None:
         requested = [name for name in requested if not MODEL_MEASUREMENTS[name].needs(inputs)]
-    results, missing, interrupted = _measured(requested, inputs)
+    results, missing, interrupted = _measure_all(requested, inputs)
     results_in_order = {name: results[name] for name in MODEL_MEASUREMENTS if name in results}
     environment_block = environment(device_name(first_device(model)), used_contexts.seed, command)
     return ForwardAnalysis(
         reference,
-        _described(model) | differing,
-        described,
+        _describe_model(model) | weight_notes,
+        contexts_block,
         results_in_order,
         missing,
         environment_block,
@@ -300,7 +307,7 @@ def analyze_model(
     )
 
 
-def _described(model: Any) -> dict[str, Any]:
+def _describe_model(model: Any) -> dict[str, Any]:
     return {
         "class": type(model).__name__,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -318,7 +325,7 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _wanted(only: Iterable[str] | None) -> list[str]:
+def _requested_measurements(only: Iterable[str] | None) -> list[str]:
     if only is None:
         return [name for name in MODEL_MEASUREMENTS if not MODEL_MEASUREMENTS[name].is_slow]
     names = (only,) if isinstance(only, str) else tuple(only)
@@ -368,7 +375,7 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
             )
 
 
-def _measured(
+def _measure_all(
     names: Sequence[str], inputs: ModelInputs
 ) -> tuple[dict[str, Result], dict[str, str], bool]:
     """Measure one after the other, weights first; what is interrupted is the last.
@@ -390,7 +397,7 @@ def _measured(
                 results[name] = MODEL_MEASUREMENTS[name].compute(inputs)
             interrupted = getattr(results[name], "stopped", False)
         except Exception as error:
-            if name == _MAIN or len(names) == 1:
+            if name == _MAIN_MEASUREMENT or len(names) == 1:
                 raise
             missing[name] = str(error)
             if not isinstance(error, PosprobeError):

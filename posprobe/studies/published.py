@@ -14,7 +14,7 @@ from posprobe.data import read_data
 from posprobe.tables import PositionTable
 from posprobe.text import lookup
 
-#: How it is known that a number is a model's: see `published_for`.
+#: How it is known that a number is a model's: see `find_published`.
 Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]
 
 
@@ -50,7 +50,7 @@ class Published:
     evidence
         Quality of the reading: first hand or not, and its limits.
     matched
-        Way in which the table at hand was recognised; None in `published`.
+        Way in which the table at hand was recognised; None in `published_values`.
     differs
         Why ours is not the same quantity, or empty.
     """
@@ -101,35 +101,37 @@ class _Model:
 
 
 @cache
-def _data() -> dict[str, Any]:
+def _load_data() -> dict[str, Any]:
     return read_data("studies/published.toml")
 
 
 @cache
 def _models() -> dict[str, _Model]:
-    return {name: _Model(**entry) for name, entry in _data()["models"].items()}
+    return {name: _Model(**entry) for name, entry in _load_data()["models"].items()}
 
 
 @cache
-def published() -> tuple[Published, ...]:
-    """Return every published value, as ``published.toml`` has them.
+def published_values() -> tuple[Published, ...]:
+    """Return every published value, as ``published_values.toml`` has them.
 
     Raises
     ------
     TypeError
         If an entry has a key that is not a field of `Published`, or lacks one without a default.
     """
-    return tuple(_value(**entry) for entry in _data()["values"])
+    return tuple(_make_published(**entry) for entry in _load_data()["values"])
 
 
-def _value(*, model: str, quantity: str, source: str, note: str = "", **entry: Any) -> Published:
-    fields_found = _data()["sources"][source] | _data()["quantities"][quantity] | entry
+def _make_published(
+    *, model: str, quantity: str, source: str, note: str = "", **entry: Any
+) -> Published:
+    field_values = _load_data()["sources"][source] | _load_data()["quantities"][quantity] | entry
     if note:
-        fields_found["evidence"] += f"; {note}"
-    return Published(model=model, title=_models()[model].title, **fields_found)
+        field_values["evidence"] += f"; {note}"
+    return Published(model=model, title=_models()[model].title, **field_values)
 
 
-def published_for(table: PositionTable) -> tuple[Published, ...]:
+def find_published(table: PositionTable) -> tuple[Published, ...]:
     """Return the published values of the model that a table belongs to.
 
     A table is known to be a model's in one of four ways: its stored bytes have a known SHA-256,
@@ -143,15 +145,15 @@ def published_for(table: PositionTable) -> tuple[Published, ...]:
     tuple
         With `Published.matched` and `Published.differs` filled in; empty for any other table.
     """
-    matches = {name: _match(model, table) for name, model in _models().items()}
+    matches = {name: _match_model(model, table) for name, model in _models().items()}
     return tuple(
-        replace(value, matched=matches[value.model], differs=_differs(value, table))
-        for value in published()
+        replace(value, matched=matches[value.model], differs=_describe_difference(value, table))
+        for value in published_values()
         if matches[value.model]
     )
 
 
-def _match(model: _Model, table: PositionTable) -> Match | None:
+def _match_model(model: _Model, table: PositionTable) -> Match | None:
     source = table.source
     if table.family == "formula" or not model.hub:
         follows = model.formula and re.fullmatch(model.formula, source.resolved)
@@ -167,7 +169,7 @@ def _match(model: _Model, table: PositionTable) -> Match | None:
     return "name" if has_hub_name and not has_checksum else None
 
 
-def _differs(value: Published, table: PositionTable) -> str:
+def _describe_difference(value: Published, table: PositionTable) -> str:
     if value.rows is None:
         return ""
     if value.stored and table.dropped:

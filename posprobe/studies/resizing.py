@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 
 #: Pairs of components whose periods are listed.
-PERIODS = 3
+MAX_LISTED_PERIODS = 3
 #: Cells along a side of a drawn matrix of cosines.
-CELLS = 160
+MAX_POOLED_CELLS = 160
 #: Rows by which a seam may lie elsewhere and be the same one.
 MAX_SEAM_SHIFT = 4
 
 
-def effect(resized: PositionTable, original: PositionTable, *, stretched: bool) -> Effect:
+def measure_effect(resized: PositionTable, original: PositionTable, *, stretched: bool) -> Effect:
     """Measure a table beside the one that it was made of.
 
     Parameters
@@ -72,13 +72,13 @@ def effect(resized: PositionTable, original: PositionTable, *, stretched: bool) 
     values, old_values = (table.values.astype(np.float64) for table in (resized, original))
     mean, lengths, new_seams = old_values.mean(axis=0), norms(resized), seams(resized)
     place, position = (
-        _nearest(original.layout, resized.layout),
-        _shared(original.layout, resized.layout),
+        _nearest_patches(original.layout, resized.layout),
+        _shared_patches(original.layout, resized.layout),
     )
     created_seams = (
         None
         if new_seams.undefined
-        else _created(original, new_seams.between, resized, stretched=stretched)
+        else _created_seams(original, new_seams.between, resized, stretched=stretched)
     )
     special = tuple(outlier.row + resized.start for outlier in new_seams.special)
     zero, too_many = "no row differs from the mean row", f"more than {MAX_MATRIX_ROWS} positions"
@@ -92,19 +92,19 @@ def effect(resized: PositionTable, original: PositionTable, *, stretched: bool) 
     }
     neighbours = invariance = None
     if len(resized) <= MAX_MATRIX_ROWS:
-        likeness = similarity(resized)
-        neighbours = likeness.centered.neighbour_mean
-        invariance = likeness.raw.translation_invariance
-        undefined["neighbour_cosine"] = likeness.centered.undefined.get("neighbour_mean", "")
-        undefined["translation_invariance"] = likeness.raw.undefined.get(
+        cosines = similarity(resized)
+        neighbours = cosines.centered.neighbour_mean
+        invariance = cosines.raw.translation_invariance
+        undefined["neighbour_cosine"] = cosines.centered.undefined.get("neighbour_mean", "")
+        undefined["translation_invariance"] = cosines.raw.undefined.get(
             "translation_invariance", ""
         )
     measured = Effect(
         norm_mean=float(lengths.norms.mean()),
         norm_min=float(lengths.norms.min()),
         neighbour_cosine=neighbours,
-        same_place=_cosine(values - mean, (old_values - mean)[place]),
-        same_position=_cosine(values[position[1]] - mean, old_values[position[0]] - mean),
+        same_place=_mean_cosine(values - mean, (old_values - mean)[place]),
+        same_position=_mean_cosine(values[position[1]] - mean, old_values[position[0]] - mean),
         translation_invariance=invariance,
         copies=len(resized) - len({row.tobytes() for row in resized.values}),
         turns={name: _turns(pairs) for name, pairs in _windings(resized).items()},
@@ -126,7 +126,7 @@ def pooled_cosines(table: PositionTable) -> Floats:
     rows -= rows.mean(axis=0)
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     units = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
-    starts = np.unique(np.linspace(0, len(rows), CELLS, endpoint=False).astype(np.intp))
+    starts = np.unique(np.linspace(0, len(rows), MAX_POOLED_CELLS, endpoint=False).astype(np.intp))
     sizes = np.diff(np.append(starts, len(rows)))
     # The mean over pairs of two blocks is the product of the means of each.
     means = np.add.reduceat(units, starts, axis=0) / sizes[:, None]
@@ -141,32 +141,34 @@ def _windings(table: PositionTable) -> dict[str, Winding]:
 
 def _turns(winding: Winding) -> Turns:
     # A period longer than the table is one that nobody has seen.
-    pairs = [pair for pair in winding.pairs if pair.turns >= 1][:PERIODS]
+    pairs = [pair for pair in winding.pairs if pair.turns >= 1][:MAX_LISTED_PERIODS]
     return Turns(tuple(pair.period for pair in pairs), pairs[0].turns if pairs else None)
 
 
-def _cells(layout: Layout) -> NDArray[np.intp]:
+def _patch_indices(layout: Layout) -> NDArray[np.intp]:
     """Return the numbers of the cells ``[height, width]``; a sequence is a grid of height 1."""
     sides = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
     return np.arange(layout.size).reshape(sides)
 
 
-def _nearest(old: Layout, new: Layout) -> NDArray[np.intp]:
+def _nearest_patches(old: Layout, new: Layout) -> NDArray[np.intp]:
     """Return for each new cell the old one at the nearest relative place, ``[m]``."""
-    cells = _cells(old)
-    sides = zip(cells.shape, _cells(new).shape, strict=True)
-    nearest = [(2 * np.arange(larger) + 1) * smaller // (2 * larger) for smaller, larger in sides]
-    return cells[np.ix_(*nearest)].ravel()
+    patches = _patch_indices(old)
+    sides = zip(patches.shape, _patch_indices(new).shape, strict=True)
+    nearest = [
+        (2 * np.arange(new_side) + 1) * old_side // (2 * new_side) for old_side, new_side in sides
+    ]
+    return patches[np.ix_(*nearest)].ravel()
 
 
-def _shared(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _shared_patches(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the cells that both have, counted in the old and in the new layout."""
-    old_cells, new_cells = _cells(old), _cells(new)
-    height, width = np.minimum(old_cells.shape, new_cells.shape)
-    return old_cells[:height, :width].ravel(), new_cells[:height, :width].ravel()
+    old_patches, new_patches = _patch_indices(old), _patch_indices(new)
+    height, width = np.minimum(old_patches.shape, new_patches.shape)
+    return old_patches[:height, :width].ravel(), new_patches[:height, :width].ravel()
 
 
-def _cosine(a: Floats, b: Floats) -> float | None:
+def _mean_cosine(a: Floats, b: Floats) -> float | None:
     """Return the mean cosine of rows that have a direction; None where none has."""
     product = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     # A row that is the mean row but for rounding has no direction.
@@ -176,7 +178,7 @@ def _cosine(a: Floats, b: Floats) -> float | None:
     return float(((a * b).sum(axis=1)[is_defined] / product[is_defined]).mean())
 
 
-def _created(
+def _created_seams(
     original: PositionTable,
     new_seams: tuple[tuple[int, int], ...],
     resized: PositionTable,
@@ -192,7 +194,7 @@ def _created(
         for left, right in new_seams
         # A table that begins again has its old seams again.
         if not any(
-            (np.abs(scaled_seams - place) <= reach).any() for place in (left, left % len(original))
+            (np.abs(scaled_seams - row) <= reach).any() for row in (left, left % len(original))
         )
     )
 
@@ -272,7 +274,7 @@ def compare(
     contexts: Contexts | None = None,
     reference: str = "",
     command: str | None = None,
-    **where: Any,
+    **load_options: Any,
 ) -> WaysCompared | RulesCompared:
     """Compare ways of resizing of what a reference names: of a table, or of rotary positions.
 
@@ -282,7 +284,7 @@ def compare(
         A table, or the encodings of a checkpoint that has none.
     to, how, command
         Same as for `compare_ways`; for rotary positions a length alone.
-    contexts, reference, **where
+    contexts, reference, **load_options
         Contexts on which the model runs with each table or rule, and its location, as for
         `posprobe.resizing.losses.run_ways`; None does not run it.
 
@@ -294,7 +296,7 @@ def compare(
         If there is neither a table nor a rotation.
     """
     if contexts is not None:
-        _check_text(loaded, contexts)
+        _check_contexts(loaded, contexts)
         model_source(parse_reference(reference))  # what is not a model is refused at once
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
@@ -305,7 +307,7 @@ def compare(
 
         with stage("Running the model"):
             return replace(
-                comparison, run=run_ways(reference, comparison.tables, contexts, **where)
+                comparison, run=run_ways(reference, comparison.tables, contexts, **load_options)
             )
     rotary = _one_rotation(loaded)
     if how is not None or isinstance(to, tuple):
@@ -319,7 +321,9 @@ def compare(
     from posprobe.resizing.losses import run_rules
 
     with stage("Running the model"):
-        location = {name: where[name] for name in ("revision", "offline") if name in where}
+        location = {
+            name: load_options[name] for name in ("revision", "offline") if name in load_options
+        }
         return replace(rules, run=run_rules(reference, rules, contexts, **location))
 
 
@@ -332,22 +336,22 @@ def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
             f"with {names}."
         )
     if not rotations:
-        kind = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
+        description = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
         raise NoPositionTable(
-            f"{loaded[0].name}: it has {kind} and no table of positions that could "
+            f"{loaded[0].name}: it has {description} and no table of positions that could "
             "be resized. `posprobe analyze REF` shows what they are."
         )
     return rotations[0]
 
 
-def _check_text(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
+def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
     """Refuse positions in pictures, and contexts that are no text, before any work."""
     if isinstance(loaded, PositionTable):
-        name, of_pictures = loaded.name, isinstance(loaded.layout, Grid)
+        name, has_patches = loaded.name, isinstance(loaded.layout, Grid)
     else:
         name = loaded[0].name
-        of_pictures = any(isinstance(scheme, Rotary) and scheme.axes > 1 for scheme in loaded)
-    if of_pictures or not contexts.text:
+        has_patches = any(isinstance(scheme, Rotary) and scheme.axes > 1 for scheme in loaded)
+    if has_patches or not contexts.text:
         raise UsageError(
             f"{name}: a model is run at another size on a text (--text FILE), where its positions "
             "lie on a line."
@@ -380,18 +384,18 @@ def compare_ways(
     """
     from posprobe.tables import table as as_table
 
-    old = as_table(table)
-    layout = new_layout(old, to)
+    original = as_table(table)
+    layout = new_layout(original, to)
     for way in ways or ():
-        check_way(old, layout, way)
-    requested_ways = ways or ways_of(old)
+        check_way(original, layout, way)
+    requested_ways = ways or ways_of(original)
     ways_measured: list[ToldWay] = []
     missing, tables, cosines, lengths = {}, {}, {}, {}
     with stage("Measuring", len(requested_ways) + 1) as advance:
-        old_effect = effect(old, old, stretched=False)
+        original_effect = measure_effect(original, original, stretched=False)
         for way in ("before", *requested_ways):
             try:
-                resized = old if way == "before" else resize(old, to=to, how=way)
+                resized = original if way == "before" else resize(original, to=to, how=way)
             except (MissingExtra, UsageError) as error:
                 if ways:
                     raise
@@ -401,18 +405,18 @@ def compare_ways(
                 if way != "before":
                     tables[way] = resized
                     stretched = way not in CONTINUING
-                    new = effect(resized, old, stretched=stretched)
+                    new_effect = measure_effect(resized, original, stretched=stretched)
                     ways_measured.append(
                         ToldWay(
-                            **vars(new), how=way, kind="stretches" if stretched else "continues",
-                            before=old_effect, old=old.layout, new=layout, start=old.start,
+                            **vars(new_effect), how=way, kind="stretches" if stretched else "continues",
+                            before=original_effect, old=original.layout, new=layout, start=original.start,
                         )
                     )  # fmt: skip
             advance(1)
     return WaysCompared(
-        table=describe(old),
+        table=describe(original),
         to=layout,
-        before=old_effect,
+        before=original_effect,
         ways=tuple(ways_measured),
         missing=missing,
         environment=environment("cpu", 0, command),

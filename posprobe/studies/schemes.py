@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 #: Positions at which curves are taken where neither the user nor the checkpoint states a length.
-LENGTH = 512
+DEFAULT_CURVE_LENGTH = 512
 #: Longest curve that is taken by default: beyond, a page shows no more.
 MAX_CURVE_LENGTH = 4096
 #: Most positions that may be asked for.
-FARTHEST = 2**17
+MAX_REQUESTED_LENGTH = 2**17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,7 +106,7 @@ class SchemeAnalysis(Plotted):
         """
         return {
             f"{prefix}{name}.{key}": value
-            for prefix, results in self._named()
+            for prefix, results in self._prefixed_results()
             for name, result in results.items()
             for key, value in _numbers(as_block(result))
         }
@@ -114,12 +114,12 @@ class SchemeAnalysis(Plotted):
     def _drawable(self) -> Mapping[str, Result]:
         results_by_name = {
             f"{prefix}{name}": result
-            for prefix, scheme_results in self._named()
+            for prefix, scheme_results in self._prefixed_results()
             for name, result in scheme_results.items()
         }
         return dict(sorted(results_by_name.items(), key=lambda item: not item[0].endswith("heads")))
 
-    def _named(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
+    def _prefixed_results(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
         """Yield the results of each encoding, and what their keys begin with."""
         for record, results in zip(self.records, self.results, strict=True):
             yield f"{record.name}." if len(self.records) > 1 else "", results
@@ -210,8 +210,10 @@ def analyze_schemes(
         check_record(candidate)
         if isinstance(candidate, PositionTable):
             raise UsageError(f"{candidate.name} is a table: analyse it with posprobe.analyze.")
-    if length is not None and not 2 <= check_integer("the length", length) <= FARTHEST:
-        raise UsageError(f"a length of {length}: from 2 to {FARTHEST} positions are looked at.")
+    if length is not None and not 2 <= check_integer("the length", length) <= MAX_REQUESTED_LENGTH:
+        raise UsageError(
+            f"a length of {length}: from 2 to {MAX_REQUESTED_LENGTH} positions are looked at."
+        )
     with stage("Measuring encodings", len(records)) as advance:
         results = []
         for number, record in enumerate(records):
@@ -241,7 +243,7 @@ def check_record(record: object) -> None:
 def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]:
     match record:
         case RelativeBias():
-            curves = record.curves(_size(record, length))
+            curves = record.curves(_curve_length(record, length))
             return {
                 "heads": heads(
                     curves, quantity=record.quantity, causal=record.causal, unit=record.unit
@@ -249,25 +251,27 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 "smoothness": smoothness(record.values, seed=seed),
             }
         case LinearBias():
-            return {"heads": heads(record.curves(_size(record, length)), causal=record.causal)}
+            return {
+                "heads": heads(record.curves(_curve_length(record, length)), causal=record.causal)
+            }
         case Rotary():
             # The rule follows the length of the text, also in layers that see a window of it.
-            text = length or record.max_positions
-            measured = rotation(
-                record.frequencies(text),
+            context_length = length or record.max_positions
+            rotation_result = rotation(
+                record.frequencies(context_length),
                 unscaled=record.unscaled(),
                 training=record.seen(record.training_length),
-                target=record.seen(text),
-                attention_factor=record.attention_factor(text),
+                target=record.seen(context_length),
+                attention_factor=record.attention_factor(context_length),
                 axes=record.axes,
-                length=text,
+                length=context_length,
                 along=axis_ladders(record.along_axes(), record.extent),
             )
-            curves = record.curves(_size(record, length))
-            return {"rotation": measured, "heads": heads(curves, quantity="cosine")}
+            curves = record.curves(_curve_length(record, length))
+            return {"rotation": rotation_result, "heads": heads(curves, quantity="cosine")}
 
 
-def _size(record: Scheme, length: int | None) -> int:
+def _curve_length(record: Scheme, length: int | None) -> int:
     if isinstance(record, RelativeBias) and isinstance(record.layout, Grid):
         return record.layout.size
-    return length or min(stated_length(record) or LENGTH, MAX_CURVE_LENGTH)
+    return length or min(stated_length(record) or DEFAULT_CURVE_LENGTH, MAX_CURVE_LENGTH)

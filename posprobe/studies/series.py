@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from posprobe.studies.figure import PaperFigure
 
 #: The numbers of a table that come first.
-HEADLINE = (
+HEADLINE_NUMBERS = (
     "similarity.centered.neighbour_mean",
     "pca.participation_ratio",
     "sinusoid.cka",
 )
 #: Numbers that a figure shows.
-SERIES_NUMBERS = (*HEADLINE, "similarity.centered.translation_invariance")
+SERIES_NUMBERS = (*HEADLINE_NUMBERS, "similarity.centered.translation_invariance")
 #: What the way of a table is measured by.
-PATH: Mapping[str, str] = {
+PATH_LABELS: Mapping[str, str] = {
     "first": "distance from the first", "last": "distance from the last",
     "sinusoid": "1 - CKA with the sinusoid",
 }  # fmt: skip
@@ -114,9 +114,11 @@ class Series:
         UsageError
             If the venue or span is unknown.
         """
-        from posprobe.studies.figure import at_venue
+        from posprobe.studies.figure import lay_out_figure
 
-        return at_venue(lambda sheet: (self._draw(sheet), self._said()), venue, span)
+        return lay_out_figure(
+            lambda sheet: (self._draw(sheet), self._caption_sentences()), venue, span
+        )
 
     def drawing(self, name: str) -> str:
         """Draw it for a page, as SVG."""
@@ -153,10 +155,10 @@ class Series:
             for name, series_answers in self.answers.items()
             if {"yes", "no"} & set(series_answers)
         }
-        path = {PATH[name]: values for name, values in self.path.items()}
+        path = {PATH_LABELS[name]: values for name, values in self.path.items()}
         return {"steps": self.steps, "numbers": numbers, "answers": answers, "path": path}
 
-    def _said(self) -> tuple[str, ...]:
+    def _caption_sentences(self) -> tuple[str, ...]:
         ends = f"{self.steps[0]:,} to {self.steps[-1]:,}"
         sentences = [
             f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."

@@ -238,28 +238,34 @@ def analyze(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
         )
     # What is refused for its size is so before its numbers are widened.
-    narrow = Positions(table.values, table.layout, table.start, "cpu")
-    measurements = _chosen(TableInputs(table, narrow, seed, tokens, {}), names)
+    stored_positions = Positions(table.values, table.layout, table.start, "cpu")
+    measurements = _select_measurements(
+        TableInputs(table, stored_positions, seed, tokens, {}), names
+    )
     if {"similarity", "grid"} & set(measurements):
         within_reach(len(table))
-    positions_given = positions(table, device, sums_squares=True)
-    inputs = TableInputs(table, positions_given, seed, tokens, measurements, all_rows)
-    verdicts_found = _measured(inputs, ask=names is None or "all" in names)
+    device_positions = positions(table, device, sums_squares=True)
+    inputs = TableInputs(table, device_positions, seed, tokens, measurements, all_rows)
+    table_verdicts = _measure(inputs, ask=names is None or "all" in names)
     numbers = compare_with_baselines(
         table, headline_numbers(_summaries(inputs.results)), nulls, seed
     )
     results = {name: inputs.results[name] for name in measurements}
-    block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
+    null_block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
     return Analysis(
-        table, results, block, environment(positions_given.device, seed, command), verdicts_found
+        table,
+        results,
+        null_block,
+        environment(device_positions.device, seed, command),
+        table_verdicts,
     )
 
 
-def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
+def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
     """Measure what was chosen, and ask the questions, side by side where both are small."""
-    small = inputs.positions.xp is np and inputs.table.values.size < MIN_PARALLEL_PRODUCT_SIZE
+    is_small = inputs.positions.xp is np and inputs.table.values.size < MIN_PARALLEL_PRODUCT_SIZE
 
     def measure(names: Iterable[str]) -> dict[str, Result]:
         results = {}
@@ -270,29 +276,29 @@ def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
 
     def measure_first() -> None:
         """Measure what the questions take as well, as far as they take it."""
-        for name, part in (("pca", "scores"), ("sinusoid", "base")):
+        for name, attribute in (("pca", "scores"), ("sinusoid", "base")):
             for result in measure(
                 measurement_name
                 for measurement_name in inputs.measurements
                 if measurement_name == name
             ).values():
                 if ask:  # singular values found with vectors differ in the last digit
-                    getattr(result, part)
+                    getattr(result, attribute)
 
     def measure_whole() -> None:
         whole_table_names = (
             name for name, measurement in inputs.measurements.items() if measurement.uses_all_rows
         )
         _summaries(measure(whole_table_names))  # some numbers are computed on first use
-        if small:  # of a large table they wait until its own values are let go
+        if is_small:  # of a large table they wait until its own values are let go
             compared = {key.partition(".")[0] for key in compared_numbers()}
             names = frozenset(inputs.measurements) & compared
             measure_formula(inputs.table.layout, inputs.table.dim, names)
 
-    with run_concurrently(measure_first, is_small=small):
+    with run_concurrently(measure_first, is_small=is_small):
         if ask and "budget" in inputs.measurements:
             measure(("budget",))
-    with run_concurrently(measure_whole, is_small=small):
+    with run_concurrently(measure_whole, is_small=is_small):
         measure(
             name
             for name, measurement in inputs.measurements.items()
@@ -359,7 +365,9 @@ def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def _chosen(inputs: TableInputs, requested: tuple[str, ...] | None) -> dict[str, TableMeasurement]:
+def _select_measurements(
+    inputs: TableInputs, requested: tuple[str, ...] | None
+) -> dict[str, TableMeasurement]:
     unmet_needs = {
         name: measurement.needs(inputs) for name, measurement in TABLE_MEASUREMENTS.items()
     }
@@ -378,9 +386,9 @@ def _chosen(inputs: TableInputs, requested: tuple[str, ...] | None) -> dict[str,
     return {name: measurement for name, measurement in applicable.items() if name in requested}
 
 
-def results_of(
-    results_by_label: Mapping[str, Mapping[str, Result]], name: str, kind: type[R]
+def select_results(
+    results_by_label: Mapping[str, Mapping[str, Result]], name: str, result_class: type[R]
 ) -> dict[str, R]:
     """Return one result of each of several subjects, of those that have it."""
     results = {label: results.get(name) for label, results in results_by_label.items()}
-    return {label: result for label, result in results.items() if isinstance(result, kind)}
+    return {label: result for label, result in results.items() if isinstance(result, result_class)}
