@@ -28,8 +28,8 @@ class Files(Protocol):
     def names(self, folder: str) -> list[str]:
         """Name the files in a folder, which ends in a slash or is empty."""
 
-    def told(self, file: str) -> str:
-        """Return what messages call a file."""
+    def display_name(self, file: str) -> str:
+        """Return the name of a file in messages."""
 
     def has(self, file: str) -> bool:
         """Tell whether there is anything of this name."""
@@ -40,124 +40,119 @@ class Files(Protocol):
     def read(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before.
 
-        What follows may be asked for with them.
+        The implementation may read ahead.
         """
 
     def exactly(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
-        """Return the bytes ``start`` to ``stop`` of a file, and ask for no others."""
+        """Return the bytes ``start`` to ``stop`` of a file, without reading ahead."""
 
     def path(self, file: str) -> Path:
         """Return where a file lies on this disk, downloaded whole if it has to be."""
 
 
 class Stream(io.RawIOBase):
-    """A file, or some bytes of it, as the open file that libraries want.
-
-    Nothing is read but what is asked for.
-    """
+    """A range of a file as the open file that libraries expect, read on demand."""
 
     def __init__(self, files: Files, file: str, start: int = 0, stop: int | None = None) -> None:
         super().__init__()
-        self._files, self._file, self._start, self._at = files, file, start, 0
+        self._files, self._file, self._start, self._offset = files, file, start, 0
         self.size = (files.size(file) if stop is None else stop) - start
 
     def seekable(self) -> bool:
-        """Tell that any place can be read."""
+        """Return True: any offset can be read."""
         return True
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True: a file can be read."""
         return True
 
     def tell(self) -> int:
-        """Return the place that is read next."""
-        return self._at
+        """Return the offset that is read next."""
+        return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
-        self._at = start + offset
-        return self._at
+        """Move to an offset."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}[whence]
+        self._offset = start + offset
+        return self._offset
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as there are bytes."""
-        start, stop = min(self._at, self.size), min(self._at + len(buffer), self.size)
-        piece = self._files.read(self._file, self._start + start, self._start + stop)
-        buffer[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
+        """Fill a buffer, or less of it at the end of the file."""
+        start, stop = min(self._offset, self.size), min(self._offset + len(buffer), self.size)
+        content = self._files.read(self._file, self._start + start, self._start + stop)
+        buffer[: len(content)] = content
+        self._offset += len(content)
+        return len(content)
 
     def skip(self, count: int) -> int:
-        """Move on, and return where that was from.
+        """Move on by ``count`` bytes, and return the offset before that.
 
         Raises
         ------
         ValueError
-            If it ends before.
+            If the file ends before.
         """
-        start, remaining = self._at, self.size - self._at
+        start, remaining = self._offset, self.size - self._offset
         if not 0 <= count <= remaining:
             raise ValueError(
                 f"{count} bytes are announced at byte {start} and {remaining} are left"
             )
-        self._at += count
+        self._offset += count
         return start
 
     def take(self, count: int) -> bytes:
-        """Read so many bytes.
+        """Read exactly ``count`` bytes.
 
         Raises
         ------
         ValueError
-            If it ends before.
+            If the file ends before.
         """
         start = self._start + self.skip(count)
         return bytes(self._files.read(self._file, start, start + count))
 
 
-def member_place(files: Files, archive: str, member: zipfile.ZipInfo) -> tuple[int, int]:
-    """Return where in an archive the bytes of a member that is not compressed lie.
+def member_range(files: Files, archive: str, member: zipfile.ZipInfo) -> tuple[int, int]:
+    """Return the byte range of an uncompressed member in an archive.
 
     Raises
     ------
     ValueError
-        If they reach beyond the archive.
+        If it reaches beyond the archive.
     """
     stream = Stream(files, archive)
-    stream.seek(member.header_offset + 26)  # lengths of the name and of what follows it
-    begin = sum(struct.unpack("<2H", stream.take(4))) + stream.tell()
-    if begin + member.file_size > stream.size:
+    stream.seek(member.header_offset + 26)  # lengths of the name and of the extra field
+    start = sum(struct.unpack("<2H", stream.take(4))) + stream.tell()
+    if start + member.file_size > stream.size:
         raise ValueError(f"{member.filename[:80]!r} ends behind the archive")
-    return begin, begin + member.file_size
+    return start, start + member.file_size
 
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The files of a folder on disk, mapped into memory when they are first asked for.
+    """The files of a folder on disk, mapped into memory when they are first read.
 
     Parameters
     ----------
     root
-        The folder.
-    named
-        The file in it that the user named, which may be a link to anywhere.
+        Path of the folder.
+    named_file
+        File in the folder that the user named; it may be a link to anywhere.
     """
 
     root: Path
-    named: str = ""
+    named_file: str = ""
     maps: dict[str, memoryview[int]] = field(default_factory=dict)
 
     def names(self, folder: str) -> list[str]:
         """Name the files in a folder, which ends in a slash or is empty."""
-        place = self.root / folder
+        path = self.root / folder
         return (
-            [entry.name for entry in place.iterdir() if not entry.is_dir()]
-            if place.is_dir()
-            else []
+            [entry.name for entry in path.iterdir() if not entry.is_dir()] if path.is_dir() else []
         )
 
-    def told(self, file: str) -> str:
-        """Return what messages call a file."""
+    def display_name(self, file: str) -> str:
+        """Return the name of a file in messages."""
         return str(self.root / file)
 
     def has(self, file: str) -> bool:
@@ -166,11 +161,11 @@ class LocalFiles:
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
-        return len(self._mapped(file))
+        return len(self._map(file))
 
     def read(self, file: str, start: int, stop: int) -> memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before."""
-        return self._mapped(file)[start:stop]
+        return self._map(file)[start:stop]
 
     def exactly(self, file: str, start: int, stop: int) -> memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file."""
@@ -183,25 +178,25 @@ class LocalFiles:
             raise InvalidCheckpoint(
                 f"{path}: not a regular file, or not there. Download the whole checkpoint."
             )
-        if file != self.named:
-            refuse_link_out(path, self.root)
+        if file != self.named_file:
+            check_link_inside(path, self.root)
         return path
 
-    def _mapped(self, file: str) -> memoryview[int]:
+    def _map(self, file: str) -> memoryview[int]:
         if file not in self.maps:
-            with readable(self.told(file)):
+            with explain_read_errors(self.display_name(file)):
                 self.maps[file] = map_file(self.path(file))
         return self.maps[file]
 
 
 @contextmanager
-def readable(subject: Path | str) -> Iterator[None]:
-    """Say which file cannot be read.
+def explain_read_errors(subject: Path | str) -> Iterator[None]:
+    """Turn errors of the file system into errors that name the file.
 
     Raises
     ------
     UnknownReference, InvalidCheckpoint
-        In place of an `OSError`.
+        If an `OSError` is raised inside.
     """
     try:
         yield
@@ -225,74 +220,74 @@ def map_file(path: Path) -> memoryview[int]:
         return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def refuse_link_out(path: Path, folder: Path) -> None:
-    """Refuse a file of a checkpoint that a link leads to from elsewhere.
+def check_link_inside(path: Path, folder: Path) -> None:
+    """Refuse a link from a checkpoint's folder to a file outside it.
 
-    The Hub's local cache is made of links, to the folder ``blobs`` of each repository.
+    The Hub's local cache consists of links to the folder ``blobs`` of each repository.
 
     Raises
     ------
     InvalidCheckpoint
-        If it lies neither in the checkpoint's folder nor there.
+        If the file lies neither in the checkpoint's folder nor in such a folder.
     """
-    real = path.resolve()
-    in_cache = real.parent.name == "blobs" and real.parent.parent.name.startswith("models--")
-    if not in_cache and not real.is_relative_to(folder.resolve()):
+    real_path = path.resolve()
+    is_in_cache = real_path.parent.name == "blobs" and real_path.parent.parent.name.startswith(
+        "models--"
+    )
+    if not is_in_cache and not real_path.is_relative_to(folder.resolve()):
         raise InvalidCheckpoint(
             f"{path}: a link that leads out of its folder. Put the file itself there."
         )
 
 
-class Damaged(ValueError):
-    """Bytes that are no message."""
+class MalformedMessage(ValueError):
+    """Bytes that are not a protocol buffer message."""
 
 
-def varint(data: bytes | memoryview[int], place: int) -> tuple[int, int]:
-    """Read a number of seven bits a byte; return it and the place behind it.
+def read_varint(content: bytes | memoryview[int], offset: int) -> tuple[int, int]:
+    """Read a variable-length number, seven bits a byte; return it and the offset behind it.
 
     Raises
     ------
-    Damaged
-        If the data end before it does, or it has more than 64 bits.
+    MalformedMessage
+        If the content ends within the number, or it has more than 64 bits.
     """
-    number = shift = 0
+    value = shift = 0
     while True:
-        if place >= len(data) or shift > 63:
-            raise Damaged(f"there is no number at byte {place}")
-        byte = data[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
+        if offset >= len(content) or shift > 63:
+            raise MalformedMessage(f"there is no number at byte {offset}")
+        byte = content[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, place
+            return value, offset
         shift += 7
 
 
-def places(
-    data: bytes | memoryview[int], start: int, stop: int
+def iter_fields(
+    content: bytes | memoryview[int], start: int, stop: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, wire type and place (first byte, end) of each field of a message.
-
-    Of numbers of a variable length the place is that of their bytes.
+    """Yield number, wire type, first byte and end of every field of a message.
 
     Raises
     ------
-    Damaged
+    MalformedMessage
         If the fields do not end where the message does.
     """
-    place = start
-    while place < stop:
-        tag, place = varint(data, place)
-        number, kind = tag >> 3, tag & 7
-        begin = place
-        if kind == 0:
-            _, place = varint(data, place)
-        elif kind == 2:
-            length, begin = varint(data, place)
-            place = begin + length
-        elif kind in (1, 5):
-            place += 8 if kind == 1 else 4
+    offset = start
+    while offset < stop:
+        tag, offset = read_varint(content, offset)
+        number, wire_type = tag >> 3, tag & 7
+        first_byte = offset
+        if wire_type == 0:
+            _, offset = read_varint(content, offset)
+        elif wire_type == 2:
+            length, first_byte = read_varint(content, offset)
+            offset = first_byte + length
+        elif wire_type in (1, 5):
+            offset += 8 if wire_type == 1 else 4
         else:
-            raise Damaged(f"a field at byte {begin} is of the kind {kind}")
-        if place > stop:
-            raise Damaged(f"a field at byte {begin} reaches beyond its message")
-        yield number, kind, begin, place
+            raise MalformedMessage(f"a field at byte {first_byte} is of the kind {wire_type}")
+        if offset > stop:
+            raise MalformedMessage(f"a field at byte {first_byte} reaches beyond its message")
+        yield number, wire_type, first_byte, offset

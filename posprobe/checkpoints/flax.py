@@ -1,8 +1,8 @@
 """Flax's ``.msgpack`` files.
 
-MessagePack is a dozen kinds of values, each with its length before it. They are walked here, since
-readers of the format unpack a whole file: of an array only shape and format are looked at, and the
-numbers are mapped. Nothing of it can name code.
+MessagePack has a dozen types of values, each with its length before it. They are parsed here, since
+readers of the format unpack a whole file. Of an array only shape and format are read; its numbers
+are mapped. Nothing in the format can name code.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import math
 import re
 from pathlib import PurePosixPath
 
-from posprobe.checkpoints.checkpoint import DTYPES, FLOATS, Checkpoint, TensorInfo
+from posprobe.checkpoints.checkpoint import DTYPE_NAMES, FLOAT_DTYPES, Checkpoint, TensorInfo
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.errors import InvalidCheckpoint, explain_errors
 
-#: Levels of names, values, and characters of a name that a file of weights has at most.
-MAX_FLAX_DEPTH, MAX_FLAX_NODES, MAX_FLAX_NAME_LETTERS = 64, 2_000_000, 1000
+#: Largest number of nested levels in a file of weights.
+MAX_FLAX_DEPTH = 64
+#: Largest number of values in a file of weights.
+MAX_FLAX_NODES = 2_000_000
+#: Largest number of characters in a path of names.
+MAX_FLAX_NAME_LETTERS = 1000
 #: Flax's number for an array among MessagePack's extensions.
-_ARRAY = 1
-#: What training keeps beside the weights.
-TRAINING = re.compile(r"^(?:opt_state|optimizer/state|state/param_states)/")
+_ARRAY_EXTENSION = 1
+#: Names of the state that training stores beside the weights.
+TRAINING_STATE = re.compile(r"^(?:opt_state|optimizer/state|state/param_states)/")
 
 
 def read_flax(files: Files, file: str) -> Checkpoint:
@@ -35,19 +39,21 @@ def read_flax(files: Files, file: str) -> Checkpoint:
     with explain_errors(
         InvalidCheckpoint, subject, "Download it again.", ValueError, OverflowError
     ):
-        walk = _Walk(files, file)
-        walk.value("")
-        if walk.tell() != walk.size:
-            raise ValueError(f"{walk.size - walk.tell()} bytes follow its end")
-    tensors = {name: info for name, info in walk.found.items() if not TRAINING.match(name)}
+        reader = _FlaxReader(files, file)
+        reader.read_value("")
+        if reader.tell() != reader.size:
+            raise ValueError(f"{reader.size - reader.tell()} bytes follow its end")
+    tensors = {
+        name: info for name, info in reader.tensors.items() if not TRAINING_STATE.match(name)
+    }
     if not tensors:
         raise InvalidCheckpoint(f"{file}: contains no arrays. Pass the model's weights.")
     return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))
 
 
-#: The kind that a first byte stands for, and how many bytes of a number or length follow; of what
-#: is passed over and of some extensions how many bytes they have.
-_HEADS = {
+#: Type of a value by its first byte, and the bytes of the number or length that follows; for values
+#: that are skipped and for fixed extensions, the length of the value itself.
+_VALUE_HEADS = {
     0xC0: ("passed over", 0), 0xC2: ("passed over", 0), 0xC3: ("passed over", 0),
     0xC4: ("text", 1), 0xC5: ("text", 2), 0xC6: ("text", 4),
     0xC7: ("extension", 1), 0xC8: ("extension", 2), 0xC9: ("extension", 4),
@@ -61,73 +67,75 @@ _HEADS = {
 }  # fmt: skip
 
 
-class _Walk(Stream):
-    """A file, and every array before the place that is read next, by the path of its names."""
+class _FlaxReader(Stream):
+    """A parser of MessagePack that collects arrays by the path of their names."""
 
     def __init__(self, files: Files, file: str) -> None:
         super().__init__(files, file)
-        self.file, self.seen = file, 0
-        self.found: dict[str, TensorInfo] = {}
+        self.file, self.n_values = file, 0
+        self.tensors: dict[str, TensorInfo] = {}
 
-    def value(self, place: str, depth: int = 0) -> None:
-        """Read a value and those within it.
+    def read_value(self, path: str, depth: int = 0) -> None:
+        """Read a value and those nested in it.
 
         Raises
         ------
         ValueError
-            If something is not what its length says, or there is more of it than in weights.
+            If a length does not fit, or the file has more levels or values than weights have.
         """
-        self.seen += 1
-        if depth > MAX_FLAX_DEPTH or self.seen > MAX_FLAX_NODES:
+        self.n_values += 1
+        if depth > MAX_FLAX_DEPTH or self.n_values > MAX_FLAX_NODES:
             raise ValueError(f"more than {MAX_FLAX_DEPTH} levels or {MAX_FLAX_NODES} values")
-        if len(place) > MAX_FLAX_NAME_LETTERS:
+        if len(path) > MAX_FLAX_NAME_LETTERS:
             raise ValueError(f"a name of more than {MAX_FLAX_NAME_LETTERS} characters")
-        kind, size = self.head()
+        kind, size = self.read_head()
         if kind in ("map", "list"):
             if size > self.size - self.tell():
                 raise ValueError(f"{size} values in {self.size - self.tell()} bytes")
-            for number in range(size):
-                name = self.name() if kind == "map" else str(number)
-                self.value(f"{place}/{name}" if place else name, depth + 1)
-        elif kind == f"extension {_ARRAY}":
-            name = place or PurePosixPath(self.file).stem
-            self.found[name] = self.array(name, size)
+            for index in range(size):
+                name = self.read_name() if kind == "map" else str(index)
+                self.read_value(f"{path}/{name}" if path else name, depth + 1)
+        elif kind == f"extension {_ARRAY_EXTENSION}":
+            name = path or PurePosixPath(self.file).stem
+            self.tensors[name] = self.read_array(name, size)
         elif kind != "int":
             self.skip(size)
 
-    def name(self) -> str:
-        kind, size = self.head()
+    def read_name(self) -> str:
+        kind, size = self.read_head()
         if kind == "int":
             return str(size)
         if kind != "text" or size > MAX_FLAX_NAME_LETTERS:
             raise ValueError(f"a name of {size} bytes" if kind == "text" else "a name is none")
         return self.take(size).decode()
 
-    def array(self, name: str, size: int) -> TensorInfo:
+    def read_array(self, name: str, n_bytes: int) -> TensorInfo:
         """Read an array: a list of its shape, the name of its format, and its bytes."""
-        stop = self.tell() + size
-        kind, count = self.head()
-        kinds, rank = self.head()
-        if (kind, count, kinds) != ("list", 3, "list") or rank > 64:
+        stop = self.tell() + n_bytes
+        kind, count = self.read_head()
+        shape_kind, n_axes = self.read_head()
+        if (kind, count, shape_kind) != ("list", 3, "list") or n_axes > 64:
             raise ValueError("an array has no shape")
-        sizes = [self.head() for _ in range(rank)]
-        if any(kind != "int" or extent < 0 for kind, extent in sizes):
+        axes = [self.read_head() for _ in range(n_axes)]
+        if any(kind != "int" or size < 0 for kind, size in axes):
             raise ValueError("an array has no shape")
-        shape = tuple(extent for _, extent in sizes)
-        kind, length = self.head()
+        shape = tuple(size for _, size in axes)
+        kind, length = self.read_head()
         if kind != "text" or length > 40:
             raise ValueError("an array has no format")
         dtype = self.take(length).decode("ascii")
-        kind, length = self.head()
+        kind, length = self.read_head()
         start = self.skip(length)
         if kind != "text" or self.tell() != stop:
             raise ValueError(f"an array of shape {list(shape)} has no bytes")
-        dtype_name = DTYPES.get(dtype, dtype)
-        if dtype_name in FLOATS and length != math.prod(shape) * int(FLOATS[dtype_name][-1]):
+        dtype_name = DTYPE_NAMES.get(dtype, dtype)
+        if dtype_name in FLOAT_DTYPES and length != math.prod(shape) * int(
+            FLOAT_DTYPES[dtype_name][-1]
+        ):
             raise ValueError(f"{length} bytes for an array of shape {list(shape)}, {dtype}")
         return TensorInfo(name, shape, dtype_name, self.file, start, stop)
 
-    def head(self) -> tuple[str, int]:
+    def read_head(self) -> tuple[str, int]:
         """Read a value's kind, and its number or its length."""
         code = self.take(1)[0]
         if code < 0x80 or code >= 0xE0:
@@ -136,9 +144,9 @@ class _Walk(Stream):
             if code < 0x90:
                 return "map", code & 15
             return ("list", code & 15) if code < 0xA0 else ("text", code & 31)
-        if code not in _HEADS:
+        if code not in _VALUE_HEADS:
             raise ValueError(f"byte {code} begins no value")
-        kind, width = _HEADS[code]
+        kind, width = _VALUE_HEADS[code]
         if kind in ("passed over", "extension of"):
             number = width
         else:

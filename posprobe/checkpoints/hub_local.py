@@ -1,14 +1,14 @@
-"""What this machine keeps of the Hub, and what its processes agree on.
+"""Local cache of what was read from the Hub, and limits that processes share.
 
 The cache holds headers, configurations and single tensors. Every entry belongs to one commit, so it
-never goes stale; only the commit of a branch can, and that is asked anew unless the user is
-offline. An entry says itself what it is (repository, commit, file, tensor, shape, dtype …) and has
-a digest of all of that. One that cannot be written, says something else than what is looked for or
-does not match its digest is simply not there: the cache may never fail an analysis.
+never goes stale; only the commit of a branch can, and that is requested again unless the user is
+offline. An entry contains its key (repository, commit, file, tensor, shape, dtype …) and a digest
+of everything. An entry that cannot be written, has another key or does not match its digest counts
+as missing: the cache may never fail an analysis.
 
 Processes that read at the same time share a folder. A request holds the lock of one of a few files,
-so that there are never more at once; locks end with their process. The time before which nobody
-asks again stands in another file, which whoever is told to wait puts off.
+which limits their number; locks end with their process. Another file holds the time before which no
+process makes a request; a process that a server tells to wait moves it later.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from posprobe.opening import open_regular
 
-_DIGEST = hashlib.sha256().digest_size
+#: Length in bytes of the digest at the beginning of an entry.
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _log = logging.getLogger("posprobe")
 
 
 def load(*key: str) -> bytes | None:
-    """Return what was stored under a key, or None where there is nothing sound.
+    """Return the content stored under a key, or None without a sound entry.
 
     Parameters
     ----------
     key
-        Repository, commit, file and tensor with shape, dtype and place, or fewer of them. Any text
-        will do.
+        Repository, commit, file and tensor with shape, dtype and byte range, or fewer of them; any
+        texts are valid.
     """
     try:
-        path = _path(key)
+        path = _cache_path(key)
         with open_regular(path) as file:
             content = file.read()
     except FileNotFoundError:
@@ -52,23 +53,26 @@ def load(*key: str) -> bytes | None:
     except (OSError, RuntimeError) as error:
         _log.debug("cache: %s cannot be read (%s)", "/".join(key), error)
         return None
-    digest, payload = content[:_DIGEST], memoryview(content)[_DIGEST:]
-    key_text = _says(key)
-    if hashlib.sha256(payload).digest() != digest or bytes(payload[: len(key_text)]) != key_text:
+    stored_digest, payload = content[:_DIGEST_BYTES], memoryview(content)[_DIGEST_BYTES:]
+    key_text = _encode_key(key)
+    if (
+        hashlib.sha256(payload).digest() != stored_digest
+        or bytes(payload[: len(key_text)]) != key_text
+    ):
         _log.debug("cache: %s is damaged or another's and is read again", "/".join(key))
         return None
     return bytes(payload[len(key_text) :])
 
 
 def store(data: bytes, *key: str) -> None:
-    """Keep ``data`` under a key, whole or not at all."""
+    """Store ``data`` under a key; the entry becomes visible only when it is complete."""
     temporary = None
     try:
-        path = _path(key)
+        path = _cache_path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as stream:
             temporary = Path(stream.name)
-            key_text = _says(key)
+            key_text = _encode_key(key)
             stream.write(hashlib.sha256(key_text + data).digest())
             stream.write(key_text)
             stream.write(data)
@@ -80,99 +84,99 @@ def store(data: bytes, *key: str) -> None:
 
 
 def drop(*key: str) -> None:
-    """Forget what was stored under a key."""
+    """Remove the entry of a key."""
     with suppress(OSError, RuntimeError):
-        _path(key).unlink(missing_ok=True)
+        _cache_path(key).unlink(missing_ok=True)
 
 
-def _says(key: tuple[str, ...]) -> bytes:
-    """Write what an entry is, which stands before its content."""
+def _encode_key(key: tuple[str, ...]) -> bytes:
+    """Return a key as the bytes that stand before the content of its entry."""
     text = json.dumps(key).encode()
     return len(text).to_bytes(4, "little") + text
 
 
-def _path(key: tuple[str, ...]) -> Path:
+def _cache_path(key: tuple[str, ...]) -> Path:
     posprobe_cache, xdg_cache = os.environ.get("POSPROBE_CACHE"), os.environ.get("XDG_CACHE_HOME")
     if posprobe_cache:
         root = Path(posprobe_cache).expanduser()
     else:
         root = (Path(xdg_cache) if xdg_cache else Path.home() / ".cache") / "posprobe"
-    return root.joinpath(*map(_safe, key))
+    return root.joinpath(*map(_file_name, key))
 
 
-def _safe(text: str) -> str:
-    """Make any text one file name that no other text shares, whatever the file system folds."""
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:60].strip("-")
-    return f"{readable}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+def _file_name(text: str) -> str:
+    """Return a unique file name for any text, also on file systems that ignore case."""
+    prefix = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:60].strip("-")
+    return f"{prefix}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-#: Seconds between two looks whether a place is free.
-LOOK = 0.02
-#: Longest wait in seconds that a server may ask of all who share; a limit of requests is one of
-#: some minutes.
-PATIENCE = 900.0
+#: Interval in seconds between two attempts to acquire a lock.
+LOCK_POLL_SECONDS = 0.02
+#: Longest wait in seconds that a server may ask of processes that share requests; limits on
+#: requests apply for some minutes.
+MAX_SHARED_WAIT_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class Shared:
-    """Requests that several processes and threads share.
+class SharedRequests:
+    """A limit on requests that several processes and threads share.
 
     Parameters
     ----------
     folder
-        Theirs, on a disk of this machine.
+        Folder of the locks, on a local disk.
     count
-        Requests at once.
+        Largest number of simultaneous requests.
     """
 
     folder: Path
     count: int
 
-    def enter(self, pause: Callable[[float], None]) -> BaseFileLock:
-        """Wait until a request may be made; it is over when the lock is released."""
+    def wait_for_slot(self, pause: Callable[[float], None]) -> BaseFileLock:
+        """Wait until a request may be made; releasing the lock ends it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Everyone begins to look at another file, so that they seldom meet.
+        # Processes begin with different files, so that they seldom compete for one.
         first_slot = (os.getpid() + time.monotonic_ns()) % self.count
         while True:
-            while (wait := self._not_before() - time.time()) > 0:
+            while (wait := self._earliest_time() - time.time()) > 0:
                 pause(wait)
             for number in range(self.count):
                 path = self.folder / f"request-{(first_slot + number) % self.count}"
                 lock = FileLock(path, thread_local=False)  # the request's thread releases it
                 with suppress(Timeout):
                     lock.acquire(blocking=False)
-                    if self._not_before() <= time.time():
+                    if self._earliest_time() <= time.time():
                         return lock
-                    lock.release()  # somebody was told to wait in the meantime
+                    lock.release()  # another process was told to wait in the meantime
                     break
             else:
-                time.sleep(LOOK)
+                time.sleep(LOCK_POLL_SECONDS)
 
-    def put_off(self, seconds: float) -> None:
-        """Let nobody begin a request within the next ``seconds``."""
-        until_time = time.time() + min(seconds, PATIENCE)
-        if until_time <= self._not_before():
+    def delay_requests(self, seconds: float) -> None:
+        """Keep all processes from beginning a request within the next ``seconds``."""
+        until_time = time.time() + min(seconds, MAX_SHARED_WAIT_SECONDS)
+        if until_time <= self._earliest_time():
             return
         handle, name = tempfile.mkstemp(dir=self.folder, prefix=".until-")
         with open(handle, "w") as file:  # noqa: PTH123 - a handle
             file.write(f"{until_time:.3f}")
         Path(name).replace(self.folder / "until")
 
-    def _not_before(self) -> float:
+    def _earliest_time(self) -> float:
         try:
             until_time = float((self.folder / "until").read_text())
         except (OSError, ValueError):
             return 0.0
-        # A clock that was set back must not stop everybody.
-        return until_time if until_time < time.time() + PATIENCE else 0.0
+        # A clock that was set back must not stop all processes.
+        return until_time if until_time < time.time() + MAX_SHARED_WAIT_SECONDS else 0.0
 
 
-#: Whom requests of this thread are shared with, if anybody.
-sharing: ContextVar[Shared | None] = ContextVar("sharing", default=None)
-#: Bytes of tensors read from disk, and of anything from a hub, since somebody set it to 0.
+#: Limit that requests of this thread share with others; None without one.
+shared_requests: ContextVar[SharedRequests | None] = ContextVar("sharing", default=None)
+#: Bytes of tensors read from disk, and of anything read from the Hub, since it was set to 0.
 bytes_read: ContextVar[int] = ContextVar("bytes_read", default=0)
 
 
-def count_bytes(number: int) -> None:
+def count_bytes(n_bytes: int) -> None:
     """Add to `bytes_read`."""
-    bytes_read.set(bytes_read.get() + number)
+    bytes_read.set(bytes_read.get() + n_bytes)

@@ -1,6 +1,6 @@
-"""Checkpoints of any format, on disk or elsewhere: which files are weights, how each is opened.
+"""Checkpoints of any format, on disk or on the Hub: the choice of weight files and their readers.
 
-A folder or repository is one model, or one of diffusers, which lists several models in a file.
+A folder or repository is one model, or one of diffusers, whose index lists several models.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from posprobe.checkpoints.checkpoint import Checkpoint, gathered, joined
-from posprobe.checkpoints.files import Files, LocalFiles, readable
+from posprobe.checkpoints.checkpoint import Checkpoint, join_models, join_shards
+from posprobe.checkpoints.files import Files, LocalFiles, explain_read_errors
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explain_errors
 from posprobe.opening import open_regular
 from posprobe.readers import (
@@ -30,23 +30,28 @@ from posprobe.readers import (
     tables,
 )
 
-#: The file that lists the models of a folder; more of them than any has, and characters of a name.
-INDEX, _MOST_MODELS, _MAX_NAME_LETTERS = "model_index.json", 64, 100
-#: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
-MAX_JSON = 64 * 1024 * 1024
-#: Files that are looked at on each level below a folder that is none, and how many are named.
-MOST_FILES, MOST_NAMED = 20_000, 20
+#: File that lists the models of a folder.
+MODEL_INDEX = "model_index.json"
+#: Largest number of models in a folder, and of characters in a model's name; none has as many.
+_MAX_MODELS = 64
+_MAX_NAME_LETTERS = 100
+#: Longest configuration or shard index that is read, in bytes; published indices reach 10 MB.
+MAX_JSON_BYTES = 64 * 1024 * 1024
+#: Largest number of files that are listed on one level below a folder without weights.
+MAX_LISTED_FILES = 20_000
+#: Largest number of checkpoints that a message names.
+MAX_NAMED_CHECKPOINTS = 20
 
 
-def open_local(path: Path, part: str | None = None) -> Checkpoint:
+def open_local(path: Path, model: str | None = None) -> Checkpoint:
     """Open a checkpoint folder or a single weight file.
 
     Parameters
     ----------
     path
         The folder or file.
-    part
-        Of a folder with several models, the only one to open, where one is called so.
+    model
+        Name of the only model to open in a folder of several.
 
     Raises
     ------
@@ -55,55 +60,55 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
     InvalidCheckpoint
         If it is not a checkpoint, or a damaged one.
     """
-    with readable(path):
-        root, name = (path, "") if path.is_dir() else (path.parent, path.name)
-        submodel = ""
-        # Of models for browsers the configuration lies above.
-        if (real := root.resolve()).name == "onnx" and not (root / INDEX).exists():
-            root, submodel = real.parent, "onnx/"
-        files = LocalFiles(root, f"{submodel}{name}" if name else "")
+    with explain_read_errors(path):
+        folder, name = (path, "") if path.is_dir() else (path.parent, path.name)
+        subfolder = ""
+        # Models for browsers have their configuration in the folder above ``onnx``.
+        if (real_root := folder.resolve()).name == "onnx" and not (folder / MODEL_INDEX).exists():
+            folder, subfolder = real_root.parent, "onnx/"
+        files = LocalFiles(folder, f"{subfolder}{name}" if name else "")
         location = str(path.resolve())
         if name:
             open_regular(path).close()
-            return open_model(files, submodel, location, config_name=files.named)
-        names = files.names(submodel)
-        if INDEX in names:
-            return open_models(files, location, part=part)
-        if _chosen(names, str(path)) is None:
-            _refuse_shelf(path)
-            if config := _config(files, f"{submodel}config.json"):
-                # Rotary and linear positions are there: their tensors are none.
+            return open_model(files, subfolder, location, weights_file=files.named_file)
+        names = files.names(subfolder)
+        if MODEL_INDEX in names:
+            return open_models(files, location, model=model)
+        if _find_weights(names, str(path)) is None:
+            _check_no_checkpoints_below(path)
+            if config := _read_config(files, f"{subfolder}config.json"):
+                # Rotary and linear positions need no tensor.
                 return Checkpoint(location, {}, lambda _: b"", config)
-        return open_model(files, submodel, location)
+        return open_model(files, subfolder, location)
 
 
 def open_models(
-    files: Files, location: str, revision: str | None = None, part: str | None = None
+    files: Files, location: str, revision: str | None = None, model: str | None = None
 ) -> Checkpoint:
-    """Open the models that `INDEX` lists, or of them the one called ``part``.
+    """Open the models that `MODEL_INDEX` lists, or of them the one called ``model``.
 
     Raises
     ------
     PosprobeError
         As `open_model`; also if there is none, or there are too many.
     """
-    index = read_json(files, INDEX)
+    index = read_json(files, MODEL_INDEX)
     model_names = [name for name, value in index.items() if _is_model(files, name, value)]
-    if not 0 < len(model_names) <= _MOST_MODELS:
+    if not 0 < len(model_names) <= _MAX_MODELS:
         raise InvalidCheckpoint(
-            f"{location}: its {INDEX} lists {len(model_names)} models whose folders hold weights. "
-            "Download the whole folder again, or name the folder of one model."
+            f"{location}: its {MODEL_INDEX} lists {len(model_names)} models whose folders hold "
+            "weights. Download the whole folder again, or name the folder of one model."
         )
     models = {
         name: open_model(files, f"{name}/", location, revision)
         for name in model_names
-        if part not in model_names or name == part
+        if model not in model_names or name == model
     }
-    return joined(models, index, location, revision)
+    return join_models(models, index, location, revision)
 
 
 def _is_model(files: Files, name: str, value: Any) -> bool:
-    """Tell whether an entry of the index, library and class by folder, is of one with weights."""
+    """Tell whether an entry of the index, library and class by folder, is a model with weights."""
     is_model_entry = (
         isinstance(value, list) and len(name) <= _MAX_NAME_LETTERS and name.isprintable()
     )
@@ -113,20 +118,20 @@ def _is_model(files: Files, name: str, value: Any) -> bool:
 
 
 def open_model(
-    files: Files, folder: str, location: str, revision: str | None = None, config_name: str = ""
+    files: Files, folder: str, location: str, revision: str | None = None, weights_file: str = ""
 ) -> Checkpoint:
-    """Open the model in a folder; what its files hold is looked at when it is needed.
+    """Open the model in a folder; its files are read when they are needed.
 
     Parameters
     ----------
     files
-        Its bytes.
+        Access to the bytes of its files.
     folder
-        Ends in a slash, or is empty.
+        Path of the folder with a slash at its end, or empty.
     location, revision
-        Of the checkpoint.
-    config_name
-        The file that holds the weights or lists their shards, where the user names it.
+        Location and revision of the checkpoint.
+    weights_file
+        File with the weights or the list of their shards, if the user names it.
 
     Raises
     ------
@@ -138,67 +143,74 @@ def open_model(
         If a shard is missing, once it is needed.
     """
     subject = f"{location}/{folder}".rstrip("/")
-    file = config_name or folder + choose_weights(files.names(folder), subject)
-    shards = _shards(files, file) if file.endswith(".index.json") else {}
-    parts = sorted(set(shards.values())) or [file]
-    start = bytes(files.read(parts[0], 0, MAGIC)) if needs_start(_name(parts[0])) else b""
-    reader = reader_of(_name(parts[0]), start)
+    file = weights_file or folder + choose_weights(files.names(folder), subject)
+    shards = _read_shards(files, file) if file.endswith(".index.json") else {}
+    shard_names = sorted(set(shards.values())) or [file]
+    first_bytes = (
+        bytes(files.read(shard_names[0], 0, MAGIC))
+        if needs_start(_file_name(shard_names[0]))
+        else b""
+    )
+    reader = reader_of(_file_name(shard_names[0]), first_bytes)
     if reader is None:
         raise InvalidCheckpoint(
-            f"{files.told(file)}: {PurePosixPath(file).suffix or 'a file without suffix'} is not a "
-            f"checkpoint format. Known are {known_formats()}, and a folder that holds weights."
+            f"{files.display_name(file)}: {PurePosixPath(file).suffix or 'a file without suffix'} "
+            f"is not a checkpoint format. Known are {known_formats()}, and a folder that holds "
+            "weights."
         )
-    require(reader, files.told(file))  # better known before a download than after it
-    config = _config(files, file)
+    check_packages(reader, files.display_name(file))  # before any download
+    config = _read_config(files, file)
 
     @functools.cache
-    def opened(part: str) -> Checkpoint:
-        if shards and not files.has(part):
+    def open_shard(shard_name: str) -> Checkpoint:
+        if shards and not files.has(shard_name):
             raise UnknownReference(
-                f"{files.told(part)}: no such file, which its shard index names. Download the "
-                "whole checkpoint, or choose another revision."
+                f"{files.display_name(shard_name)}: no such file, which its shard index names. "
+                "Download the whole checkpoint, or choose another revision."
             )
-        return _opened(reader, files, part)
+        return _open_file(reader, files, shard_name)
 
-    joined_checkpoint = gathered(opened, parts, location, config, shards, revision)
+    joined_checkpoint = join_shards(open_shard, shard_names, location, config, shards, revision)
     return replace(joined_checkpoint, format=reader.name)
 
 
-def _opened(reader: Reader, files: Files, file: str) -> Checkpoint:
+def _open_file(reader: Reader, files: Files, file: str) -> Checkpoint:
     try:
-        with readable(files.told(file)):
+        with explain_read_errors(files.display_name(file)):
             checkpoint: Checkpoint = load_opener(reader.opener)(files, file)
             return checkpoint
     except InvalidCheckpoint as error:
         if not str(error).startswith(file):
             raise
-        display_name = files.told(file)
+        display_name = files.display_name(file)
         raise InvalidCheckpoint(f"{display_name}{str(error).removeprefix(file)}") from error
 
 
-def _name(file: str) -> str:
+def _file_name(file: str) -> str:
     return PurePosixPath(file).name
 
 
-def _shards(files: Files, index: str) -> dict[str, str]:
+def _read_shards(files: Files, index: str) -> dict[str, str]:
     """Read a shard index: tensor name to file."""
-    folder = index.removesuffix(_name(index))
+    folder = index.removesuffix(_file_name(index))
     match read_json(files, index):
         case {"weight_map": dict(shards)} if shards:
-            refuse_outside(shards.values(), files.told(index), suffixes_of(READERS))
+            check_shard_names(shards.values(), files.display_name(index), suffixes_of(READERS))
             return {name: folder + shard for name, shard in shards.items()}
-    raise InvalidCheckpoint(f"{files.told(index)}: it has no weight_map. It is not a shard index.")
+    raise InvalidCheckpoint(
+        f"{files.display_name(index)}: it has no weight_map. It is not a shard index."
+    )
 
 
-def _config(files: Files, weights: str) -> dict[str, Any]:
+def _read_config(files: Files, weights: str) -> dict[str, Any]:
     """Read the configuration beside a file of weights, and above a folder ``onnx``."""
     folder = PurePosixPath(weights).parent
     parent_folders = [folder.parent] if folder.name == "onnx" and weights.endswith(".onnx") else []
-    config_found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for file in (str(parent / "config.json") for parent in (*parent_folders, folder)):
         if files.has(file):
-            config_found |= read_json(files, file)
-    return config_found
+            config |= read_json(files, file)
+    return config
 
 
 def choose_weights(files: Iterable[str], subject: str) -> str:
@@ -210,7 +222,7 @@ def choose_weights(files: Iterable[str], subject: str) -> str:
         If there is none, or several and nothing tells them apart.
     """
     names = sorted(files)
-    weights_file = _chosen(names, subject)
+    weights_file = _find_weights(names, subject)
     if weights_file is None:
         raise InvalidCheckpoint(
             f"{subject}: contains no weights in a known format, but "
@@ -219,11 +231,11 @@ def choose_weights(files: Iterable[str], subject: str) -> str:
     return weights_file
 
 
-def _chosen(names: list[str], subject: str) -> str | None:
+def _find_weights(names: list[str], subject: str) -> str | None:
     for readers in tables():
-        known_names = (name for reader in readers for name in reader.weights if name in names)
-        if (first_known := next(known_names, None)) is not None:
-            return first_known
+        standard_names = (name for reader in readers for name in reader.weights if name in names)
+        if (name := next(standard_names, None)) is not None:
+            return name
         for suffix in suffixes_of(readers):
             candidates = [
                 n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
@@ -244,7 +256,7 @@ def is_weights(name: str) -> bool:
     return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
 
 
-def _refuse_shelf(path: Path) -> None:
+def _check_no_checkpoints_below(path: Path) -> None:
     """Refuse a folder without weights that has checkpoints below it, and name them.
 
     Raises
@@ -252,7 +264,7 @@ def _refuse_shelf(path: Path) -> None:
     InvalidCheckpoint
         If there are any, one or two levels below.
     """
-    entries_by_level = (islice(path.glob(level), MOST_FILES) for level in ("*/*", "*/*/*"))
+    entries_by_level = (islice(path.glob(level), MAX_LISTED_FILES) for level in ("*/*", "*/*/*"))
     child_folders, grandchild_folders = (
         {e.parent for e in entries if is_weights(e.name) and e.is_file()}
         for entries in entries_by_level
@@ -261,20 +273,20 @@ def _refuse_shelf(path: Path) -> None:
         folder for folder in grandchild_folders if folder.parent not in child_folders
     }
     if model_folders := [*map(str, sorted(child_folders) + sorted(grandchild_folders))]:
-        suffix = ", and more" if len(model_folders) > MOST_NAMED else ""
+        suffix = ", and more" if len(model_folders) > MAX_NAMED_CHECKPOINTS else ""
         raise InvalidCheckpoint(
             f"{path}: contains several checkpoints. Choose one: "
-            f"{', '.join(model_folders[:MOST_NAMED])}{suffix}."
+            f"{', '.join(model_folders[:MAX_NAMED_CHECKPOINTS])}{suffix}."
         )
 
 
-def require(reader: Reader, file: str) -> None:
+def check_packages(reader: Reader, file: str) -> None:
     """Refuse a file whose reader needs a package that is not installed.
 
     Raises
     ------
     MissingExtra
-        In one line that names what installs it.
+        With one line that names the command to install it.
     """
     for package in reader.packages:
         if find_spec(package) is None:
@@ -293,7 +305,7 @@ def known_formats() -> str:
     )
 
 
-def refuse_outside(shards: Iterable[Any], index: str, suffixes: tuple[str, ...]) -> None:
+def check_shard_names(shards: Iterable[Any], index: str, suffixes: tuple[str, ...]) -> None:
     """Refuse an index that names anything but files of weights in its own folder.
 
     Raises
@@ -302,8 +314,10 @@ def refuse_outside(shards: Iterable[Any], index: str, suffixes: tuple[str, ...])
         If one of the shards is none.
     """
     for shard in shards:
-        sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
-        if not sound or Path(shard).name != shard:
+        is_weights_name = (
+            isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
+        )
+        if not is_weights_name or Path(shard).name != shard:
             raise InvalidCheckpoint(f"{index}: the shard {shard!r} lies outside the checkpoint.")
 
 
@@ -313,12 +327,14 @@ def read_json(files: Files, file: str) -> dict[str, Any]:
     Raises
     ------
     InvalidCheckpoint
-        If it is longer than `MAX_JSON`, or no JSON object.
+        If it is longer than `MAX_JSON_BYTES`, or no JSON object.
     """
-    display_name = files.told(file)
-    content = bytes(files.read(file, 0, MAX_JSON))
+    display_name = files.display_name(file)
+    content = bytes(files.read(file, 0, MAX_JSON_BYTES))
     if files.size(file) > len(content):
-        raise InvalidCheckpoint(f"{display_name}: longer than {MAX_JSON} bytes. Download it again.")
+        raise InvalidCheckpoint(
+            f"{display_name}: longer than {MAX_JSON_BYTES} bytes. Download it again."
+        )
     return parse_json(content, display_name)
 
 

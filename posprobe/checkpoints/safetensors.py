@@ -1,7 +1,7 @@
-"""The safetensors format: a JSON header that gives every tensor's place, then raw bytes.
+"""The safetensors format: a JSON header with every tensor's byte range, then raw bytes.
 
-The safetensors package checks the header. It maps whole files alone, and its NumPy side cannot hold
-bfloat16: so the places are taken from the header here, for files on disk and on the Hub.
+The safetensors package checks the header. It maps whole files only, and NumPy has no bfloat16, so
+the byte ranges are taken from the header here, for files on disk and on the Hub.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, BinaryIO
 
 import safetensors
 
-from posprobe.checkpoints.checkpoint import Checkpoint, TensorInfo, damaged
+from posprobe.checkpoints.checkpoint import Checkpoint, TensorInfo, damaged_error
 from posprobe.checkpoints.files import Files
 from posprobe.errors import InvalidCheckpoint, explain_errors
 
-#: How a ZIP archive begins. Its first two bytes are also those of a header of 19,280 bytes.
-ZIP = b"PK\x03\x04"
-#: The safetensors package refuses longer headers as well.
-MAX_HEADER = 100_000_000
-#: Bytes that are copied at a time.
-_PIECE = 2**23
-#: A header with which nothing is wrong but that its data are missing.
-_SOUND = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+#: First bytes of a ZIP archive. Its first two bytes are also those of a header of 19,280 bytes.
+ZIP_MAGIC = b"PK\x03\x04"
+#: Longest header in bytes; the safetensors package refuses longer ones as well.
+MAX_SAFETENSORS_HEADER_BYTES = 100_000_000
+#: Number of bytes that are copied at a time.
+_COPY_BYTES = 2**23
+#: A valid header, which the safetensors package refuses only because its data are missing.
+_VALID_HEADER = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
 
 
 def read_safetensors(files: Files, file: str) -> Checkpoint:
@@ -37,11 +37,11 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
     """
     size = files.size(file)
     if size < 8:
-        raise damaged(f"{file}: {size} bytes are not a safetensors file")
-    begun = bytes(files.read(file, 0, 8))
-    length = int.from_bytes(begun, "little")
-    if length > min(size - 8, MAX_HEADER):
-        if begun.startswith(ZIP):
+        raise damaged_error(f"{file}: {size} bytes are not a safetensors file")
+    length_field = bytes(files.read(file, 0, 8))
+    length = int.from_bytes(length_field, "little")
+    if length > min(size - 8, MAX_SAFETENSORS_HEADER_BYTES):
+        if length_field.startswith(ZIP_MAGIC):
             raise InvalidCheckpoint(
                 f"{file}: not a safetensors file but begins as a ZIP archive, as PyTorch's "
                 "files do. Rename it to what it is: .bin or .pt, .npz or .keras."
@@ -49,40 +49,40 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
         raise InvalidCheckpoint(
             f"{file}: the header claims {length} bytes of {size}: truncated or no safetensors file."
         )
-    begin = 8 + length
+    data_start = 8 + length
     tensors = {
         name: TensorInfo(
             name, tuple(entry["shape"]), entry["dtype"], file,
-            *(begin + place for place in entry["data_offsets"]),
+            *(data_start + offset for offset in entry["data_offsets"]),
         )
-        for name, entry in _entries(bytes(files.read(file, 8, begin)), file).items()
+        for name, entry in _parse_header(bytes(files.read(file, 8, data_start)), file).items()
         if name != "__metadata__"
     }  # fmt: skip
-    end = begin
+    data_stop = data_start
     for info in tensors.values():
-        end = max(end, info.stop)
+        data_stop = max(data_stop, info.stop)
         if info.stop > size:
-            raise damaged(f"{file}: tensor {info.name!r} ends at byte {info.stop} of {size}")
-    if end < size:
-        raise damaged(f"{file}: its tensors end at byte {end} of a file of {size}")
+            raise damaged_error(f"{file}: tensor {info.name!r} ends at byte {info.stop} of {size}")
+    if data_stop < size:
+        raise damaged_error(f"{file}: its tensors end at byte {data_stop} of a file of {size}")
     return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))
 
 
 def replace_tensor(
     source: Path, target: Path, name: str, shape: tuple[int, ...], content: bytes
 ) -> None:
-    """Copy a file with one tensor of another shape; every other byte of its data is as it was.
+    """Copy a file with one tensor of another shape; all other tensors keep their bytes.
 
-    The file is read in pieces, so that its size does not matter.
+    The file is copied in blocks, so that its size does not matter.
 
     Parameters
     ----------
     source
-        A sound file.
+        Path of a valid file.
     target
-        Written over.
+        Path of the copy, which is overwritten.
     name, shape, content
-        Of the tensor, whose format stays.
+        Name, shape and content of the tensor, whose format stays.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def replace_tensor(
     """
     with source.open("rb") as old, target.open("wb") as new:
         length = int.from_bytes(old.read(8), "little")
-        header = _entries(old.read(length), source.name)
+        header = _parse_header(old.read(length), source.name)
         start, stop = header[name]["data_offsets"]
         shift = len(content) - (stop - start)
         for other_name, entry in header.items():
@@ -107,52 +107,52 @@ def replace_tensor(
         _copy(old, new, source.stat().st_size - 8 - length - stop)
 
 
-def _copy(old: BinaryIO, new: BinaryIO, count: int) -> None:
-    while count > 0:
-        piece = old.read(min(count, _PIECE))
-        if not piece:
-            raise OSError(f"{count} bytes are missing at its end")
-        new.write(piece)
-        count -= len(piece)
+def _copy(old: BinaryIO, new: BinaryIO, n_bytes: int) -> None:
+    while n_bytes > 0:
+        chunk = old.read(min(n_bytes, _COPY_BYTES))
+        if not chunk:
+            raise OSError(f"{n_bytes} bytes are missing at its end")
+        new.write(chunk)
+        n_bytes -= len(chunk)
 
 
-def _entries(header: bytes, file: str) -> dict[str, Any]:
+def _parse_header(header: bytes, file: str) -> dict[str, Any]:
     """Parse a header.
 
     Raises
     ------
     InvalidCheckpoint
-        If the safetensors package refuses it, or a name is in it twice, of which the package takes
-        one.
+        If the safetensors package refuses it, or a name occurs twice, which the package accepts.
     """
-    refusal = _refusal(header)
+    refusal = _header_error(header)
     subject = f"{file}: the safetensors package refuses its header"
     advice = "The file is damaged, or of a newer version of the format: download it again."
     with explain_errors(InvalidCheckpoint, subject, advice, ValueError):
         if refusal:
             raise ValueError(refusal)
-        entries: dict[str, Any] = json.loads(header, object_pairs_hook=_no_duplicates)
+        entries: dict[str, Any] = json.loads(header, object_pairs_hook=_check_unique)
     return entries
 
 
-def _refusal(header: bytes) -> str:
-    """Return what the safetensors package says against a header.
+def _header_error(header: bytes) -> str:
+    """Return the objection of the safetensors package to a header, or an empty text.
 
-    It is given no data, which it says last, and in other words in each of its versions.
+    The package gets no data, and its last check complains about that in words that change with its
+    version: a header with the same message as a valid one has no fault.
     """
-    answers = []
-    for candidate in (header, _SOUND):
+    messages = []
+    for candidate in (header, _VALID_HEADER):
         try:
             safetensors.deserialize(len(candidate).to_bytes(8, "little") + candidate)  # type: ignore[no-untyped-call]
-            answers.append("")
+            messages.append("")
         except safetensors.SafetensorError as error:
-            answers.append(str(error).removeprefix("Error while deserializing").lstrip(": "))
-    return "" if answers[0] == answers[1] else answers[0]
+            messages.append(str(error).removeprefix("Error while deserializing").lstrip(": "))
+    return "" if messages[0] == messages[1] else messages[0]
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _check_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) < len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"it has {twice[:80]!r} twice")
+        duplicate = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"it has {duplicate[:80]!r} twice")
     return entries

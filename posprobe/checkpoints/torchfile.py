@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from posprobe.checkpoints.checkpoint import (
-    DTYPES,
-    MAX_UNPACKED,
+    DTYPE_NAMES,
+    MAX_UNPACKED_BYTES,
     Checkpoint,
     TensorInfo,
     check_unpacked,
-    damaged,
+    damaged_error,
 )
 from posprobe.checkpoints.files import Files
 from posprobe.errors import InvalidCheckpoint, explain_errors, first_line
@@ -39,124 +39,134 @@ if TYPE_CHECKING:
     import torch
 
 
-#: How an archive of PyTorch begins, and how many pickles stand at the beginning of older files.
-_ZIP, _OLD_PICKLES = b"PK\x03\x04", 5
-#: Values that are hashed, copied or compared in all, and levels of tuples, at most; a state dict
-#: of 100,000 tensors needs a million.
-_MOST_STEPS, _DEPTH = 50_000_000, 100
-#: Encodings that make no more of a text than it is.
-_ENCODINGS = {"latin1", "latin-1", "ascii", "utf-8", "utf8"}
-_PUT, _GET = {"PUT", "BINPUT", "LONG_BINPUT"}, {"GET", "BINGET", "LONG_BINGET"}
-#: What else pickles can hold: lists, mappings and whatever calls return.
+#: First bytes of an archive of PyTorch.
+_ARCHIVE_MAGIC = b"PK\x03\x04"
+#: Number of pickles at the beginning of PyTorch's legacy files.
+_N_LEGACY_PICKLES = 5
+#: Largest number of values that a pickle may hash, copy or compare; a state dict of 100,000 tensors
+#: needs a million.
+_MAX_PICKLE_STEPS = 50_000_000
+#: Largest number of nested tuples.
+_MAX_TUPLE_DEPTH = 100
+#: Encodings whose output is not much longer than the text.
+_PLAIN_ENCODINGS = {"latin1", "latin-1", "ascii", "utf-8", "utf8"}
+#: Instructions that store a value in the memo, and that read one.
+_PUT_OPCODES = {"PUT", "BINPUT", "LONG_BINPUT"}
+_GET_OPCODES = {"GET", "BINGET", "LONG_BINGET"}
+#: Stands for lists, mappings and results of calls, whose content is not followed.
 _OTHER_OBJECT = object()
 
 
 @dataclass(frozen=True)
-class _Tuple:
-    """A tuple; ``leaves`` counts what is in it as if nothing were shared."""
+class _PickledTuple:
+    """A tuple; ``leaves`` counts the values in it as if none were shared."""
 
     items: tuple[Any, ...]
     leaves: int
     depth: int
 
 
-def refuse_costly(path: Path) -> None:
+def check_pickle_cost(path: Path) -> None:
     """Refuse a PyTorch file whose pickle would take all time or memory.
 
-    What is no sound pickle is passed over: PyTorch refuses it where this stops.
+    A damaged pickle is ignored here: PyTorch refuses it at the same instruction.
 
     Raises
     ------
     InvalidCheckpoint
-        If it hashes, copies or asks for more than any checkpoint does.
+        If it hashes, copies or allocates more than any checkpoint does.
     """
-    for content in _pickles(path):
+    for content in _iter_pickles(path):
         try:
-            excess = _excess(content)
+            excess = _find_excess(content)
         except (ValueError, LookupError):
             return
         if excess:
             raise InvalidCheckpoint(
                 f"{path.name}: its pickle {excess}, which could take all time or memory. It was "
-                "not "
-                "loaded: use the checkpoint in safetensors, or from elsewhere."
+                "not loaded: use the checkpoint in safetensors, or from elsewhere."
             )
 
 
-def _pickles(path: Path) -> Iterator[IO[bytes]]:
-    """Yield the pickles of a file, told from other formats as PyTorch does."""
+def _iter_pickles(path: Path) -> Iterator[IO[bytes]]:
+    """Yield the pickles of a file, by PyTorch's own rules to recognise its formats."""
     with path.open("rb") as stream:
-        archive = stream.read(4) == _ZIP
-        if archive and zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as members:
-                for member in members.infolist():
-                    # PyTorch looks for this name whatever its case.
+        is_archive = stream.read(4) == _ARCHIVE_MAGIC
+        if is_archive and zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.infolist():
+                    # PyTorch ignores the case of this name.
                     if member.filename.lower().endswith("data.pkl"):
-                        with members.open(member) as content:
-                            yield BytesIO(content.read(MAX_UNPACKED))
-        elif not archive and path.stat().st_size:
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                for _ in range(_OLD_PICKLES):
-                    yield cast("IO[bytes]", mapped)
+                        with archive.open(member) as content:
+                            yield BytesIO(content.read(MAX_UNPACKED_BYTES))
+        elif not is_archive and path.stat().st_size:
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped_file:
+                for _ in range(_N_LEGACY_PICKLES):
+                    yield cast("IO[bytes]", mapped_file)
 
 
-def _excess(pickle: IO[bytes]) -> str:
-    """Follow the instructions of a pickle; say what it does in excess, or nothing."""
+def _find_excess(pickle: IO[bytes]) -> str:
+    """Follow the instructions of a pickle; return a phrase for its excess, or an empty text."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[Any, Any] = {}
-    steps = n_stored = n_requested = 0
+    n_steps = n_stored = n_requested = 0
     for opcode, argument, _ in pickletools.genops(pickle):
-        if opcode.name in _PUT:
+        if opcode.name in _PUT_OPCODES:
             memo[argument] = stack[-1]
             continue
         if opcode.name == "MARK":
             marks.append(len(stack))
             continue
-        operands = _take(opcode, stack, marks)
+        operands = _pop_operands(opcode, stack, marks)
         value = argument if opcode.arg else _OTHER_OBJECT
         match opcode.name:
-            case name if name in _GET:
+            case name if name in _GET_OPCODES:
                 value = memo[argument]
             case "EMPTY_TUPLE" | "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
-                value = _tuple(operands)
-                if value.depth > _DEPTH:
-                    return f"nests tuples deeper than {_DEPTH} levels"
+                value = _make_tuple(operands)
+                if value.depth > _MAX_TUPLE_DEPTH:
+                    return f"nests tuples deeper than {_MAX_TUPLE_DEPTH} levels"
             case "APPEND" | "APPENDS" | "SETITEM" | "SETITEMS":
-                n_stored += sum(map(_leaves, operands))
-                steps += sum(map(_leaves, operands))
+                n_stored += sum(map(_count_leaves, operands))
+                n_steps += sum(map(_count_leaves, operands))
             case "BINPERSID":
-                steps += _leaves(operands[0])
+                n_steps += _count_leaves(operands[0])
             case "BUILD":
-                steps += n_stored if operands[1] is _OTHER_OBJECT else 0
+                n_steps += n_stored if operands[1] is _OTHER_OBJECT else 0
             case "REDUCE" | "NEWOBJ":
                 callable_name, value = operands
-                if not isinstance(callable_name, str) or not isinstance(value, _Tuple):
+                if not isinstance(callable_name, str) or not isinstance(value, _PickledTuple):
                     return "calls what has no name"
                 function = callable_name.rpartition(" ")[2]
-                steps += value.leaves
-                if function == "encode" and not _ENCODINGS.issuperset(value.items[1:]):
+                n_steps += value.leaves
+                if function == "encode" and not _PLAIN_ENCODINGS.issuperset(value.items[1:]):
                     return "encodes text in an unusual way"
-                if not function.startswith("_rebuild"):  # of which each tensor needs some
-                    n_requested += sum(
-                        item for item in value.items if type(item) is int and item > 0
-                    )
-                    if any(
-                        item is _OTHER_OBJECT or isinstance(item, _Tuple) for item in value.items
-                    ):
-                        steps += n_stored
-        if steps > _MOST_STEPS:
+                if not function.startswith("_rebuild"):  # every tensor needs calls of these
+                    n_requested += _sum_integers(value)
+                    n_steps += n_stored if _has_containers(value) else 0
+        if n_steps > _MAX_PICKLE_STEPS:
             return "hashes or copies too much"
-        if n_requested > MAX_UNPACKED:
+        if n_requested > MAX_UNPACKED_BYTES:
             return f"asks for {n_requested} bytes by their number alone"
         stack += [value] * len(opcode.stack_after)
     return ""
 
 
-def _take(opcode: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]) -> list[Any]:
-    """Take what an instruction consumes off the stack."""
+def _sum_integers(arguments: _PickledTuple) -> int:
+    """Add up the positive integers among the arguments of a call: it may allocate as many bytes."""
+    return sum(item for item in arguments.items if type(item) is int and item > 0)
+
+
+def _has_containers(arguments: _PickledTuple) -> bool:
+    """Tell whether a call may copy a list, mapping or tuple among its arguments."""
+    return any(item is _OTHER_OBJECT or isinstance(item, _PickledTuple) for item in arguments.items)
+
+
+def _pop_operands(opcode: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]) -> list[Any]:
+    """Remove the operands of an instruction from the stack."""
     needed = opcode.stack_before
-    if pickletools.markobject in needed:  # and what lies on it
+    if pickletools.markobject in needed:  # all values above the mark
         start = marks.pop() - needed.index(pickletools.markobject)
     else:
         start = len(stack) - len(needed)
@@ -167,25 +177,34 @@ def _take(opcode: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]) ->
     return operands
 
 
-def _tuple(items: list[Any]) -> _Tuple:
-    leaves = sum(map(_leaves, items))
-    depth = max((item.depth for item in items if isinstance(item, _Tuple)), default=0)
-    return _Tuple(tuple(items), leaves, depth + 1)
+def _make_tuple(items: list[Any]) -> _PickledTuple:
+    leaves = sum(map(_count_leaves, items))
+    depth = max((item.depth for item in items if isinstance(item, _PickledTuple)), default=0)
+    return _PickledTuple(tuple(items), leaves, depth + 1)
 
 
-def _leaves(item: Any) -> int:
-    return item.leaves + 1 if isinstance(item, _Tuple) else 1
+def _count_leaves(item: Any) -> int:
+    return item.leaves + 1 if isinstance(item, _PickledTuple) else 1
 
 
 #: Keys under which training frameworks nest the state dict.
-NESTS = ("model", "state_dict", "model_state_dict", "module", "network", "net", "ema", "params")
+STATE_DICT_KEYS = (
+    "model",
+    "state_dict",
+    "model_state_dict",
+    "module",
+    "network",
+    "net",
+    "ema",
+    "params",
+)
 
 
 def read_torch(files: Files, file: str) -> Checkpoint:
-    """Open a PyTorch file that holds one state dict, or a part of one; from the Hub it comes whole.
+    """Open a PyTorch file with one state dict or a shard of one; on the Hub it is downloaded.
 
     Zip-format files are memory-mapped, so only the tensor that is read costs memory; the legacy
-    format and archives that somebody compressed cannot be mapped and are read whole.
+    format and compressed archives cannot be mapped and are read whole.
 
     Raises
     ------
@@ -197,131 +216,134 @@ def read_torch(files: Files, file: str) -> Checkpoint:
     path = files.path(file)
     advice = "The file is damaged or of another format: download it again."
     with explain_errors(InvalidCheckpoint, f"{path.name}: PyTorch cannot read it", advice):
-        members = _members(path)
-        refuse_costly(path)
-        content = _load(path, members)
-    values = _state_dict(content, path)
+        members = _list_members(path)
+        check_pickle_cost(path)
+        content = _load_pickle(path, members)
+    values = _find_state_dict(content, path)
     if members:
         _check_records(values, members, path)
-    tensors = {name: _info(name, tensor, file) for name, tensor in values.items()}
+    tensors = {name: _describe_tensor(name, tensor, file) for name, tensor in values.items()}
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         import torch
 
         tensor = values[info.name]
-        _refuse_repetition(tensor, info)
-        subject = f"{info.where}, has no values that can be read"
+        _check_storage(tensor, info)
+        subject = f"{info.subject}, has no values that can be read"
         with explain_errors(InvalidCheckpoint, subject, "Save it again.", RuntimeError, TypeError):
             dense = tensor.to_dense().contiguous()
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
 
-    return Checkpoint(str(path), tensors, fetch, _settings(content))
+    return Checkpoint(str(path), tensors, fetch, _training_options(content))
 
 
-def _info(name: str, tensor: torch.Tensor, file: str) -> TensorInfo:
+def _describe_tensor(name: str, tensor: torch.Tensor, file: str) -> TensorInfo:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return TensorInfo(name, tuple(tensor.shape), DTYPES.get(dtype, dtype), file)
+    return TensorInfo(name, tuple(tensor.shape), DTYPE_NAMES.get(dtype, dtype), file)
 
 
-def _refuse_repetition(tensor: torch.Tensor, info: TensorInfo) -> None:
-    """Refuse a few stored numbers that stand for more than fit: strides of 0, or sparse tensors."""
+def _check_storage(tensor: torch.Tensor, info: TensorInfo) -> None:
+    """Refuse few stored numbers that expand to too many: strides of 0, or sparse tensors."""
     import torch
 
-    size = tensor.numel() * tensor.element_size()
-    stored = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
-    if size > stored:
-        check_unpacked(f"{info.where},", size, "Save it again, dense.")
+    n_bytes = tensor.numel() * tensor.element_size()
+    stored_bytes = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
+    if n_bytes > stored_bytes:
+        check_unpacked(f"{info.subject},", n_bytes, "Save it again, dense.")
 
 
-def _members(path: Path) -> list[zipfile.ZipInfo]:
-    """List the members of an archive; none of another file.
+def _list_members(path: Path) -> list[zipfile.ZipInfo]:
+    """List the members of an archive; empty for other files.
 
     Raises
     ------
     InvalidCheckpoint
-        If a member is there twice, so that readers differ in which they take.
+        If two members have one name, since readers differ in which they take.
     """
     if not zipfile.is_zipfile(path):
         return []
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         for member in members:
-            archive.open(member).close()  # what stands before each says the same as the directory
+            archive.open(member).close()  # checks the local header against the directory
     name, count = Counter(member.filename for member in members).most_common(1)[0]
     if count > 1:
-        raise damaged(f"{path.name}: the archive holds {name[:80]!r} twice")
+        raise damaged_error(f"{path.name}: the archive holds {name[:80]!r} twice")
     return members
 
 
-def _load(path: Path, members: list[zipfile.ZipInfo]) -> object:
-    """Load a file, mapped where it is an archive in which numbers lie as they are in memory."""
+def _load_pickle(path: Path, members: list[zipfile.ZipInfo]) -> object:
+    """Load a file; an uncompressed archive is mapped."""
     import torch
 
-    packed = [member for member in members if member.compress_type != zipfile.ZIP_STORED]
-    if packed:
+    compressed = [member for member in members if member.compress_type != zipfile.ZIP_STORED]
+    if compressed:
         check_unpacked(
             f"{path.name}: the archive is compressed and",
             sum(member.file_size for member in members),
             "Save it again with torch.save, which does not compress.",
         )
-    mapped = bool(members) and not packed
+    is_mapped = bool(members) and not compressed
     # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
     with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-        # PyTorch says that checking sparse tensors, which it does unasked, may take a while.
+        # PyTorch warns that its own check of sparse tensors may take a while.
         warnings.simplefilter("ignore", UserWarning)
         try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
         except pickle.UnpicklingError as error:
-            raise unsafe_pickle(path.name, error) from error
+            raise unsafe_pickle_error(path.name, error) from error
 
 
 def _check_records(
     tensors: Mapping[str, torch.Tensor], members: list[zipfile.ZipInfo], path: Path
 ) -> None:
-    """Refuse an archive whose members are not as long as the numbers that they hold.
+    """Refuse an archive whose members are shorter or longer than their tensors.
 
-    PyTorch checks that as it reads, and not where it maps: numbers would be what lies beside them.
+    PyTorch checks lengths when it reads but not when it maps: the numbers would be the bytes of the
+    next member.
     """
     import torch
 
-    lengths = Counter(member.file_size for member in members if "/data/" in member.filename)
-    dense = (member for member in tensors.values() if member.layout == torch.strided)
-    storages = [member.untyped_storage() for member in dense if not member.is_meta]
-    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()}
-    if missing_lengths := Counter(sizes.values()) - lengths:
-        raise damaged(
+    member_lengths = Counter(member.file_size for member in members if "/data/" in member.filename)
+    dense_tensors = (member for member in tensors.values() if member.layout == torch.strided)
+    storages = [member.untyped_storage() for member in dense_tensors if not member.is_meta]
+    storage_lengths = {
+        storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()
+    }
+    if missing_lengths := Counter(storage_lengths.values()) - member_lengths:
+        raise damaged_error(
             f"{path.name}: a tensor needs {min(missing_lengths)} bytes, which no member has"
         )
 
 
 @contextmanager
-def looking_first() -> Iterator[None]:
-    """Have PyTorch's reader look at what a pickle would cost, whoever calls it.
+def checked_loading() -> Iterator[None]:
+    """Check the cost of every pickle that ``torch.load`` reads, whichever library calls it.
 
-    Libraries that build models call it themselves, of files that they download themselves.
+    Libraries that build models call it for files that they download themselves.
 
     Raises
     ------
     InvalidCheckpoint
-        As `refuse_costly`, out of the library's call.
+        As `check_pickle_cost`, from within the library's call.
     """
     torch: Any = importlib.import_module("torch")
     load = torch.load
 
-    def look(file: Any, *arguments: Any, **options: Any) -> Any:
+    def load_checked(file: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(file, str | os.PathLike):
-            refuse_costly(Path(file))
+            check_pickle_cost(Path(file))
         return load(file, *arguments, **options)
 
-    torch.load = look
+    torch.load = load_checked
     try:
         yield
     finally:
         torch.load = load
 
 
-def unsafe_pickle(subject: str, error: Exception) -> InvalidCheckpoint:
-    """Say that a pickle holds more than tensors."""
+def unsafe_pickle_error(subject: str, error: Exception) -> InvalidCheckpoint:
+    """Return the error for a pickle that holds more than tensors."""
     return InvalidCheckpoint(
         f"{subject}: not a plain state dict. Loading it fully could run code hidden in it, so it "
         f"was not loaded ({first_line(error).split('. ')[0][:160]}). Save the state dict alone: "
@@ -329,16 +351,21 @@ def unsafe_pickle(subject: str, error: Exception) -> InvalidCheckpoint:
     )
 
 
-def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
+def _find_state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
     import torch
 
     if isinstance(content, torch.Tensor):
         return {path.stem: content.detach()}
-    for _ in NESTS:  # a state dict is not nested deeper than there are names for it
+    for _ in STATE_DICT_KEYS:  # a state dict is at most as deeply nested as there are keys for it
         if not isinstance(content, Mapping):
             break
         nested = next(
-            (content[k] for k in NESTS if isinstance(content.get(k), Mapping) and content[k]), None
+            (
+                content[k]
+                for k in STATE_DICT_KEYS
+                if isinstance(content.get(k), Mapping) and content[k]
+            ),
+            None,
         )
         if nested is None or any(isinstance(value, torch.Tensor) for value in content.values()):
             break
@@ -359,26 +386,26 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
 def _nested_tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every tensor in nested mappings with its path.
 
-    A mapping that is met again, such as in a cycle, is passed over.
+    A mapping that was visited before, such as in a cycle, is skipped.
     """
     import torch
 
     visited: set[int] = set()
-    waiting: deque[tuple[str, Any]] = deque([("", content)])
-    while waiting:
-        prefix, part = waiting.popleft()
-        if not isinstance(part, Mapping) or id(part) in visited:
+    queue: deque[tuple[str, Any]] = deque([("", content)])
+    while queue:
+        prefix, nested = queue.popleft()
+        if not isinstance(nested, Mapping) or id(nested) in visited:
             continue
-        visited.add(id(part))
-        for key, value in part.items():
+        visited.add(id(nested))
+        for key, value in nested.items():
             if isinstance(value, torch.Tensor):
                 yield f"{prefix}{key}", value.detach()
             else:
-                waiting.append((f"{prefix}{key}.", value))
+                queue.append((f"{prefix}{key}.", value))
 
 
-def _settings(content: object) -> dict[str, Any]:
-    """Return what a training framework stored of its options beside the weights."""
+def _training_options(content: object) -> dict[str, Any]:
+    """Return the options that a training framework stored beside the weights."""
     if not isinstance(content, Mapping):
         return {}
     for key in ("args", "cfg", "config"):

@@ -26,7 +26,7 @@ from posprobe.errors import (
     first_line,
 )
 from posprobe.families.read import model_source
-from posprobe.forward.models import required, unattended
+from posprobe.forward.models import forbid_prompts, import_package
 from posprobe.forward.running import image_shape, is_timm
 from posprobe.opening import open_regular
 from posprobe.progress import stage
@@ -35,21 +35,21 @@ from posprobe.reference import Reference, parse_reference
 _log = logging.getLogger("posprobe")
 #: Ends of the names of pictures, and the formats that are looked for in them: that of EPS starts
 #: a program.
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+_IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP")
 #: Bytes and pixels that a picture may have, and scans: a progressive JPEG of a few bytes each is
 #: decoded whole for every one; encoders write about ten.
-MOST_BYTES = 2**27
-MOST_PIXELS = 2**25
-MOST_SCANS = 100
-_SCAN = b"\xff\xda"
+MAX_IMAGE_BYTES = 2**27
+MAX_IMAGE_PIXELS = 2**25
+MAX_JPEG_SCANS = 100
+_JPEG_SCAN_MARKER = b"\xff\xda"
 #: Letters of a text that are made tokens at a time.
-PIECE = 2**16
+TEXT_CHUNK_LETTERS = 2**16
 #: How many times as long normalisation may make a text, and letters that it may put before one.
-_GROWTH = 64
-_BEFORE = 1000
+_MAX_TEXT_GROWTH = 64
+_MAX_PREPENDED_LETTERS = 1000
 #: Bytes of the number that a table of replacements begins with.
-_SIZE = 4
+_TABLE_SIZE_BYTES = 4
 
 
 def file_tokens(
@@ -76,21 +76,23 @@ def file_tokens(
     UsageError
         If it holds something else, or contexts are shorter.
     """
-    what, advice = f"{path}: the token ids cannot be read", "Name a .npy file of whole numbers "
+    subject, advice = f"{path}: the token ids cannot be read", "Name a .npy file of whole numbers "
     with explain_errors(
-        UnknownReference, what, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
+        UnknownReference, subject, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
     ):
         open_regular(path).close()
         # Mapped: of a long file only the contexts that are taken are read.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    is_array = isinstance(found, np.ndarray) and found.ndim == 2 and 0 not in found.shape
-    if not is_array or found.dtype.kind not in "iu":
+        token_ids = np.load(path, mmap_mode="r", allow_pickle=False)
+    is_array = (
+        isinstance(token_ids, np.ndarray) and token_ids.ndim == 2 and 0 not in token_ids.shape
+    )
+    if not is_array or token_ids.dtype.kind not in "iu":
         raise UsageError(f"{path}: it does not hold one array of whole numbers [contexts, tokens].")
-    if length and length > found.shape[1]:
+    if length and length > token_ids.shape[1]:
         raise UsageError(
-            f"{path}: its contexts have {found.shape[1]} tokens, fewer than {length} (--length)."
+            f"{path}: its contexts have {token_ids.shape[1]} tokens, fewer than {length} (--length)."
         )
-    return np.array(found[:count, :length], np.int64)
+    return np.array(token_ids[:count, :length], np.int64)
 
 
 def text_windows(
@@ -126,44 +128,48 @@ def text_windows(
     UsageError
         If it is shorter than one window.
     """
-    found: list[NDArray[np.int64]] = []
-    what, advice = f"{path}: its tokenizer breaks off", "Leave out --text, or cut other text."
-    for piece in _pieces(path):
-        with explain_errors(InvalidCheckpoint, what, advice):
-            named = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
-        found.append(np.array(named, np.int64))
-        if count and sum(map(len, found)) >= count * length:
+    id_chunks: list[NDArray[np.int64]] = []
+    subject, advice = f"{path}: its tokenizer breaks off", "Leave out --text, or cut other text."
+    for chunk in _read_chunks(path):
+        with explain_errors(InvalidCheckpoint, subject, advice):
+            token_ids = tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]
+        id_chunks.append(np.array(token_ids, np.int64))
+        if count and sum(map(len, id_chunks)) >= count * length:
             break
-    ids = np.concatenate(found) if found else np.zeros(0, np.int64)
-    windows = len(ids) // length
-    if windows == 0:
+    ids = np.concatenate(id_chunks) if id_chunks else np.zeros(0, np.int64)
+    n_windows = len(ids) // length
+    if n_windows == 0:
         raise UsageError(
             f"{path}: it has {len(ids)} tokens, fewer than one context of {length}. Use a longer "
             "text, or shorter contexts."
         )
-    windows = min(windows, count or windows)
-    contexts = ids[: windows * length].reshape(windows, length)
-    for begin in range(0, windows, batch_size):
-        yield contexts[begin : begin + batch_size]
+    n_windows = min(n_windows, count or n_windows)
+    contexts = ids[: n_windows * length].reshape(n_windows, length)
+    for start in range(0, n_windows, batch_size):
+        yield contexts[start : start + batch_size]
 
 
-def _pieces(path: Path) -> Iterator[str]:
+def _read_chunks(path: Path) -> Iterator[str]:
     """Read a text in pieces that end where a line begins, or else before a space."""
-    rest = ""
-    what, advice = f"{path}: the text cannot be read", "Name a text in UTF-8."
+    remainder = ""
+    subject, advice = f"{path}: the text cannot be read", "Name a text in UTF-8."
     with (
-        explain_errors(UnknownReference, what, advice, OSError, UnicodeDecodeError),
+        explain_errors(UnknownReference, subject, advice, OSError, UnicodeDecodeError),
         io.TextIOWrapper(open_regular(path), encoding="utf-8") as file,
     ):
-        while new := file.read(PIECE):
-            rest += new
-            if len(new) == PIECE:
-                begins = re.match(r"(?s:.*\n)(?=\S)", rest)
-                end = begins.end() if begins else max(rest.rfind(" "), 0) or len(rest)
-                yield rest[:end]
-                rest = rest[end:]
-    if rest:
-        yield rest
+        while letters := file.read(TEXT_CHUNK_LETTERS):
+            remainder += letters
+            if len(letters) == TEXT_CHUNK_LETTERS:
+                line_start = re.match(r"(?s:.*\n)(?=\S)", remainder)
+                end = (
+                    line_start.end()
+                    if line_start
+                    else max(remainder.rfind(" "), 0) or len(remainder)
+                )
+                yield remainder[:end]
+                remainder = remainder[end:]
+    if remainder:
+        yield remainder
 
 
 def image_files(
@@ -196,10 +202,10 @@ def image_files(
         If none of its pictures can be used.
     """
     with explain_errors(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
     if not paths:
-        raise UnknownReference(f"{folder}: contains no images ({', '.join(PICTURES)}).")
-    decoded = islice(_decoded(paths), count)
+        raise UnknownReference(f"{folder}: contains no images ({', '.join(IMAGE_SUFFIXES)}).")
+    decoded = islice(_decode_images(paths), count)
     while pixels := [
         np.asarray(prepare(picture), np.float32) for picture in islice(decoded, batch_size)
     ]:
@@ -210,59 +216,59 @@ def image_files(
         yield np.stack(pixels)
 
 
-def _decoded(paths: Sequence[Path]) -> Iterator[Any]:
+def _decode_images(paths: Sequence[Path]) -> Iterator[Any]:
     """Decode pictures one after another; those that cannot be used are told of and left out."""
-    used = False
+    has_decoded = False
     for path in paths:
         try:
-            picture = _picture(path)
+            picture = _decode_image(path)
         except Exception as error:  # of damage Pillow raises whatever comes up first
-            said = f"{path}: the picture cannot be used ({first_line(error)})"
-            if not used and path == paths[-1]:
+            message = f"{path}: the picture cannot be used ({first_line(error)})"
+            if not has_decoded and path == paths[-1]:
                 raise InvalidCheckpoint(
-                    f"{said}, nor can any other in its folder. Use sound pictures, PNG or JPEG."
+                    f"{message}, nor can any other in its folder. Use sound pictures, PNG or JPEG."
                 ) from error
-            _tell(f"{said}, and is left out")
+            _warn_once(f"{message}, and is left out")
             continue
-        used = True
+        has_decoded = True
         yield picture
 
 
 @cache
-def _tell(message: str) -> None:
+def _warn_once(message: str) -> None:
     """Warn once, however often a folder is read."""
     _log.warning(message)
 
 
-def _picture(path: Path) -> Any:
+def _decode_image(path: Path) -> Any:
     """Decode the first frame of a picture, after its size was held against the limits.
 
     Texts and colour profiles that unpack to more than 1 MiB Pillow refuses itself.
     """
     from PIL import Image
 
-    with open_regular(path, MOST_BYTES) as file, warnings.catch_warnings():
+    with open_regular(path, MAX_IMAGE_BYTES) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a size that Pillow warns of is refused here
-        picture = Image.open(file, formats=_FORMATS)
+        picture = Image.open(file, formats=_IMAGE_FORMATS)
         pixels = picture.width * picture.height
-        if pixels > MOST_PIXELS:
-            raise ValueError(f"it has {pixels} pixels, and at most {MOST_PIXELS} are decoded")
+        if pixels > MAX_IMAGE_PIXELS:
+            raise ValueError(f"it has {pixels} pixels, and at most {MAX_IMAGE_PIXELS} are decoded")
         file.seek(0)
-        scans = file.read().count(_SCAN) if picture.format in ("JPEG", "MPO") else 1
-        if scans > MOST_SCANS:
-            raise ValueError(f"it has {scans} scans, and at most {MOST_SCANS} are decoded")
+        scans = file.read().count(_JPEG_SCAN_MARKER) if picture.format in ("JPEG", "MPO") else 1
+        if scans > MAX_JPEG_SCANS:
+            raise ValueError(f"it has {scans} scans, and at most {MAX_JPEG_SCANS} are decoded")
         return picture.convert("RGB")
 
 
-def _beside(
-    kind: str, reference: str, revision: str | None, *, offline: bool, trust: bool = False
+def _load_processor(
+    class_name: str, reference: str, revision: str | None, *, offline: bool, trust: bool = False
 ) -> Any:
     """Read what lies beside a model, with a class of transformers."""
-    parsed = parse_reference(reference)
-    with unattended():
-        return getattr(required("transformers"), kind).from_pretrained(
-            model_source(parsed),
-            revision=revision or parsed.revision or "main",
+    parsed_reference = parse_reference(reference)
+    with forbid_prompts():
+        return getattr(import_package("transformers"), class_name).from_pretrained(
+            model_source(parsed_reference),
+            revision=revision or parsed_reference.revision or "main",
             local_files_only=offline,
             trust_remote_code=trust,
         )
@@ -284,83 +290,87 @@ def load_tokenizer(
     InvalidCheckpoint
         If it would take memory beyond its size.
     """
-    _look_at_tokenizer(parse_reference(reference), revision, offline=offline)
-    what = f"{reference}: no tokenizer lies beside the model"
+    _check_tokenizer(parse_reference(reference), revision, offline=offline)
+    subject = f"{reference}: no tokenizer lies beside the model"
     advice = "Leave out --text to run it on random tokens."
-    with explain_errors(UsageError, what, advice), stage("Reading the tokenizer"):
-        found = _beside(
+    with explain_errors(UsageError, subject, advice), stage("Reading the tokenizer"):
+        tokenizer = _load_processor(
             "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
         )
     # Where its files are missing, transformers makes one to which every word is unknown.
-    if len(found) <= len(found.all_special_tokens):
-        raise UsageError(f"{what} (it knows no words). {advice}")
-    return found
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise UsageError(f"{subject} (it knows no words). {advice}")
+    return tokenizer
 
 
-def _look_at_tokenizer(parsed: Reference, revision: str | None, *, offline: bool) -> None:
+def _check_tokenizer(parsed_reference: Reference, revision: str | None, *, offline: bool) -> None:
     """Refuse a tokenizer that would take memory beyond its size, before the library reads it."""
     path: str | None = None
-    with unattended(), suppress(Exception):  # it may have none, of which the library tells
-        path = required("transformers").utils.cached_file(
-            model_source(parsed),
+    with forbid_prompts(), suppress(Exception):  # it may have none, of which the library tells
+        path = import_package("transformers").utils.cached_file(
+            model_source(parsed_reference),
             "tokenizer.json",
-            revision=revision or parsed.revision or "main",
+            revision=revision or parsed_reference.revision or "main",
             local_files_only=offline,
         )
     if path is not None:
-        _refuse_costly(Path(path).read_text("utf-8", "replace"), parsed.text)
+        _check_tokenizer_steps(Path(path).read_text("utf-8", "replace"), parsed_reference.text)
 
 
-def _refuse_costly(text: str, where: str) -> None:
+def _check_tokenizer_steps(text: str, subject: str) -> None:
     """Refuse a ``tokenizer.json`` that makes texts far longer, or has a table that is no table.
 
     A table of replacements that is announced longer than it is would be allocated as announced.
-    ``where`` is what the error names.
+    ``subject`` is what the error names.
 
     Raises
     ------
     InvalidCheckpoint
         If it does.
     """
-    described: Any = None
+    tokenizer_config: Any = None
     with suppress(ValueError, RecursionError):  # the library says what is wrong
-        described = json.loads(text)
+        tokenizer_config = json.loads(text)
     growth = 1
-    for part in _parts(described):
-        match part:
+    for step in _iterate_steps(tokenizer_config):
+        match step:
             case {"type": "Replace", "content": str(content)}:
                 growth *= max(len(content), 1)
-            case {"type": "Prepend", "prepend": str(content)} if len(content) > _BEFORE:
-                growth = _GROWTH + 1
+            case {"type": "Prepend", "prepend": str(content)} if (
+                len(content) > _MAX_PREPENDED_LETTERS
+            ):
+                growth = _MAX_TEXT_GROWTH + 1
             case {"type": "Precompiled", "precompiled_charsmap": str(table)}:
                 with suppress(ValueError):
-                    _check_table(base64.b64decode(table), where)
-    if growth > _GROWTH:
+                    _check_replacement_table(base64.b64decode(table), subject)
+    if growth > _MAX_TEXT_GROWTH:
         raise InvalidCheckpoint(
-            f"{where}: its tokenizer makes a text more than {_GROWTH} times as long, which could "
+            f"{subject}: its tokenizer makes a text more than {_MAX_TEXT_GROWTH} times as long, which could "
             "take all memory. Leave out --text, or use a sound copy."
         )
 
 
-def _parts(described: Any) -> Iterator[Any]:
+def _iterate_steps(tokenizer_config: Any) -> Iterator[Any]:
     """Yield the steps of a tokenizer before its model, also those within others."""
-    waiting = []
-    if isinstance(described, dict):
-        waiting = [described.get("normalizer"), described.get("pre_tokenizer")]
-    while waiting:
-        part = waiting.pop()
-        yield part
-        if isinstance(part, dict):
+    pending = []
+    if isinstance(tokenizer_config, dict):
+        pending = [tokenizer_config.get("normalizer"), tokenizer_config.get("pre_tokenizer")]
+    while pending:
+        step = pending.pop()
+        yield step
+        if isinstance(step, dict):
             for key in ("normalizers", "pretokenizers"):
-                waiting += part[key] if isinstance(part.get(key), list) else []
+                pending += step[key] if isinstance(step.get(key), list) else []
 
 
-def _check_table(table: bytes, where: str) -> None:
+def _check_replacement_table(table: bytes, subject: str) -> None:
     """Refuse a table of replacements whose first part is announced longer than the whole."""
-    size = int.from_bytes(table[:_SIZE], "little")
-    if table and (not _SIZE <= size <= len(table) - _SIZE or size % _SIZE):
+    size = int.from_bytes(table[:_TABLE_SIZE_BYTES], "little")
+    if table and (
+        not _TABLE_SIZE_BYTES <= size <= len(table) - _TABLE_SIZE_BYTES or size % _TABLE_SIZE_BYTES
+    ):
         raise InvalidCheckpoint(
-            f"{where}: its tokenizer has a table of {len(table)} bytes and says that {size} of "
+            f"{subject}: its tokenizer has a table of {len(table)} bytes and says that {size} of "
             "them come first. Leave out --text, or use a sound copy."
         )
 
@@ -377,22 +387,22 @@ def load_preparation(
     """
     if is_timm(model):
         data = __import__("timm.data").data
-        prepare: Callable[[Any], Any] = data.create_transform(
+        transform: Callable[[Any], Any] = data.create_transform(
             **data.resolve_data_config({"input_size": image_shape(model)}, model=model)
         )
-        return prepare
-    what = f"{reference}: nothing beside the model says how it takes pictures"
+        return transform
+    subject = f"{reference}: nothing beside the model says how it takes pictures"
     advice = "Put its preprocessor_config.json there, or leave out --images."
-    with explain_errors(UsageError, what, advice), stage("Reading how pictures are prepared"):
-        processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
-    grey = (image_shape(model) or (3,))[0] == 1
+    with explain_errors(UsageError, subject, advice), stage("Reading how pictures are prepared"):
+        processor = _load_processor("AutoImageProcessor", reference, revision, offline=offline)
+    is_grey = (image_shape(model) or (3,))[0] == 1
 
-    def prepared(picture: Any) -> Any:
-        picture = picture.convert("L") if grey else picture
-        what = f"{reference}: what is written beside the model cannot prepare a picture"
+    def preprocess(picture: Any) -> Any:
+        picture = picture.convert("L") if is_grey else picture
+        subject = f"{reference}: what is written beside the model cannot prepare a picture"
         with explain_errors(
-            UsageError, what, "Fix preprocessor_config.json, or leave out --images."
+            UsageError, subject, "Fix preprocessor_config.json, or leave out --images."
         ):
             return processor(picture, return_tensors="np")["pixel_values"][0]
 
-    return prepared
+    return preprocess

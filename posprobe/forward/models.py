@@ -28,8 +28,8 @@ from posprobe.errors import (
 )
 from posprobe.families.read import model_source
 from posprobe.forward.running import (
+    find_submodels,
     is_out_of_memory,
-    parts_of,
 )
 from posprobe.progress import hide_stages, import_stage, stage
 from posprobe.reference import parse_reference
@@ -40,30 +40,30 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-#: Numbers of a model for each byte of its files: weights of 4 bits have 2. Up to `SMALL` numbers
+#: Numbers of a model for each byte of its files: weights of 4 bits have 2. Up to `MAX_UNCHECKED_NUMBERS` numbers
 #: nothing is asked.
-PER_BYTE = 8
-SMALL = 2**28
-_COUNTS = re.compile(
+MAX_NUMBERS_PER_BYTE = 8
+MAX_UNCHECKED_NUMBERS = 2**28
+_COUNT_KEYS = re.compile(
     r"(?:n|num)_\w*(?:layers?|blocks|heads?|experts|groups|stages|branches)|\w*layers|depths?"
 )
 #: Names of tensors that a message holds.
-_NAMED = 8
+_MAX_NAMED_TENSORS = 8
 #: What stands behind the last layer of an encoder.
-_POOLER = re.compile(r"(?:^|[._])pooler\.(?:dense\.)?(?:weight|bias)$")
+_POOLER_NAMES = re.compile(r"(?:^|[._])pooler\.(?:dense\.)?(?:weight|bias)$")
 _log = logging.getLogger("posprobe")
 #: A number of layers of which there must be one.
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_LAYER_COUNT_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
-def check_sizes(config: Mapping[str, Any], where: str) -> None:
+def check_counts(config: Mapping[str, Any], subject: str) -> None:
     """Refuse a configuration of which a library would build layers without end.
 
     Parameters
     ----------
     config
         Configuration as it stands in the file, with all that is nested in it.
-    where
+    subject
         The reference, for messages.
 
     Raises
@@ -71,29 +71,31 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
     InvalidCheckpoint
         If it states more than `settings.MOST_LAYERS` layers, heads or experts, or no layers at all.
     """
-    for key, value in _settings(config):
-        if _COUNTS.fullmatch(key):
+    for key, value in _iterate_settings(config):
+        if _COUNT_KEYS.fullmatch(key):
             counts = value if isinstance(value, list) else [value]
-            wrong = [n for n in counts if type(n) is int and n > MOST_LAYERS]
-            wrong += [n for n in counts if key in _LAYERS and type(n) is int and n < 1]
-            if wrong:
+            invalid_counts = [n for n in counts if type(n) is int and n > MOST_LAYERS]
+            invalid_counts += [
+                n for n in counts if key in _LAYER_COUNT_KEYS and type(n) is int and n < 1
+            ]
+            if invalid_counts:
                 raise InvalidCheckpoint(
-                    f"{where}: the configuration gives {key} as {str(wrong[0])[:40]}; 1 to "
+                    f"{subject}: the configuration gives {key} as {str(invalid_counts[0])[:40]}; 1 to "
                     f"{MOST_LAYERS} are built. Fix config.json."
                 )
 
 
-def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _iterate_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield what a configuration states, whatever is nested in it included."""
-    waiting: list[Mapping[str, Any]] = [config]
-    while waiting:
-        for key, value in waiting.pop().items():
+    pending: list[Mapping[str, Any]] = [config]
+    while pending:
+        for key, value in pending.pop().items():
             if isinstance(value, Mapping):
-                waiting.append(value)
+                pending.append(value)
             yield str(key), value
 
 
-def model_class(transformers: Any, config: Any) -> Any:
+def find_model_class(transformers: Any, config: Any) -> Any:
     """Return the class that a configuration names, if it is a model of transformers itself.
 
     Its Auto classes are none: they look for code in the checkpoint and ask whether to run it.
@@ -103,27 +105,29 @@ def model_class(transformers: Any, config: Any) -> Any:
     type or None
         None where it names none that is known.
     """
-    named = getattr(config, "architectures", None)
-    first = named[0] if isinstance(named, list) and named else None
-    if not isinstance(first, str) or not first.isidentifier():
+    architectures = getattr(config, "architectures", None)
+    class_name = architectures[0] if isinstance(architectures, list) and architectures else None
+    if not isinstance(class_name, str) or not class_name.isidentifier():
         return None
-    found: Any = getattr(transformers, first, None)
-    if not (inspect.isclass(found) and issubclass(found, transformers.PreTrainedModel)):
+    candidate: Any = getattr(transformers, class_name, None)
+    if not (inspect.isclass(candidate) and issubclass(candidate, transformers.PreTrainedModel)):
         return None
-    takes: Any = getattr(found, "config_class", None)
-    concrete = found.__module__.startswith("transformers.models.") and takes is not None
-    return found if concrete and isinstance(config, takes) else None
+    config_class: Any = getattr(candidate, "config_class", None)
+    is_concrete = (
+        candidate.__module__.startswith("transformers.models.") and config_class is not None
+    )
+    return candidate if is_concrete and isinstance(config, config_class) else None
 
 
-def is_encoder_alone(named: Any) -> bool:
+def is_encoder_only(model_class: Any) -> bool:
     """Tell whether a class is the encoder of a model that has a decoder as well, saved without it.
 
     By its configuration the library's Auto class would build both.
     """
-    return named is not None and named.__name__.endswith("EncoderModel")
+    return model_class is not None and model_class.__name__.endswith("EncoderModel")
 
 
-def refuse_kernels(config: Mapping[str, Any]) -> None:
+def check_kernels(config: Mapping[str, Any]) -> None:
     """Refuse a configuration that names compiled code on the Hub for attention, or experts.
 
     Raises
@@ -131,8 +135,10 @@ def refuse_kernels(config: Mapping[str, Any]) -> None:
     UsageError
         If it does.
     """
-    named = [value for key, value in _settings(config) if "_implementation" in key]
-    if any("/" in str(name) for name in named):
+    implementations = [
+        value for key, value in _iterate_settings(config) if "_implementation" in key
+    ]
+    if any("/" in str(implementation) for implementation in implementations):
         raise UsageError(
             "the configuration names code on the Hub to compute its attention, which is not run "
             "unless you say --trust-remote-code (trust_remote_code=True)."
@@ -140,7 +146,7 @@ def refuse_kernels(config: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def unattended() -> Iterator[None]:
+def forbid_prompts() -> Iterator[None]:
     """Keep transformers from asking on standard input whether to run a checkpoint's code.
 
     Where nothing says ``trust_remote_code``, as for models within models, it would ask; so told, it
@@ -148,42 +154,42 @@ def unattended() -> Iterator[None]:
     """
     from transformers import dynamic_module_utils as dynamic
 
-    patience = dynamic.TIME_OUT_REMOTE_CODE
+    timeout = dynamic.TIME_OUT_REMOTE_CODE
     dynamic.TIME_OUT_REMOTE_CODE = 0
     try:
         yield
     finally:
-        dynamic.TIME_OUT_REMOTE_CODE = patience
+        dynamic.TIME_OUT_REMOTE_CODE = timeout
 
 
-def without_weights(transformers: Any, named: Any, config: Any) -> Any:
+def build_without_weights(transformers: Any, model_class: Any, config: Any) -> Any:
     """Build a model without memory for its numbers, which takes a tenth of a second."""
-    build = named._from_config if named else transformers.AutoModel.from_config
+    build = model_class._from_config if model_class else transformers.AutoModel.from_config
     with __import__("torch").device("meta"):
         return build(copy.deepcopy(config))
 
 
-def refuse_inflated(empty: Any, source: str) -> None:
+def check_model_size(empty: Any, source: str) -> None:
     """Refuse a configuration of which a library would allocate far more than the files hold.
 
     Raises
     ------
     InvalidCheckpoint
-        If it has more than `PER_BYTE` numbers for each byte of the folder.
+        If it has more than `MAX_NUMBERS_PER_BYTE` numbers for each byte of the folder.
     """
     folder = Path(source)
     if not folder.is_dir():
         return  # on the Hub its weights are downloaded first
-    stored = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
-    size = sum(parameter.numel() for parameter in empty.parameters())
-    if size > PER_BYTE * stored + SMALL:
+    stored_bytes = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
+    n_numbers = sum(parameter.numel() for parameter in empty.parameters())
+    if n_numbers > MAX_NUMBERS_PER_BYTE * stored_bytes + MAX_UNCHECKED_NUMBERS:
         raise InvalidCheckpoint(
-            f"{source}: by its configuration the model has {size} numbers, and its files have "
-            f"{stored} bytes. One of them is not this model's: fix config.json."
+            f"{source}: by its configuration the model has {n_numbers} numbers, and its files have "
+            f"{stored_bytes} bytes. One of them is not this model's: fix config.json."
         )
 
 
-def refuse_lost(
+def check_lost_weights(
     model: Any, report: Mapping[str, Iterable[Any]], source: str, *, allow_missing: bool
 ) -> dict[str, list[str]]:
     """Refuse weights that are not those of the model that the configuration describes.
@@ -209,36 +215,44 @@ def refuse_lost(
         If tensors have other shapes; unless ``allow_missing``, which warns instead, also if some
         are missing, or the checkpoint has more layers.
     """
-    for name, stored, wanted, *_ in report["mismatched_keys"]:
+    for name, stored_shape, model_shape, *_ in report["mismatched_keys"]:
         raise InvalidCheckpoint(
-            f"{source}: tensor {name} has the shape {list(stored)}, and by its configuration the "
-            f"model needs {list(wanted)}. One of the two files is not this model's."
+            f"{source}: tensor {name} has the shape {list(stored_shape)}, and by its configuration the "
+            f"model needs {list(model_shape)}. One of the two files is not this model's."
         )
-    known = {_unnumbered(name) for name, _ in model.named_parameters()}
-    found = {
+    model_names = {_mask_numbers(name) for name, _ in model.named_parameters()}
+    lost_weights = {
         # A checkpoint of a model with another head has no pooler, and heads that are not built.
-        "missing_weights": sorted(n for n in report["missing_keys"] if not _POOLER.search(n)),
-        "unused_weights": sorted(n for n in report["unexpected_keys"] if _unnumbered(n) in known),
+        "missing_weights": sorted(n for n in report["missing_keys"] if not _POOLER_NAMES.search(n)),
+        "unused_weights": sorted(
+            n for n in report["unexpected_keys"] if _mask_numbers(n) in model_names
+        ),
     }
-    wrong = [
-        f"{what} {', '.join(names[:_NAMED])}"
-        + (f" and {len(names) - _NAMED} more tensors" if len(names) > _NAMED else "")
-        for what, names in zip(("it lacks", "the model does not take"), found.values(), strict=True)
+    problems = [
+        f"{problem} {', '.join(names[:_MAX_NAMED_TENSORS])}"
+        + (
+            f" and {len(names) - _MAX_NAMED_TENSORS} more tensors"
+            if len(names) > _MAX_NAMED_TENSORS
+            else ""
+        )
+        for problem, names in zip(
+            ("it lacks", "the model does not take"), lost_weights.values(), strict=True
+        )
         if names
     ]
-    if not wrong:
-        return found
-    said = f"{source}: {'; '.join(wrong)}. What is missing has random numbers in the model"
+    if not problems:
+        return lost_weights
+    message = f"{source}: {'; '.join(problems)}. What is missing has random numbers in the model"
     if not allow_missing:
         raise InvalidCheckpoint(
-            f"{said}, which show nothing: use the whole checkpoint and its own configuration, or "
+            f"{message}, which show nothing: use the whole checkpoint and its own configuration, or "
             "--allow-missing (allow_missing=True) to run it as it is."
         )
-    _log.warning("%s.", said)
-    return found
+    _log.warning("%s.", message)
+    return lost_weights
 
 
-def _unnumbered(name: str) -> str:
+def _mask_numbers(name: str) -> str:
     return re.sub(r"(?<=\.)[0-9]+(?=\.)", "N", name)
 
 
@@ -315,62 +329,62 @@ def load_model(
     >>> type(model).__name__, model.training
     ('ViTModel', False)
     """
-    torch = required("torch")
-    place = _place(device, device_map)
+    torch = import_package("torch")
+    target_device = _choose_device(device, device_map)
     parsed = parse_reference(reference)
     source = model_source(parsed)
     if dtype not in get_args(Precision):
         raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
-    kind = getattr(torch, dtype)
+    torch_dtype = getattr(torch, dtype)
 
-    def look(empty: nn.Module) -> None:
-        part = _part(empty, parsed.table, reference)
+    def check_submodel(empty: nn.Module) -> None:
+        submodel = _select_submodel(empty, parsed.table, reference)
         if check:
-            check(part)
+            check(submodel)
 
-    with _building(reference, source, place):
-        if says_timm(source):
+    with _explain_build_errors(reference, source, target_device):
+        if is_timm_source(source):
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
-            built, lost = _timm(
+            built_model, lost_weights = _load_timm(
                 source, revision or parsed.revision, offline=offline, allow_missing=allow_missing
             )
-            built = built.to(dtype=kind)
+            built_model = built_model.to(dtype=torch_dtype)
         else:
-            built, lost = _transformers(
+            built_model, lost_weights = _load_transformers(
                 source,
-                dtype=kind,
+                dtype=torch_dtype,
                 head=head,
                 device_map=device_map,
                 revision=revision or parsed.revision or "main",
                 local_files_only=offline,
                 trust_remote_code=trust_remote_code,
                 allow_missing=allow_missing,
-                check=look,
+                check=check_submodel,
             )
         if noted:
-            noted(lost)
-        built = _part(built, parsed.table, reference)
+            noted(lost_weights)
+        built_model = _select_submodel(built_model, parsed.table, reference)
         # What transformers keeps in float32, such as the angles of rotations, must stay so.
-        model: nn.Module = built if device_map else built.to(device=place)
+        model: nn.Module = built_model if device_map else built_model.to(device=target_device)
     return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
-def _place(device: Device, device_map: str | None) -> str:
+def _choose_device(device: Device, device_map: str | None) -> str:
     """Return where a model is put unless a map spreads it."""
     if device_map is not None:
-        required("accelerate")
+        import_package("accelerate")
         if device != "auto":
             raise UsageError(
                 f"--device {device} and --device-map {device_map}: the map chooses the devices. "
                 "Leave one of them out."
             )
-    there = find_devices(device)
-    return there[0] if device == "auto" else device
+    available_devices = find_devices(device)
+    return available_devices[0] if device == "auto" else device
 
 
 @contextmanager
-def _building(reference: str, source: str, place: str) -> Iterator[None]:
+def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[None]:
     """Say what the libraries fail at as they build a model.
 
     Of a configuration that makes no sense they raise whatever comes up first.
@@ -389,54 +403,56 @@ def _building(reference: str, source: str, place: str) -> Iterator[None]:
             raise unsafe_pickle_error(reference, error) from error
         if is_out_of_memory(error):
             raise UsageError(
-                f"{reference}: the model does not fit into the memory of {place}. Use --dtype "
+                f"{reference}: the model does not fit into the memory of {device}. Use --dtype "
                 "bfloat16, or --device-map auto to spread it."
             ) from error
-        first = first_line(error)
-        missing = not Path(source).exists() and isinstance(error, OSError)
-        failure = UnknownReference if missing else InvalidCheckpoint
-        raise failure(f"{reference}: the model cannot be built ({first}).") from error
+        cause = first_line(error)
+        is_missing = not Path(source).exists() and isinstance(error, OSError)
+        error_class = UnknownReference if is_missing else InvalidCheckpoint
+        raise error_class(f"{reference}: the model cannot be built ({cause}).") from error
 
 
 @contextmanager
-def quietly(transformers: Any) -> Iterator[None]:
+def silence_transformers(transformers: Any) -> Iterator[None]:
     """Keep transformers from logging and from drawing bars of its own."""
     logs = transformers.utils.logging
-    level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    level, has_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
     logs.set_verbosity_error()
     logs.disable_progress_bar()
     try:
         yield
     finally:
         logs.set_verbosity(level)
-        if bars:
+        if has_bars:
             logs.enable_progress_bar()
 
 
 @contextmanager
-def _loading(source: str) -> Iterator[None]:
+def _show_loading(source: str) -> Iterator[None]:
     """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
-    bars = nullcontext(enter_result=False) if Path(source).is_dir() else hide_stages()
-    with stage("Loading the model"), bars as cleared, checked_loading():
-        if cleared:
-            required("transformers").utils.logging.enable_progress_bar()
+    hidden_stages = nullcontext(enter_result=False) if Path(source).is_dir() else hide_stages()
+    with stage("Loading the model"), hidden_stages as are_hidden, checked_loading():
+        if are_hidden:
+            import_package("transformers").utils.logging.enable_progress_bar()
         yield
 
 
-def _part(model: Any, name: str | None, reference: str) -> Any:
+def _select_submodel(model: Any, name: str | None, reference: str) -> Any:
     if not name:
         return model
-    parts = parts_of(model)
-    if name not in parts:
-        known = ", ".join(f"#{other}" for other in parts) or f"none: leave out #{name}"
+    submodels = find_submodels(model)
+    if name not in submodels:
+        available = (
+            ", ".join(f"#{submodel}" for submodel in submodels) or f"none: leave out #{name}"
+        )
         raise UsageError(
             f"{reference}: {type(model).__name__} has no such part that takes tokens or pixels. It "
-            f"has {known}."
+            f"has {available}."
         )
-    return parts[name]
+    return submodels[name]
 
 
-def required(package: str) -> Any:
+def import_package(package: str) -> Any:
     """Import a package of the extra ``models``.
 
     Raises
@@ -449,7 +465,7 @@ def required(package: str) -> Any:
         return __import__(package)
 
 
-def built_anew(model: Any, config: Any) -> Any:
+def rebuild_model(model: Any, config: Any) -> Any:
     """Build a model of transformers from another configuration, with the very weights of a model.
 
     Parameters
@@ -464,34 +480,36 @@ def built_anew(model: Any, config: Any) -> Any:
     UsageError
         If transformers refuses the configuration.
     """
-    what = f"{type(model).__name__}: transformers does not build it from the changed configuration"
-    with explain_errors(UsageError, what), quietly(required("transformers")):
-        made = type(model).from_pretrained(
+    subject = (
+        f"{type(model).__name__}: transformers does not build it from the changed configuration"
+    )
+    with explain_errors(UsageError, subject), silence_transformers(import_package("transformers")):
+        rebuilt = type(model).from_pretrained(
             None, config=config, state_dict=model.state_dict(), dtype=model.dtype
         )
-    placed = made.to(device=first_device(model))
-    return placed.requires_grad_(requires_grad=False).train(mode=False)
+    model_on_device = rebuilt.to(device=first_device(model))
+    return model_on_device.requires_grad_(requires_grad=False).train(mode=False)
 
 
 def first_device(model: nn.Module) -> torch.device:
     """Return where a model takes its input; what is kept on disk has no device of its own."""
     devices = (parameter.device for parameter in model.parameters())
-    found = next((device for device in devices if device.type != "meta"), None)
-    return found or required("torch").device("cpu")
+    first_found = next((device for device in devices if device.type != "meta"), None)
+    return first_found or import_package("torch").device("cpu")
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
     """Run a model without dropout and gradients; leave it in the mode in which it was found."""
-    torch = required("torch")
-    with ExitStack() as after, torch.no_grad():
+    torch = import_package("torch")
+    with ExitStack() as cleanup, torch.no_grad():
         for module in model.modules():
-            after.callback(setattr, module, "training", module.training)
+            cleanup.callback(setattr, module, "training", module.training)
         model.train(mode=False)
         yield first_device(model)
 
 
-def says_timm(source: str) -> bool:
+def is_timm_source(source: str) -> bool:
     """Tell whether a model is one of timm, as `model_source` gives it: they all take images."""
     config = Path(source) / "config.json"
     if not config.is_file():
@@ -499,10 +517,10 @@ def says_timm(source: str) -> bool:
     return "architecture" in read_json(LocalFiles(config.parent, config.name), config.name)
 
 
-def _timm(
+def _load_timm(
     source: str, revision: str | None, *, offline: bool, allow_missing: bool
 ) -> tuple[Any, dict[str, list[str]]]:
-    create = required("timm").create_model
+    create_model = import_package("timm").create_model
     if not Path(source).is_dir():
         from huggingface_hub import snapshot_download
 
@@ -514,27 +532,27 @@ def _timm(
                 allow_patterns=["config.json", "model.safetensors"],
             )
     config = Path(source) / "config.json"
-    check_sizes(read_json(LocalFiles(config.parent, config.name), config.name), source)
-    with _loading(source):
+    check_counts(read_json(LocalFiles(config.parent, config.name), config.name), source)
+    with _show_loading(source):
         # Whatever its configuration says of strictness: what is missing is looked for below.
-        model = create(
+        model = create_model(
             f"local-dir:{Path(source).resolve()}", pretrained=True, pretrained_strict=False
         )
-    needed, stored = model.state_dict(), open_local(Path(source)).tensors
+    model_tensors, stored_tensors = model.state_dict(), open_local(Path(source)).tensors
     report = {
-        "missing_keys": needed.keys() - stored.keys(),
-        "unexpected_keys": stored.keys() - needed.keys(),
+        "missing_keys": model_tensors.keys() - stored_tensors.keys(),
+        "unexpected_keys": stored_tensors.keys() - model_tensors.keys(),
         # timm would resample them.
         "mismatched_keys": [
-            (name, stored[name].shape, value.shape)
-            for name, value in needed.items()
-            if name in stored and math.prod(stored[name].shape) != value.numel()
+            (name, stored_tensors[name].shape, tensor.shape)
+            for name, tensor in model_tensors.items()
+            if name in stored_tensors and math.prod(stored_tensors[name].shape) != tensor.numel()
         ],
     }
-    return model, refuse_lost(model, report, source, allow_missing=allow_missing)
+    return model, check_lost_weights(model, report, source, allow_missing=allow_missing)
 
 
-def _transformers(
+def _load_transformers(
     source: str,
     *,
     dtype: object,
@@ -544,29 +562,29 @@ def _transformers(
     check: Callable[[nn.Module], None],
     **options: Any,
 ) -> tuple[Any, dict[str, list[str]]]:
-    transformers = required("transformers")
-    trusted = options["trust_remote_code"]
-    where = {key: value for key, value in options.items() if key != "trust_remote_code"}
-    with quietly(transformers), unattended():
+    transformers = import_package("transformers")
+    is_trusted = options["trust_remote_code"]
+    load_options = {key: value for key, value in options.items() if key != "trust_remote_code"}
+    with silence_transformers(transformers), forbid_prompts():
         with stage("Reading the configuration"):
-            stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)
-            check_sizes(stated, source)
-            if not trusted:
-                refuse_kernels(stated)
+            config_values, _ = transformers.PreTrainedConfig.get_config_dict(source, **load_options)
+            check_counts(config_values, source)
+            if not is_trusted:
+                check_kernels(config_values)
             config = transformers.AutoConfig.from_pretrained(source, **options)
-            named = model_class(transformers, config)
-            if named is not None and callable(head):
-                head = head(without_weights(transformers, named, config))
-            if not head and not is_encoder_alone(named):
-                named = None
+            model_class = find_model_class(transformers, config)
+            if model_class is not None and callable(head):
+                head = head(build_without_weights(transformers, model_class, config))
+            if not head and not is_encoder_only(model_class):
+                model_class = None
             # Code of a checkpoint may be of any kind.
             if type(config).__module__.startswith("transformers."):
-                empty = without_weights(transformers, named, config)
-                refuse_inflated(empty, source)
+                empty = build_without_weights(transformers, model_class, config)
+                check_model_size(empty, source)
                 check(empty)
-        with _loading(source):
-            model, report = (named or transformers.AutoModel).from_pretrained(
+        with _show_loading(source):
+            model, report = (model_class or transformers.AutoModel).from_pretrained(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name
             )  # fmt: skip
-    return model, refuse_lost(model, report, source, allow_missing=allow_missing)
+    return model, check_lost_weights(model, report, source, allow_missing=allow_missing)

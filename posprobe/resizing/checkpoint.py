@@ -32,11 +32,11 @@ from posprobe.report.files import expanded, folder_there, scratch, there
 from posprobe.tables import PositionTable
 
 #: Files of weights in any format: a copy has those that were resized, and no others.
-_WEIGHTS = (*suffixes_of(READERS), ".ckpt", ".ot", ".index.json")
-_CONFIG = "config.json"
+_WEIGHT_SUFFIXES = (*suffixes_of(READERS), ".ckpt", ".ot", ".index.json")
+_CONFIG_FILE = "config.json"
 
 
-def refuse_source(table: PositionTable, path: Path) -> None:
+def check_not_source(table: PositionTable, path: Path) -> None:
     """Refuse to write a table to the file that it was read from.
 
     Raises
@@ -44,13 +44,13 @@ def refuse_source(table: PositionTable, path: Path) -> None:
     OutputError
         If it is that file, by whatever name.
     """
-    place, source = expanded(path), Path(table.source.resolved)
-    read = source / table.source.file if source.is_dir() and table.source.file else source
-    if there(place) and read.is_file() and place.samefile(read):
+    target, source = expanded(path), Path(table.source.resolved)
+    source_file = source / table.source.file if source.is_dir() and table.source.file else source
+    if there(target) and source_file.is_file() and target.samefile(source_file):
         raise OutputError(f"{path}: the table was read from this file. Choose another name.")
 
 
-def copy_place(reference: str, folder: Path) -> Path:
+def check_copy_folder(reference: str, folder: Path) -> Path:
     """Return where a copy of a checkpoint goes, before anything is computed.
 
     Raises
@@ -60,7 +60,7 @@ def copy_place(reference: str, folder: Path) -> Path:
     UsageError
         If it is a formula.
     """
-    target, source = expanded(folder), _source(parse_reference(reference))
+    target, source = expanded(folder), _local_source(parse_reference(reference))
     if there(target):
         raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
     if not folder_there(target.parent):
@@ -116,27 +116,27 @@ def write_checkpoint(
         As `posprobe.load`, where a checkpoint of the Hub cannot be downloaded.
     """
     parsed = parse_reference(reference)
-    target = copy_place(reference, folder)
-    source = _source(parsed) or downloaded(parsed, revision, offline=offline)
+    target = check_copy_folder(reference, folder)
+    source = _local_source(parsed) or download_repository(parsed, revision, offline=offline)
     checkpoint = open_local(source)
-    _refuse_several(checkpoint, parsed)
+    _check_single_model(checkpoint, parsed)
     encodings = find_encodings(checkpoint)
     encoding = choose_table(checkpoint, parsed, encodings, tensor, grid)
     if encoding.tensor is None or encoding.rows is None:
         raise NoPositionTable(f"{reference}: it has no table that could be resized.")
-    new_tensor = _new_tensor(checkpoint, encoding.tensor, encoding.rows, table)
+    new_tensor = _resize_tensor(checkpoint, encoding.tensor, encoding.rows, table)
     config, keys = with_size(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
-    files = _Files.of(source, checkpoint, new_tensor.info.file)
+    files = _CopiedFiles.of(source, checkpoint, new_tensor.info.file)
     for name in files.copied:
         if files.root / name != source:  # a file that was named may be a link
             check_link_inside(files.root / name, files.root)
     try:
-        with scratch(target) as place:
-            new_folder = place / "checkpoint"
+        with scratch(target) as scratch_folder:
+            new_folder = scratch_folder / "checkpoint"
             with stage("Copying the checkpoint"):
                 files.copy(new_folder, new_tensor, config if keys else None)
             new_reference = new_folder if source.is_dir() else new_folder / source.name
-            _check(new_reference, parsed, table, new_tensor, encodings, tensor, grid)
+            _check_copy(new_reference, parsed, table, new_tensor, encodings, tensor, grid)
             with defer_signals():
                 new_folder.rename(target)
     except OSError as error:
@@ -154,17 +154,17 @@ def write_checkpoint(
     )
 
 
-def _source(reference: Reference) -> Path | None:
+def _local_source(reference: Reference) -> Path | None:
     """Return where a checkpoint lies on this disk; None of one of the Hub."""
-    kind, colon, name = reference.source.partition(":")
-    if colon and kind == "sample":
+    prefix, colon, name = reference.source.partition(":")
+    if colon and prefix == "sample":
         return samples.sample_path(name)
     if not reference.is_path and (colon or reference.source in FORMULAS):
         raise UsageError(f"{reference.text}: a formula is not a checkpoint. Write it with -o FILE.")
     return reference.path if reference.is_path else None
 
 
-def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> Path:
+def download_repository(reference: Reference, revision: str | None, *, offline: bool) -> Path:
     """Download a repository of the Hub as its client does, and return its folder.
 
     Of its weights those alone that a table is read from.
@@ -179,13 +179,13 @@ def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> 
     from posprobe.checkpoints.hub import open_hub
 
     checkpoint = open_hub(reference.source, revision or reference.revision, offline=offline)
-    _refuse_several(checkpoint, reference)
+    _check_single_model(checkpoint, reference)
     tensors = checkpoint.tensors
     if isinstance(tensors, ShardedTensors):
         names = {*tensors.shards.values(), "*.safetensors.index.json"}
     else:
         names = {next(iter(tensors.values())).file}
-    weights = [f"*{ending}" for ending in _WEIGHTS if ending != ".index.json"]
+    weights = [f"*{ending}" for ending in _WEIGHT_SUFFIXES if ending != ".index.json"]
     download_options: dict[str, Any] = {
         "revision": checkpoint.revision,
         "local_files_only": offline,
@@ -205,7 +205,7 @@ def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> 
     return Path(folder)
 
 
-def _refuse_several(checkpoint: Checkpoint, reference: Reference) -> None:
+def _check_single_model(checkpoint: Checkpoint, reference: Reference) -> None:
     if checkpoint.models:
         folder = reference.table if reference.table in checkpoint.models else "text_encoder"
         raise UsageError(
@@ -224,7 +224,7 @@ class _NewTensor:
     content: bytes
 
 
-def _new_tensor(
+def _resize_tensor(
     checkpoint: Checkpoint, info: TensorInfo, rows: Rows, table: PositionTable
 ) -> _NewTensor:
     if not info.file.endswith(".safetensors"):
@@ -267,12 +267,12 @@ def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -
     blocks = shape[:-1]
     if isinstance(layout, Grid) and sum(size > 1 for size in blocks) == 2:
         return (*blocks[:-2], layout.height, layout.width, shape[-1])
-    place = max(range(len(blocks)), key=blocks.__getitem__)
-    return (*blocks[:place], count, *blocks[place + 1 :], shape[-1])
+    axis = max(range(len(blocks)), key=blocks.__getitem__)
+    return (*blocks[:axis], count, *blocks[axis + 1 :], shape[-1])
 
 
 @dataclass(frozen=True)
-class _Files:
+class _CopiedFiles:
     """What a copy takes over from a checkpoint.
 
     Parameters
@@ -291,19 +291,19 @@ class _Files:
     shard: str
 
     @classmethod
-    def of(cls, source: Path, checkpoint: Checkpoint, shard: str) -> _Files:
+    def of(cls, source: Path, checkpoint: Checkpoint, shard: str) -> _CopiedFiles:
         """List the files of a checkpoint, which is a folder or one file."""
         tensors = checkpoint.tensors
         weights = set(tensors.shards.values()) if isinstance(tensors, ShardedTensors) else {shard}
         if not source.is_dir():
-            config_names = {_CONFIG} if (source.parent / _CONFIG).is_file() else set()
+            config_names = {_CONFIG_FILE} if (source.parent / _CONFIG_FILE).is_file() else set()
             return cls(
                 source.parent, tuple(sorted({source.name, *weights, *config_names})), (), shard
             )
         own_files = weights | {choose_weights((p.name for p in source.iterdir()), str(source))}
-        all_files = tuple(_walk(source))
+        all_files = tuple(_list_files(source))
         copied_names = tuple(
-            name for name in all_files if name in own_files or not name.endswith(_WEIGHTS)
+            name for name in all_files if name in own_files or not name.endswith(_WEIGHT_SUFFIXES)
         )
         return cls(
             source,
@@ -312,22 +312,28 @@ class _Files:
             shard,
         )
 
-    def copy(self, folder: Path, new: _NewTensor, config: dict[str, Any] | None) -> None:
+    def copy(self, folder: Path, new_tensor: _NewTensor, config: dict[str, Any] | None) -> None:
         """Write all files into a new folder."""
         for name in self.copied:
             source_path, copy_path = self.root / name, folder / name
             copy_path.parent.mkdir(parents=True, exist_ok=True)
             if name == self.shard:
-                replace_tensor(source_path, copy_path, new.info.name, new.shape, new.content)
-            elif name == _CONFIG and config is not None:
+                replace_tensor(
+                    source_path,
+                    copy_path,
+                    new_tensor.info.name,
+                    new_tensor.shape,
+                    new_tensor.content,
+                )
+            elif name == _CONFIG_FILE and config is not None:
                 copy_path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
             elif name.endswith(".index.json"):
-                copy_path.write_text(_index(source_path, new), encoding="utf-8")
+                copy_path.write_text(_resized_index(source_path, new_tensor), encoding="utf-8")
             else:
                 shutil.copyfile(source_path, copy_path)
 
 
-def _walk(root: Path) -> Iterator[str]:
+def _list_files(root: Path) -> Iterator[str]:
     """Name the files of a folder; hidden folders are no part of a checkpoint."""
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
@@ -337,13 +343,13 @@ def _walk(root: Path) -> Iterator[str]:
                 yield str(path.relative_to(root))
 
 
-def _index(old: Path, new: _NewTensor) -> str:
+def _resized_index(old: Path, new_tensor: _NewTensor) -> str:
     """Return a shard index with the new total size."""
     index = json.loads(old.read_bytes())
     metadata = index.get("metadata")
-    added_numbers = int(np.prod(new.shape)) - int(np.prod(new.info.shape))
+    added_numbers = int(np.prod(new_tensor.shape)) - int(np.prod(new_tensor.info.shape))
     changes = {
-        "total_size": added_numbers * len(new.content) // int(np.prod(new.shape)),
+        "total_size": added_numbers * len(new_tensor.content) // int(np.prod(new_tensor.shape)),
         "total_parameters": added_numbers,
     }
     for key, change in changes.items():
@@ -352,12 +358,12 @@ def _index(old: Path, new: _NewTensor) -> str:
     return json.dumps(index, indent=2) + "\n"
 
 
-def _check(
+def _check_copy(
     new_folder: Path,
     reference: Reference,
     table: PositionTable,
     new_tensor: _NewTensor,
-    before: tuple[StoredEncoding, ...],
+    old_encodings: tuple[StoredEncoding, ...],
     tensor: str | None,
     grid: tuple[int, int] | None,
 ) -> None:
@@ -375,7 +381,9 @@ def _check(
     try:
         copied = open_local(new_folder)
         encodings = find_encodings(copied)
-        rows_by_tensor = {each.tensor.name: each.rows for each in encodings if each.tensor}
+        rows_by_tensor = {
+            encoding.tensor.name: encoding.rows for encoding in encodings if encoding.tensor
+        }
         chosen_encoding = choose_table(copied, new_reference, encodings, tensor, stated_grid)
         problem = chosen_encoding.problem or (
             "" if chosen_encoding.rows and chosen_encoding.rows.layout == layout else "another grid"
@@ -394,7 +402,7 @@ def _check(
         )
     names = [
         old_encoding.tensor.name
-        for old_encoding in before
+        for old_encoding in old_encodings
         if old_encoding.rule is not None
         and old_encoding.tensor is not None
         and old_encoding.tensor.name != new_tensor.info.name

@@ -102,7 +102,7 @@ NO_JSON = {
 def test_a_json_that_is_none_is_refused(
     case: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posprobe.checkpoints.local.MAX_JSON", 9_000)
+    monkeypatch.setattr("posprobe.checkpoints.local.MAX_JSON_BYTES", 9_000)
     if file == "config.json":
         safetensors.numpy.save_file({"a": VALUES}, tmp_path / "model.safetensors")
     if case == "nested deeply":

@@ -257,8 +257,8 @@ def test_hdf5_never_leads_to_another_file(tmp_path: Path) -> None:
 def test_hdf5_bombs_and_unknown_filters_are_refused_unopened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("base", "hdf5file"):
-        monkeypatch.setattr(f"posprobe.checkpoints.{module}.MAX_UNPACKED", 2**20)
+    for module in ("checkpoint", "hdf5file"):
+        monkeypatch.setattr(f"posprobe.checkpoints.{module}.MAX_UNPACKED_BYTES", 2**20)
     path = tmp_path / "bomb.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("long", (2**20, 8), "f4", chunks=(8, 8), compression="gzip")

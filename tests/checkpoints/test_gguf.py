@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
-from posprobe.checkpoints.gguf import TYPES
+from posprobe.checkpoints.gguf import GGML_TYPES
 from posprobe.errors import InvalidCheckpoint, MissingExtra
 from posprobe.families import inspect
 from posprobe.schemes import LinearBias, RelativeBias, Rotary
@@ -51,7 +51,7 @@ def test_quantised_blocks_give_the_librarys_numbers_and_the_step(kind: str, tmp_
     assert quantisation is not None
     assert quantisation.name == kind
     # The scale is the first number of a block, in half precision.
-    scales = np.abs(blocks.reshape(-1, TYPES[quant(kind)][2])[:, :2].copy().view(np.float16))
+    scales = np.abs(blocks.reshape(-1, GGML_TYPES[quant(kind)][2])[:, :2].copy().view(np.float16))
     assert quantisation.step == pytest.approx(float(np.median(scales)), rel=1e-3)
     for block, scale in zip(table.values.reshape(-1, 32), scales[:, 0], strict=True):
         steps = np.diff(np.unique(block.astype(np.float64))) / float(scale)
@@ -62,7 +62,7 @@ def test_quantised_blocks_give_the_librarys_numbers_and_the_step(kind: str, tmp_
 
 @pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
 def test_steps_of_nested_scales_are_those_between_values(kind: str, tmp_path: Path) -> None:
-    width, size = TYPES[quant(kind)][1:]
+    width, size = GGML_TYPES[quant(kind)][1:]
     blocks = RNG.integers(0, 256, (64, size), dtype=np.uint8)
     half = {"Q2_K": 80, "Q3_K": 108, "Q4_K": 0, "Q5_K": 0, "Q6_K": 208}[kind]
     blocks[:, half : half + 2] = np.float16(0.01).reshape(1).view(np.uint8)
@@ -92,9 +92,9 @@ def test_sizes_of_types_are_those_of_the_package() -> None:
         int(kind): (kind.name, *sizes) for kind, sizes in gguf.constants.GGML_QUANT_SIZES.items()
     }
     assert {
-        number: type_info for number, type_info in TYPES.items() if number in package_sizes
-    } == {number: type_info for number, type_info in package_sizes.items() if number in TYPES}
-    assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(package_sizes) & set(TYPES)
+        number: type_info for number, type_info in GGML_TYPES.items() if number in package_sizes
+    } == {number: type_info for number, type_info in package_sizes.items() if number in GGML_TYPES}
+    assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(package_sizes) & set(GGML_TYPES)
 
 
 def test_header_and_places_are_those_of_the_packages_reader(tmp_path: Path) -> None:

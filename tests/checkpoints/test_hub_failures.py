@@ -301,8 +301,8 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
     kind: str, part: str, server: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(server)
-    monkeypatch.setattr("posprobe.checkpoints.transfer.LONGEST_REQUEST", 0.4)
-    monkeypatch.setattr("posprobe.checkpoints.transfer.GRACE", 0.4)
+    monkeypatch.setattr("posprobe.checkpoints.transfer.MAX_REQUEST_SECONDS", 0.4)
+    monkeypatch.setattr("posprobe.checkpoints.transfer.BODY_GRACE_SECONDS", 0.4)
     server.fail(kind, part)
     with pytest.raises(Unreachable, match=r"is too slow|is not a model's page"):
         read()
@@ -312,8 +312,8 @@ def test_a_slow_server_that_keeps_the_least_rate_is_waited_for(
     server: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = small(server)
-    monkeypatch.setattr("posprobe.checkpoints.transfer.GRACE", 0.4)
-    monkeypatch.setattr("posprobe.checkpoints.transfer.LEAST_RATE", 1.0)
+    monkeypatch.setattr("posprobe.checkpoints.transfer.BODY_GRACE_SECONDS", 0.4)
+    monkeypatch.setattr("posprobe.checkpoints.transfer.MIN_BYTES_PER_SECOND", 1.0)
     server.fail("drip", "config.json")
     np.testing.assert_array_equal(read(), values)
 

@@ -137,7 +137,7 @@ def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> No
     with pytest.raises(AmbiguousTable, match=r"me/diffusion#text_encoder_2"):
         load("me/diffusion")
     server.forget()
-    reopened = open_hub("me/diffusion", None, offline=True, part="text_encoder_2")
+    reopened = open_hub("me/diffusion", None, offline=True, model="text_encoder_2")
     assert list(reopened.models) == ["text_encoder_2"]
     assert server.sent() == 0
 

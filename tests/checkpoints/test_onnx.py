@@ -60,11 +60,11 @@ def exported(name: str, part: str, folder: Path) -> tuple[Any, str]:
     inputs = tokens(*text)
     match name:
         case "BertModel":
-            tiny = tm.hf_text(name, tm.BERT, **tm._SIZE)
+            tiny = tm.hf_text(name, tm.BERT, **tm.MODEL_SIZE)
         case "RobertaModel":
             tiny = tm.roberta(1)()
         case "GPT2Model":
-            sizes: dict[str, Any] = dict(tm._GPT)
+            sizes: dict[str, Any] = dict(tm.GPT_SIZE)
             tiny = tm.hf_text(name, "wpe.weight", **sizes)
         case "ViTModel":
             tiny = tm.hf_vision(name, tm.VIT, tokens=("cls_token",))

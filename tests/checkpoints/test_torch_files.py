@@ -26,7 +26,7 @@ from made_files import VALUES, Payload, save_legacy, save_zip, write
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
-from posprobe.checkpoints.torchfile import refuse_costly
+from posprobe.checkpoints.torchfile import check_pickle_cost
 from posprobe.errors import InvalidCheckpoint, InvalidTable
 from posprobe.families import load
 from posprobe.forward import load_model
@@ -199,7 +199,7 @@ def test_a_small_archive_is_not_unpacked_into_more_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 2**20
-    monkeypatch.setattr("posprobe.checkpoints.checkpoint.MAX_UNPACKED", limit)
+    monkeypatch.setattr("posprobe.checkpoints.checkpoint.MAX_UNPACKED_BYTES", limit)
     zeros = np.zeros(limit // 4 + 1, np.float32)
     np.savez_compressed(tmp_path / "bomb.npz", t=zeros, small=VALUES)
     torch.save({"t": torch.from_numpy(zeros)}, tmp_path / "stored.pt")
@@ -314,14 +314,14 @@ def test_a_pickle_that_would_take_all_time_or_memory_is_refused(
 def test_an_archive_is_recognised_and_searched_as_by_pytorch(tmp_path: Path) -> None:
     code = COSTLY["6 GiB of zeros"]
     with pytest.raises(InvalidCheckpoint, match="asks for 6442450944 bytes"):
-        refuse_costly(as_archive(tmp_path / "model.pt", code, "DATA.PKL"))
+        check_pickle_cost(as_archive(tmp_path / "model.pt", code, "DATA.PKL"))
     # A pickle that an archive follows is a pickle.
     hybrid_file = as_old_file(tmp_path / "both.pt", code)
     hybrid_file.write_bytes(
         hybrid_file.read_bytes() + as_archive(tmp_path / "model.pt", b"}.").read_bytes()
     )
     with pytest.raises(InvalidCheckpoint, match="asks for 6442450944 bytes"):
-        refuse_costly(hybrid_file)
+        check_pickle_cost(hybrid_file)
 
 
 @pytest.mark.parametrize("save", [save_zip, save_legacy])
@@ -340,7 +340,7 @@ def test_content_beside_weights_costs_little_time(
         "many": collections.OrderedDict((f"{n}", torch.zeros(1)) for n in range(3000)),
         ("a", ("b", 1)): torch.nn.Parameter(torch.ones(2)),
     }  # fmt: skip
-    refuse_costly(save(content, tmp_path / "model.pt"))
+    check_pickle_cost(save(content, tmp_path / "model.pt"))
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from posprobe.analyses.models.states import (
     moments,
 )
 from posprobe.analyses.models.subspaces import subspace_overlap
-from posprobe.forward.replacements import explained, explanations
+from posprobe.forward.replacements import explained_share, explanations
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import measure_numbers
 from posprobe.measurements.model import add_layer_numbers
@@ -118,7 +118,8 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
     table = table_of(layout)
     substitutes = explanations(table)
     kept_shares = [
-        explained(np.asarray(table.values), substitute.rows) or 0.0 for substitute in substitutes
+        explained_share(np.asarray(table.values), substitute.rows) or 0.0
+        for substitute in substitutes
     ]
     rng = np.random.default_rng(0)
     spread = 1 + 0.1 * rng.normal(size=(contexts, layout.size))

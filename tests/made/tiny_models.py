@@ -346,7 +346,10 @@ def _text_cases() -> Iterator[Case]:
     ids = MODEL_SIZE | SPECIAL_IDS
     for family, model_type, names, table, config in (
         ("bert", "bert", ("BertModel", "BertForMaskedLM"), BERT, MODEL_SIZE),
-        ("distilbert", "distilbert", ("DistilBertModel", "DistilBertForMaskedLM"), BERT, DISTILBERT_SIZE),
+        (
+            "distilbert", "distilbert", ("DistilBertModel", "DistilBertForMaskedLM"), BERT,
+            DISTILBERT_SIZE,
+        ),
         ("electra", "electra", ("ElectraModel", "ElectraForPreTraining"), BERT, NARROW_SIZE),
         ("albert", "albert", ("AlbertModel", "AlbertForMaskedLM"), BERT, NARROW_SIZE),
         ("roberta", "roberta", ("RobertaModel", "RobertaForMaskedLM"), BERT, ids),
@@ -357,7 +360,10 @@ def _text_cases() -> Iterator[Case]:
             "roberta", "roberta-prelayernorm",
             ("RobertaPreLayerNormModel", "RobertaPreLayerNormForMaskedLM"), BERT, ids,
         ),
-        ("roberta", "longformer", ("LongformerModel", "LongformerForMaskedLM"), BERT, LONGFORMER_SIZE),
+        (
+            "roberta", "longformer", ("LongformerModel", "LongformerForMaskedLM"), BERT,
+            LONGFORMER_SIZE,
+        ),
         ("roberta", "data2vec-text", ("Data2VecTextModel", "Data2VecTextForMaskedLM"), BERT, ids),
         ("roberta", "altclip_text_model", ("AltCLIPTextModel",), BERT, ids | {"project_dim": 8}),
         ("roberta", "bridgetower_text_model", ("BridgeTowerTextModel",), BERT, ids),
@@ -370,7 +376,10 @@ def _text_cases() -> Iterator[Case]:
         ("nystromformer", "nystromformer", ("NystromformerModel",), BERT, ids | NYSTROM_SIZE),
         ("gpt2", "gpt2", ("GPT2Model", "GPT2LMHeadModel"), "wpe.weight", GPT_SIZE),
         ("gpt2", "gpt_neo", ("GPTNeoModel", "GPTNeoForCausalLM"), "wpe.weight", GPT_NEO_SIZE),
-        ("gpt2", "gpt_bigcode", ("GPTBigCodeModel", "GPTBigCodeForCausalLM"), "wpe.weight", GPT_SIZE),
+        (
+            "gpt2", "gpt_bigcode", ("GPTBigCodeModel", "GPTBigCodeForCausalLM"), "wpe.weight",
+            GPT_SIZE,
+        ),
         (
             "openai-gpt", "openai-gpt", ("OpenAIGPTModel", "OpenAIGPTLMHeadModel"),
             "positions_embed.weight", GPT_SIZE,
