@@ -83,7 +83,7 @@ def drawn(rows_by_name: dict[str, list[dict[str, Any]]], target: Path) -> None:
     from matplotlib.ticker import LogLocator
 
     from posprobe.figures import style
-    from posprobe.figures.common import plain
+    from posprobe.figures.common import label_decades
 
     with style():
         figure, axes = plt.subplots(2, 2, figsize=(6.3, 4.2), layout="constrained", sharey="row")
@@ -95,7 +95,7 @@ def drawn(rows_by_name: dict[str, list[dict[str, Any]]], target: Path) -> None:
             ):  # fmt: skip
                 ax.loglog(sizes, [row[cost] for row in rows], "o-", markersize=3)
                 ax.set(xlabel={"n": f"positions, {WIDTH} wide", "d": f"width, {LENGTH} rows"}[axis])
-                plain(ax.xaxis, ax.yaxis)
+                label_decades(ax.xaxis, ax.yaxis)
                 ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 if axis == "n":
                     ax.axvline(CHANGE, linewidth=0.6, color="#6b6b6b", linestyle=":")

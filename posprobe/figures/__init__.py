@@ -1,9 +1,9 @@
-"""Results become figures: drawn by functions whose names follow from the result and the figure.
+"""Figures of results, made by functions that are found by name.
 
 * A result names the module and the function that draw it into Axes (`Drawable.figures`).
-* ``NAME_figure`` beside that function, a `Builder`, makes the figure NAME for a report or a paper.
+* ``NAME_figure`` in that module, a `Builder`, makes the figure NAME for a report or a paper.
 
-Whether a figure can be drawn of a result is known where its measurement is described.
+The description of a measurement says which figures its results have.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from posprobe.figures.common import REPORT, Baselines
-from posprobe.figures.styles import printable, style
+from posprobe.figures.common import REPORT, FigureExtras
+from posprobe.figures.styles import make_labels_printable, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,14 +30,14 @@ def draw(result: Drawable, ax: Axes | None, properties: Mapping[str, Any]) -> Ax
     Raises
     ------
     TypeError
-        If there is no drawing for this kind of result.
+        If results of this class have no drawing.
     AttributeError
         If Axes have no such property.
     """
-    module, plot = _drawing(result)
+    module, plot_name = _find_drawing(result)
     with style():
         if ax is not None:
-            getattr(module, plot)(ax, result)
+            getattr(module, plot_name)(ax, result)
             ax.set(**properties)
             return ax
         import matplotlib.pyplot as plt
@@ -46,14 +46,14 @@ def draw(result: Drawable, ax: Axes | None, properties: Mapping[str, Any]) -> Ax
         try:
             return draw(result, axes, properties)
         except Exception:
-            # Nobody else has the figure that pyplot keeps.
+            # pyplot keeps the figure, and the caller has no reference with which to close it.
             plt.close(figure)
             raise
 
 
-def builder(result: Drawable, name: str) -> Builder:
-    """Return what makes a figure of a kind of result, by the name of the figure."""
-    module, _ = _drawing(result)
+def find_builder(result: Drawable, name: str) -> Builder:
+    """Return the function that makes the figure ``name`` of a result."""
+    module, _ = _find_drawing(result)
     build: Builder = getattr(module, f"{name}_figure")
     return build
 
@@ -61,32 +61,34 @@ def builder(result: Drawable, name: str) -> Builder:
 def report_figures(
     results: Mapping[str, Drawable],
     names: Iterable[str],
-    baselines: Baselines | None = None,
+    extras: FigureExtras | None = None,
 ) -> dict[str, Callable[[], Figure]]:
-    """Return how to make figures of a report, of results of one kind.
+    """Return functions that make the named figures of a report.
 
     Parameters
     ----------
     results
-        By label.
+        Results of one class, by label.
     names
-        Of the figures.
-    baselines
-        What was computed to stand beside them; each figure says what it takes.
+        Names of the figures.
+    extras
+        Further inputs by name; each figure documents those that it uses.
     """
     first_result = next(iter(results.values()))
     return {
-        name: partial(builder(first_result, name), REPORT, printable(results), baselines or {})
+        name: partial(
+            find_builder(first_result, name), REPORT, make_labels_printable(results), extras or {}
+        )
         for name in names
     }
 
 
-def _drawing(result: Drawable) -> tuple[Any, str]:
-    """Return the module that draws a result, and the name of its function."""
+def _find_drawing(result: Drawable) -> tuple[Any, str]:
+    """Return the module that draws a result and the name of its drawing function."""
     if not result.figures:
         raise TypeError(f"there is no drawing for a {type(result).__name__}")
     module, _, plot = result.figures.partition(".")
     return import_module(f"{__name__}.{module}"), plot
 
 
-__all__ = ["builder", "draw", "report_figures", "style"]
+__all__ = ["draw", "find_builder", "report_figures", "style"]

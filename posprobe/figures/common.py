@@ -1,4 +1,4 @@
-"""What figures share: the room of a sheet, legends, thinned curves, pooled matrices, panels."""
+"""Shared parts of figures: their format, legends, thinned curves, averaged matrices, panels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.figures.styles import GRID, LINES
+from posprobe.figures.styles import LINE_STYLES, PALE
 from posprobe.layouts import Grid, Layout
 from posprobe.text import plain as as_seen
 
@@ -22,61 +22,61 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 
-#: Inches below which panels stand below each other rather than side by side.
-NARROW = 4.5
-#: Inches of height below which little stands above each other.
-LOW = 4.0
-#: Width in inches of a drawing with a single pair of axes, where it may be narrower than the sheet.
-PLAIN = 4.6
-#: Width in inches of a letter of a legend or a panel's title, and height of their lines.
-LETTER, LINE = 0.06, 0.13
-
-
-#: Layouts that are tried until nothing leaves the page.
-ATTEMPTS = 3
+#: Figures narrower than this have their panels below each other rather than side by side.
+MIN_PAGE_INCHES = 4.5
+#: Figures lower than this are on a slide, where few panels fit above each other.
+MIN_PAPER_INCHES = 4.0
+#: Width of a drawing with a single pair of axes, where it may be narrower than its format.
+SINGLE_AXES_INCHES = 4.6
+#: Mean width of a letter in a legend or the title of a panel.
+LETTER_INCHES = 0.06
+#: Height of a line of a legend.
+LEGEND_LINE_INCHES = 0.13
+#: The layout is repeated with larger margins at most this often.
+MAX_LAYOUT_PASSES = 3
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """The room that a figure has.
+class FigureFormat:
+    """The size of a figure and how its panels are arranged.
 
     Parameters
     ----------
     width
-        In inches.
-    limit
+        Width in inches.
+    max_height
         Largest height in inches.
-    exact
-        Whether every figure is as wide, as a page of a paper asks for, rather than at most.
-    columns
+    is_exact
+        Whether every figure has exactly this width, as a paper requires, rather than at most.
+    max_columns
         Most panels side by side; None for as many as suit the width.
     """
 
     width: float
-    limit: float
-    exact: bool = True
-    columns: int | None = None
+    max_height: float
+    is_exact: bool = True
+    max_columns: int | None = None
 
     @property
-    def narrow(self) -> bool:
-        """Whether the sheet is a column rather than a page."""
-        return self.width < NARROW
+    def is_narrow(self) -> bool:
+        """Whether the figure fills a column rather than a page."""
+        return self.width < MIN_PAGE_INCHES
 
     @property
-    def low(self) -> bool:
-        """Whether the sheet is a slide rather than a page of paper."""
-        return self.limit < LOW
+    def is_low(self) -> bool:
+        """Whether the figure is for a slide rather than a page of paper."""
+        return self.max_height < MIN_PAPER_INCHES
 
-    def beside(self, count: int) -> tuple[int, int]:
-        """Return rows and columns of so many panels: below each other on a narrow sheet."""
-        return (count, 1) if self.narrow else (1, count)
+    def arrange_panels(self, count: int) -> tuple[int, int]:
+        """Return rows and columns of ``count`` panels: one column where the figure is narrow."""
+        return (count, 1) if self.is_narrow else (1, count)
 
     @property
-    def plain(self) -> float:
+    def plain_height(self) -> float:
         """Height in inches of a plain drawing without its legend."""
-        return 1.9 if self.exact else 2.2
+        return 1.9 if self.is_exact else 2.2
 
-    def figure(
+    def make_figure(
         self, height: float, *, width: float | None = None, compressed: bool = False
     ) -> Figure:
         """Make an empty figure.
@@ -84,33 +84,34 @@ class Sheet:
         Parameters
         ----------
         height
-            In inches, where the limit allows.
+            Height in inches, reduced to `max_height`.
         width
-            In inches, where a figure may be narrower than the sheet; None: as wide.
+            Width in inches where the format is not exact; None for the width of the format.
         compressed
-            Whether panels of fixed shape are brought together.
+            Whether to remove the gaps between panels of fixed shape.
         """
         from matplotlib.figure import Figure
 
-        wide = self.width if self.exact or width is None else min(width, self.width)
-        size = wide, min(height, self.limit)
+        if self.is_exact or width is None:
+            width = self.width
+        size = min(width, self.width), min(height, self.max_height)
         figure = Figure(figsize=size, layout="compressed" if compressed else "constrained")
-        if self.exact:
-            # A column is narrow: what stands at its edge gets as little room as it needs.
+        if self.is_exact:
+            # Columns are narrow, so that padding at the edges is kept small.
             engine: Any = figure.get_layout_engine()
             engine.set(w_pad=0.02, h_pad=0.02)
         return figure
 
 
-#: A figure of a report, which has the room that it needs.
-REPORT = Sheet(6.3, 9.0, exact=False)
+#: Format of the figures of a report.
+REPORT = FigureFormat(6.3, 9.0, is_exact=False)
 
 
-def lay_out(figure: Figure) -> None:
-    """Place everything for good, so that every file of the figure is the same, and nothing is cut.
+def freeze_layout(figure: Figure) -> None:
+    """Place everything once and for all, so that all files of a figure agree and nothing is cut.
 
-    Titles above rows of panels reach a little beyond the room that the layout gives them; where
-    they would leave the page, the layout is made again with a margin.
+    Titles above rows of panels can reach beyond the space that the layout reserves for them. Where
+    they would leave the figure, the layout is repeated with a margin.
     """
     engine = figure.get_layout_engine()
     if engine is None:
@@ -118,76 +119,86 @@ def lay_out(figure: Figure) -> None:
     engine.execute(figure)
     width, height = figure.get_size_inches()
     left = bottom = right = top = 0.0
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_LAYOUT_PASSES):
         box = figure.get_tightbbox()
         overhangs = (-box.x0 / width, -box.y0 / height, box.x1 / width - 1, box.y1 / height - 1)
         if max(overhangs) <= 0:
             break
-        margins = [max(part, 0.0) for part in overhangs]
-        left, bottom, right, top = (
-            a + b for a, b in zip((left, bottom, right, top), margins, strict=True)
-        )
+        left += max(overhangs[0], 0.0)
+        bottom += max(overhangs[1], 0.0)
+        right += max(overhangs[2], 0.0)
+        top += max(overhangs[3], 0.0)
         rect = (left, bottom, 1 - left - right, 1 - bottom - top)
         engine.set(rect=rect)  # type: ignore[call-arg]
         engine.execute(figure)
-    figure.set_layout_engine(None)  # "none" would be an engine that saving draws once more for
+    # "none" would be an engine, for which saving draws the figure once more.
+    figure.set_layout_engine(None)
 
 
-def legend_above(ax: Axes) -> None:
-    """Move a legend above the axes, in as many columns as fit; there may be none."""
+def move_legend_above(ax: Axes) -> None:
+    """Move the legend, if there is one, above the axes, in as many columns as fit."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles or (ax.get_legend() is None and len(handles) < 2):
         return
     width = ax.figure.bbox.width / ax.figure.dpi
     ax.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0),
-        ncols=columns_of(labels, width), borderaxespad=0.2, columnspacing=1.0,
-        handlelength=2.4, labelspacing=0.3,
-    )  # fmt: skip
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=count_legend_columns(labels, width),
+        borderaxespad=0.2,
+        columnspacing=1.0,
+        handlelength=2.4,
+        labelspacing=0.3,
+    )
 
 
-def columns_of(labels: Sequence[str], width: float) -> int:
-    """Return how many columns of a legend fit into a width, samples and gaps included."""
-    widest = LETTER * max(map(len, labels)) + 0.45
-    return min(max(int((width - 0.4) / widest), 1), len(labels))
+def count_legend_columns(labels: Sequence[str], width: float) -> int:
+    """Return how many columns of a legend fit into a width in inches, line samples included."""
+    column_width = LETTER_INCHES * max(map(len, labels)) + 0.45
+    return min(max(int((width - 0.4) / column_width), 1), len(labels))
 
 
 def legend_height(labels: Sequence[str], width: float) -> float:
     """Return the height in inches that a legend above axes of this width takes."""
-    return LINE * math.ceil(len(labels) / columns_of(labels, width))
+    return LEGEND_LINE_INCHES * math.ceil(len(labels) / count_legend_columns(labels, width))
 
 
-def shortened(text: str, max_letters: int) -> str:
+def shorten_label(text: str, max_letters: int) -> str:
     """Leave out the middle of a text that is longer than ``max_letters`` letters."""
-    return (
-        text
-        if len(text) <= max_letters
-        else f"{text[: max_letters // 2 - 1]}…{text[-(max_letters - max_letters // 2) :]}"
-    )
+    if len(text) <= max_letters:
+        return text
+    n_first = max_letters // 2 - 1
+    n_last = max_letters - max_letters // 2
+    return f"{text[:n_first]}…{text[-n_last:]}"
 
 
 _T = TypeVar("_T")
-#: What was computed to stand beside results, by what each figure calls it.
-Baselines: TypeAlias = Mapping[str, Any]
-#: Makes a figure on a sheet, of results by label and of what stands beside them.
-Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Baselines], Figure]"
+#: Inputs of a figure besides its results, by name.
+FigureExtras: TypeAlias = Mapping[str, Any]
+#: Function that makes a figure in a format, from results by label and further inputs.
+Builder: TypeAlias = "Callable[[FigureFormat, Mapping[str, Any], FigureExtras], Figure]"
 
-#: Left, right, bottom and top of an image.
-Ends: TypeAlias = tuple[float, float, float, float]
-#: Matrices by title, with the ends of their axes.
-Maps: TypeAlias = "Mapping[str, tuple[NDArray[Any], Ends | None]]"
-#: Largest side of a matrix, in inches.
-LARGEST = 3.4
-#: Cells per side beyond which a heat map is averaged in blocks: more are finer than any page.
+#: Left, right, bottom and top of an image, in units of its axes.
+Extent: TypeAlias = tuple[float, float, float, float]
+#: Matrices by title, with their extents.
+Maps: TypeAlias = "Mapping[str, tuple[NDArray[Any], Extent | None]]"
+#: Largest side of a matrix.
+MAX_MATRIX_INCHES = 3.4
+#: Larger heat maps are averaged in blocks, since more cells are finer than any page can show.
 MAX_CELLS = 512
-#: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
+#: Longer curves and edges of areas are thinned: more points are finer than any page can show, and
+#: each takes space in the file.
 MAX_POINTS = 2048
-#: Ends of axes whose decades are written as plain numbers.
-MIN_PLAIN, MAX_PLAIN = 5e-5, 2e5
+#: Axes that begin below this, or end above `MAX_PLAIN_NUMBER`, have decades written as powers.
+MIN_PLAIN_NUMBER = 5e-5
+#: See `MIN_PLAIN_NUMBER`.
+MAX_PLAIN_NUMBER = 2e5
 
 
-def shown_plainly(figure: Figure) -> Figure:
-    """Have a figure show the names that it quotes as seen; lines stay lines."""
+def escape_figure_text(figure: Figure) -> Figure:
+    """Write invisible characters in a figure's texts as escapes; line breaks stay."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -197,18 +208,18 @@ def shown_plainly(figure: Figure) -> Figure:
     return figure
 
 
-def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
-    """Return a builder of figures that show one result, and nothing beside it."""
+def single_result(draw: Callable[[FigureFormat, Any], Figure]) -> Builder:
+    """Turn a function that draws one result into a builder."""
 
-    def build(sheet: Sheet, results: Mapping[str, Any], _: Baselines) -> Figure:
+    def build(figure_format: FigureFormat, results: Mapping[str, Any], _: FigureExtras) -> Figure:
         (result,) = results.values()
-        return draw(sheet, result)
+        return draw(figure_format, result)
 
     return build
 
 
-def with_legend(
-    sheet: Sheet,
+def plot_with_legend(
+    figure_format: FigureFormat,
     results: Mapping[str, _T],
     draw_one: Callable[[Axes, _T], object],
     draw_several: Callable[[Axes, Mapping[str, _T]], object],
@@ -218,70 +229,75 @@ def with_legend(
 
     Parameters
     ----------
-    sheet, results
-        As every figure takes them.
+    figure_format
+        Format of the figure.
+    results
+        Results by label.
     draw_one, draw_several
-        What draws them.
+        Functions that draw a single result and several results into Axes.
     extra_height
         Height in inches beyond that of a plain drawing.
     """
-    width = min(sheet.width, PLAIN)
-    height = sheet.plain + extra_height + legend_height([*results, ""], width)
-    figure = sheet.figure(height, width=width)
+    width = min(figure_format.width, SINGLE_AXES_INCHES)
+    height = figure_format.plain_height + extra_height + legend_height([*results, ""], width)
+    figure = figure_format.make_figure(height, width=width)
     ax = figure.subplots()
     if len(results) == 1:
         draw_one(ax, next(iter(results.values())))
     else:
         draw_several(ax, results)
-    legend_above(ax)
+    move_legend_above(ax)
     return figure
 
 
-def alone(
+def single_plot(
     plot: Callable[[Axes, Any], object], height: float, *, width: float | None = None
 ) -> Builder:
-    """Return a builder that draws the only result into Axes of its own."""
+    """Return a builder that draws its only result with ``plot`` into a figure of this size."""
 
-    def draw(sheet: Sheet, result: Any) -> Figure:
-        figure = sheet.figure(height, width=width)
+    def draw(figure_format: FigureFormat, result: Any) -> Figure:
+        figure = figure_format.make_figure(height, width=width)
         plot(figure.subplots(), result)
         return figure
 
-    return of_one(draw)
+    return single_result(draw)
 
 
-def panels(figure: Any, count: int, max_panels: int) -> Any:
-    """Make Axes ``[rows, columns]`` for so many panels, the rest switched off."""
-    axes = figure.subplots(*balanced(count, max_panels), squeeze=False)
+def make_panels(figure: Any, count: int, max_panels: int) -> Any:
+    """Make Axes ``[rows, columns]`` for ``count`` panels; those left over are switched off."""
+    axes = figure.subplots(*balance_panels(count, max_panels), squeeze=False)
     for ax in axes.flat[count:]:
         ax.set_axis_off()
     return axes
 
 
-def balanced(count: int, max_panels: int) -> tuple[int, int]:
-    """Arrange panels in rows that are as full as each other."""
+def balance_panels(count: int, max_panels: int) -> tuple[int, int]:
+    """Return rows and columns of a grid of panels whose rows are filled evenly."""
     rows = math.ceil(count / max_panels)
     return rows, math.ceil(count / rows)
 
 
 def map_figure(
-    sheet: Sheet,
+    figure_format: FigureFormat,
     maps_shown: Maps,
     max_panels: int,
     label: str,
     axes: tuple[str, str],
     **colors: Any,
 ) -> Figure:
-    """Make a figure of `maps`, as large as the sheet allows."""
-    rows, columns = balanced(len(maps_shown), max_panels)
-    side = min((sheet.width - (0.6 if sheet.narrow else 1.2)) / columns, LARGEST)
-    height = rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4)
-    figure = sheet.figure(height, width=side * columns + 1.3, compressed=True)
-    maps(figure, maps_shown, max_panels, label, axes, **colors)
+    """Make a figure of `plot_maps`, as large as its format allows."""
+    rows, columns = balance_panels(len(maps_shown), max_panels)
+    side = min(
+        (figure_format.width - (0.6 if figure_format.is_narrow else 1.2)) / columns,
+        MAX_MATRIX_INCHES,
+    )
+    height = rows * (side + 0.2) + (0.85 if figure_format.is_narrow else 0.4)
+    figure = figure_format.make_figure(height, width=side * columns + 1.3, compressed=True)
+    plot_maps(figure, maps_shown, max_panels, label, axes, **colors)
     return figure
 
 
-def maps(
+def plot_maps(
     figure: Figure | SubFigure,
     maps_shown: Maps,
     max_panels: int,
@@ -296,104 +312,107 @@ def maps(
     Parameters
     ----------
     figure
-        To draw into.
+        Figure that is drawn into.
     maps_shown
-        Matrices by title, with the ends of their axes; without ends an axis has no numbers.
+        Matrices by title, with their extents; axes without an extent have no numbers.
     max_panels
-        Panels side by side.
+        Most panels side by side.
     label, extend
-        Of the colour bar.
+        Label of the colour bar, and its ends as matplotlib names them.
     axes
-        What lies across and down.
+        Labels of the horizontal and the vertical axis.
     colors
         Colour map and limits.
     """
-    count, columns = len(maps_shown), balanced(len(maps_shown), max_panels)[1]
-    grid, width = panels(figure, count, max_panels), figure.bbox.width / figure.figure.dpi
-    letters = int((width - 0.6) / columns / LETTER) - 1
-    for number, (title, (matrix, ends)) in enumerate(maps_shown.items()):
-        ax, is_first_column = grid.flat[number], number % columns == 0
-        image = ax.imshow(matrix, extent=ends, **colors)
-        ax.set_title(shortened(title, letters), pad=3, fontsize="medium")
-        ax.set_xlabel(axes[0] if number + columns >= count else "")
+    count = len(maps_shown)
+    _, columns = balance_panels(count, max_panels)
+    grid = make_panels(figure, count, max_panels)
+    width = figure.bbox.width / figure.figure.dpi
+    max_letters = int((width - 0.6) / columns / LETTER_INCHES) - 1
+    for index, (title, (matrix, extent)) in enumerate(maps_shown.items()):
+        ax = grid.flat[index]
+        is_first_column = index % columns == 0
+        image = ax.imshow(matrix, extent=extent, **colors)
+        ax.set_title(shorten_label(title, max_letters), pad=3, fontsize="medium")
+        ax.set_xlabel(axes[0] if index + columns >= count else "")
         ax.set_ylabel(axes[1] if is_first_column else "")
-        # What lies across lies down as well: one axis of numbers is enough beside another panel.
+        # All panels have the same axes, so that only the first of a row has numbers on the left.
         ax.tick_params(left=is_first_column, labelleft=is_first_column)
         ax.locator_params(nbins=3, integer=True)
-        if ends is None:
+        if extent is None:
             ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
-    place: dict[str, Any] = {"aspect": 25}
-    if width < NARROW:
-        place = {"aspect": 40, "location": "bottom"}
-    bar = figure.colorbar(image, ax=grid, label=label, extend=extend, pad=0.03, **place)
+    bar_options: dict[str, Any] = {"aspect": 25}
+    if width < MIN_PAGE_INCHES:
+        bar_options = {"aspect": 40, "location": "bottom"}
+    bar = figure.colorbar(image, ax=grid, label=label, extend=extend, pad=0.03, **bar_options)
     bar.ax.locator_params(nbins=5)
 
 
-def ends_of(start: int, count: int) -> Ends:
-    """Return the ends of both axes of a square matrix of positions."""
+def square_extent(start: int, count: int) -> Extent:
+    """Return the extent of a square matrix of ``count`` positions that begin at ``start``."""
     return (start - 0.5, start + count - 0.5, start + count - 0.5, start - 0.5)
 
 
-def around(matrix: NDArray[Any]) -> tuple[NDArray[Any], Ends]:
-    """Return a matrix by displacement, which is 0 in its middle, with the ends of its axes."""
+def map_by_displacement(matrix: NDArray[Any]) -> tuple[NDArray[Any], Extent]:
+    """Return a matrix by displacement, which is 0 in its middle, with its extent."""
     half_height, half_width = (size // 2 for size in matrix.shape)
     return matrix, (-half_width - 0.5, half_width + 0.5, half_height + 0.5, -half_height - 0.5)
 
 
-def spread(items: Sequence[_T], max_items: int) -> list[_T]:
-    """Pick at most so many items, evenly spaced, the first and the last among them."""
+def pick_evenly(items: Sequence[_T], max_items: int) -> list[_T]:
+    """Pick at most ``max_items`` items, evenly spaced, the first and the last among them."""
     if len(items) <= max_items:
         return list(items)
     return [items[round(k * (len(items) - 1) / (max_items - 1))] for k in range(max_items)]
 
 
-def note(
-    ax: Axes, text: str, position: tuple[float, float], offset: tuple[float, float], **look: Any
+def annotate_point(
+    ax: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **options: Any
 ) -> None:
-    """Write beside a point, so many points of type away from it."""
-    ax.annotate(text, position, offset, textcoords="offset points", **look)
+    """Write a text at an offset in typographic points from a point of the axes."""
+    ax.annotate(text, point, offset, textcoords="offset points", **options)
 
 
-def cross(ax: Axes) -> None:
-    """Draw both axes of a plane, behind everything."""
-    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
-    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+def draw_axis_cross(ax: Axes) -> None:
+    """Draw both axes of a plane behind everything else."""
+    ax.axhline(0, color=PALE, linewidth=0.5, zorder=0)
+    ax.axvline(0, color=PALE, linewidth=0.5, zorder=0)
 
 
-def styled(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]]:
-    """Give each labelled result a line of its own."""
+def assign_line_styles(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]]:
+    """Yield each result with its label and the keywords of a line of its own."""
     for index, (label, result) in enumerate(results.items()):
-        color, dash = LINES[index % len(LINES)]
+        color, dash = LINE_STYLES[index % len(LINE_STYLES)]
         yield label, result, {"color": color, "linestyle": dash, "label": label}
 
 
-def pooled(matrix: Floats, cells: int = MAX_CELLS) -> tuple[Floats, int]:
-    """Average a square matrix in blocks so that it has at most ``cells`` cells per side."""
+def average_blocks(matrix: Floats, max_cells: int = MAX_CELLS) -> tuple[Floats, int]:
+    """Average a square matrix in blocks to ``max_cells`` per side; return the block size too."""
     n = len(matrix)
-    block = math.ceil(n / cells)
+    block = math.ceil(n / max_cells)
     if block == 1:
         return matrix, 1
     edges = np.arange(0, n, block)
-    whole_rows = n // block * block
-    # Adding up rows of whole blocks so takes a fifth of the time that `reduceat` takes.
-    rows = matrix[:whole_rows].reshape(-1, block, n).sum(axis=1)
-    if whole_rows < n:
-        rows = np.vstack([rows, matrix[whole_rows:].sum(axis=0)])
-    sums = np.add.reduceat(rows, edges, axis=1)
-    size = np.diff(np.append(edges, n))
-    return sums / np.outer(size, size), block
+    n_full_rows = n // block * block
+    # Summing full blocks this way is five times as fast as `reduceat`.
+    row_sums = matrix[:n_full_rows].reshape(-1, block, n).sum(axis=1)
+    if n_full_rows < n:
+        row_sums = np.vstack([row_sums, matrix[n_full_rows:].sum(axis=0)])
+    sums = np.add.reduceat(row_sums, edges, axis=1)
+    sizes = np.diff(np.append(edges, n))
+    return sums / np.outer(sizes, sizes), block
 
 
-def extremes(
+def thin_curve(
     x: NDArray[Any], values: NDArray[np.floating[Any]]
 ) -> tuple[NDArray[Any], NDArray[np.floating[Any]]]:
-    """Thin a curve of more than `MAX_POINTS` points: each block keeps its lowest and its highest.
+    """Thin a curve of more than `MAX_POINTS` points to the lowest and highest of each block.
 
     Parameters
     ----------
     x, values
-        Places and values ``[k]``.
+        Coordinates and values of the points, ``[k]`` each.
     """
     if len(values) <= MAX_POINTS:
         return x, values
@@ -407,17 +426,17 @@ def extremes(
     return x[extreme_indices], values[extreme_indices]
 
 
-def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
-    """Fill between two curves, of many points with the extremes of neighbouring ones.
+def fill_between_curves(ax: Axes, edges: tuple[NDArray[Any], ...], **options: Any) -> None:
+    """Fill the area between two curves, thinned to the extremes of neighbouring points.
 
     Parameters
     ----------
     ax
-        To draw into.
+        Axes that are drawn into.
     edges
-        Places, lower and upper values, each ``[k]``.
-    look
-        Of the area.
+        Coordinates, lower values and upper values, ``[k]`` each.
+    options
+        Keywords of ``Axes.fill_between``.
     """
     x, low, high = edges
     if len(x) > MAX_POINTS:
@@ -425,46 +444,45 @@ def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
         indices = np.unique(np.searchsorted(x, spaced))
         x = x[indices]
         low, high = np.minimum.reduceat(low, indices), np.maximum.reduceat(high, indices)
-    ax.fill_between(x, low, high, linewidth=0, **look)
+    ax.fill_between(x, low, high, linewidth=0, **options)
 
 
 def position_label(layout: Layout) -> str:
-    """Name an axis along the rows of a table."""
+    """Return the label of an axis along the rows of a table."""
     return "patch, row by row" if isinstance(layout, Grid) else "position"
 
 
-def plain(*axes: Axis) -> None:
+def label_decades(*axes: Axis) -> None:
     """Label decades as plain numbers, or all of an axis as powers where some would be long.
 
-    Superscripts would cost a parser and read no better.
+    Powers are written as 1e6: superscripts would need a parser and read no better.
     """
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     for axis in axes:
-        axis.set_major_formatter(FuncFormatter(partial(_decade, axis)))
+        axis.set_major_formatter(FuncFormatter(partial(_format_decade, axis)))
         axis.set_minor_locator(NullLocator())
 
 
-def _decade(axis: Axis, value: float, _: object) -> str:
+def _format_decade(axis: Axis, value: float, _: object) -> str:
     low, high = sorted(axis.get_view_interval())
-    if high <= MAX_PLAIN and (
-        low >= MIN_PLAIN or -MAX_PLAIN <= low < 0
-    ):  # decades, or colours about 0
-        return f"{value:g}"
-    if value in (0, 1):
+    has_plain_decades = low >= MIN_PLAIN_NUMBER and high <= MAX_PLAIN_NUMBER
+    # A colour bar of signed numbers lies about 0.
+    has_plain_signs = -MAX_PLAIN_NUMBER <= low < 0 and high <= MAX_PLAIN_NUMBER
+    if has_plain_decades or has_plain_signs or value in (0, 1):
         return f"{value:g}"
     power = math.floor(math.log10(abs(value)) + 1e-9)
-    times = value / 10.0**power
-    return f"{times:g}e{power}"
+    mantissa = value / 10.0**power
+    return f"{mantissa:g}e{power}"
 
 
-def layer_axis(ax: Axes) -> None:
-    """Label an axis that runs over layers: whole numbers only."""
+def label_layer_axis(ax: Axes) -> None:
+    """Label an axis that runs over layers, at whole numbers only."""
     ax.locator_params(axis="x", nbins=6, integer=True)
     ax.set_xlabel("layer (0: what enters the first)")
 
 
-def nothing(ax: Axes, reason: str) -> None:
-    """Say in an empty drawing why the result is undefined."""
+def write_undefined(ax: Axes, reason: str) -> None:
+    """Write in an empty drawing why the result is undefined."""
     ax.text(0.5, 0.5, f"undefined:\n{reason}", ha="center", va="center", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])

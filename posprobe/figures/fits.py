@@ -1,4 +1,4 @@
-"""What models of a table explain: parts of the variance, sinusoids, rows left out, probes."""
+"""Fits of a table: variance budget, sinusoids, prediction of left-out rows, probes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from posprobe.analyses.descriptive.sinusoid import SinusoidFit
 
 
-#: A sinusoid's period is written out where it adds at least this share.
+#: The period of a sinusoid is labelled where it adds at least this share of the variance.
 MIN_LABELLED_GAIN = 0.03
-#: Sinusoids and shares of the variance between two labels that do not touch.
-MIN_LABEL_SINUSOIDS, MIN_LABEL_SHARE = 3, 0.09
+#: Labels this many sinusoids apart do not overlap.
+MIN_LABEL_SINUSOIDS = 3
+#: Labels this share of the variance apart do not overlap.
+MIN_LABEL_SHARE = 0.09
 
 
 def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
@@ -99,7 +101,7 @@ def plot_base(ax: Axes, result: SinusoidFit) -> None:
 
 @single_result
 def sinusoid_figure(figure_format: FigureFormat, result: SinusoidFit) -> Figure:
-    """Draw both, below each other where the sheet is narrow."""
+    """Draw the share by number of sinusoids and the CKA by base."""
     shape = figure_format.arrange_panels(2)
     figure = figure_format.make_figure(2.5 * shape[0])
     first, second = figure.subplots(*shape)
@@ -108,9 +110,9 @@ def sinusoid_figure(figure_format: FigureFormat, result: SinusoidFit) -> Figure:
     return figure
 
 
-#: R² below which a curve leaves the frame.
+#: Curves leave the frame below this R².
 MIN_DRAWN_R2 = -0.25
-#: Marks of the rules, beside colour and dash.
+#: Markers of the rules, which also differ in colour and dash.
 RULE_MARKERS = ("o", "s", "^", "D")
 RULE_LABELS = {
     "linear": "straight line",
@@ -121,12 +123,12 @@ RULE_LABELS = {
 
 
 def plot_bridging(ax: Axes, result: Bridging) -> None:
-    """Draw R² against the gap for each rule, and what lies beyond the ends to the right of it."""
+    """Draw R² against the gap for each rule, and to the right of it R² beyond the ends."""
     if result.undefined:
         write_undefined(ax, result.undefined)
         return
     x = np.log2(result.gaps)
-    # Wide enough apart for their labels, whatever the number of gaps.
+    # The two ends need room for their labels, whatever the number of gaps.
     spacing = max(0.17 * float(x[-1] - x[0]), 0.5)
     ends = x[-1] + spacing * np.array([1.0, 2.0])
     ax.axhline(0, color=PALE, linewidth=0.6, zorder=0)
@@ -149,7 +151,7 @@ def plot_bridging(ax: Axes, result: Bridging) -> None:
 
 @single_result
 def bridging_figure(figure_format: FigureFormat, result: Bridging) -> Figure:
-    """Draw a panel, and of a grid one for both axes."""
+    """Draw one panel for a sequence and one for each axis of a grid."""
     defined_axes = {
         axis: bridging for axis, bridging in result.axes.items() if not bridging.undefined
     }
@@ -175,6 +177,8 @@ def bridging_figure(figure_format: FigureFormat, result: Bridging) -> Figure:
 
 
 class _ProbeLine(NamedTuple):
+    """One probe in the drawing: its error, spread and chance level."""
+
     label: str
     error: float
     error_sd: float
@@ -184,7 +188,7 @@ class _ProbeLine(NamedTuple):
 
 
 def plot_probes(ax: Axes, result: Probes) -> None:
-    """Draw each probe's error as a share of its own chance level, the number itself beside it."""
+    """Draw each probe's error as a share of its own chance level, labelled with the error."""
     lines = list(_probe_lines(result))
     if not lines:
         write_undefined(ax, result.undefined or "there are no probes")
@@ -227,28 +231,29 @@ def _probe_lines(result: Probes) -> Iterator[_ProbeLine]:
                 number_format,
                 is_published=True,
             )
-        if line_label == "position" and (sound := result.absolute_blocked) is not None:
-            for rows, error, level in (
-                ("random folds", sound.mae_shuffled, sound.chance_shuffled),
-                ("inner blocks", sound.interpolation, sound.chance_interpolation),
-                ("outer blocks", sound.extrapolation, sound.chance_extrapolation),
+        if line_label == "position" and (blocked := result.absolute_blocked) is not None:
+            for split, error, chance in (
+                ("random folds", blocked.mae_shuffled, blocked.chance_shuffled),
+                ("inner blocks", blocked.interpolation, blocked.chance_interpolation),
+                ("outer blocks", blocked.extrapolation, blocked.chance_extrapolation),
             ):
-                yield _ProbeLine(f"position, {rows}", error, 0.0, level, number_format)
+                yield _ProbeLine(f"position, {split}", error, 0.0, chance, number_format)
         if line_label == "order" and (order := result.order_disjoint) is not None:
             chance = float(order.chance.mean())
             yield _ProbeLine(
                 "order, unseen positions", order.error, order.sd or 0.0, chance, number_format
             )
-            blocked = float(order.blocked.mean())
+            blocked_error = float(order.blocked.mean())
+            blocked_sd = order.blocked_sd or 0.0
             yield _ProbeLine(
-                "order, unseen blocks", blocked, order.blocked_sd or 0.0, chance, number_format
+                "order, unseen blocks", blocked_error, blocked_sd, chance, number_format
             )
 
 
 probes_figure: Builder = single_plot(plot_probes, 2.6, width=4.6)
 
 
-#: Colours of parts; of rotations and other waves, from fast to slow.
+#: Colours of the terms of the variance budget, except rotations.
 TERM_COLOURS: Mapping[str, str] = {
     "preferred": "#c9a0dc",
     "sway": "#7a6fb0",
@@ -265,25 +270,21 @@ TERM_COLOURS: Mapping[str, str] = {
     "other": "#cfd3d6",
     "untrained": "#dfe2e4",
 }
+#: Colours of rotations, from fast to slow.
 ROTATION_COLOURS = ("#8fc0ea", "#5b9bd5", "#2a6fb3", "#164a85", "#0d2f57")
-#: Dark parts, whose labels are light.
+#: Terms with dark colours, whose labels are white.
 DARK_TERMS = {"special", "breaks", "rows", "sway"}
-#: Width of a letter of a label, in inches.
+#: Width of a letter in the labels of the budget.
 BUDGET_LETTER_INCHES = 0.07
 
 
 def term_colour(term: str, rank: int, n_rotations: int) -> str:
-    """Return the colour of a part, of a rotation by its rank from the fastest."""
+    """Return the colour of a term; rotations are coloured by rank, the fastest first."""
     if term != "rotation":
         return TERM_COLOURS[term]
-    return ROTATION_COLOURS[
-        min(
-            rank
-            if n_rotations <= len(ROTATION_COLOURS)
-            else rank * len(ROTATION_COLOURS) // n_rotations,
-            len(ROTATION_COLOURS) - 1,
-        )
-    ]
+    n_colours = len(ROTATION_COLOURS)
+    index = rank if n_rotations <= n_colours else rank * n_colours // n_rotations
+    return ROTATION_COLOURS[min(index, n_colours - 1)]
 
 
 def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0) -> set[str]:
@@ -291,17 +292,19 @@ def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0)
 
     Parameters
     ----------
-    ax, result
-        To draw into, and what.
+    ax
+        Axes that are drawn into.
+    result
+        Variance budget.
     y
-        Height of the bar.
+        Vertical position of the bar.
     width
-        Of a share of 1, in inches.
+        Width of the whole bar, a share of 1, in inches.
 
     Returns
     -------
     set of str
-        Parts that are too small for their names.
+        Terms whose segments are too narrow for their names.
     """
     terms = result.around_mean()
     n_rotations = sum(term.part == "rotation" for term in terms)
@@ -343,7 +346,7 @@ def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0)
 def budget_figure(
     figure_format: FigureFormat, results: Mapping[str, Budget], _: FigureExtras
 ) -> Figure:
-    """Draw a bar per table, and name the parts that are too small for a name."""
+    """Draw a bar per table, and a legend of the terms that are too narrow for a name."""
     from matplotlib.patches import Patch
 
     names = list(results) if len(results) > 1 else [""]

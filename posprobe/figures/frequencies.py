@@ -1,4 +1,4 @@
-"""Frequencies of a table: spectrum, spectrogram, the step between positions, rotations."""
+"""Frequencies of a table: spectrum, spectrogram, map from row to row, rotations."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from posprobe.analyses.composition.budget import Clock
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
-    Baselines,
     Builder,
-    Sheet,
-    alone,
-    cross,
-    nothing,
-    of_one,
-    plain,
-    styled,
-    with_legend,
+    FigureExtras,
+    FigureFormat,
+    assign_line_styles,
+    draw_axis_cross,
+    label_decades,
+    plot_with_legend,
+    single_plot,
+    single_result,
+    write_undefined,
 )
-from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED, RED
+from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED_COLORMAP, RED
 from posprobe.layouts import Grid
 from posprobe.text import period_of
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from posprobe.analyses import Shift, Spectrogram, Spectrum
 
 
-#: Decibels below the peak at which the colours end.
-FLOOR = -40.0
-#: Logarithm of the ratio of two frequencies whose labels do not touch.
+#: Power this far below the peak has the last colour.
+SPECTROGRAM_FLOOR_DB = -40.0
+#: Labels of frequencies whose ratio has at least this logarithm do not overlap.
 MIN_LABEL_LOG_RATIO = 0.45
 
 
 def plot_spectrum(ax: Axes, result: Spectrum) -> None:
     """Draw the aggregate spectrum with its red-noise background and significant lines."""
     if result.undefined:
-        nothing(ax, result.undefined)
+        write_undefined(ax, result.undefined)
         return
     drawn_bins = slice(1, None)
     frequency = result.frequency[drawn_bins]
@@ -54,7 +54,7 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
         if values is not None:
             ax.plot(frequency, values[drawn_bins], color=MUTED, linestyle=(0, dash), label=label)
     floor = result.power[drawn_bins][result.power[drawn_bins] > 0]
-    # Labels stand above everything that is drawn, so that no curve strikes them through.
+    # Labels stand above all curves, so that none crosses them.
     upper_limit = 2.5 * max(float(curve[drawn_bins].max()) for curve in curves)
     labelled: list[float] = []
     for line in result.lines[:6]:
@@ -76,21 +76,21 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
     if floor.size:
         top = 5 * upper_limit if labelled else floor.max() * 4
         ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), top)
-    ax.set_xlabel(_frequency(result))
+    ax.set_xlabel(_frequency_label(result))
     ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
     if on_grid:
-        plain(ax.yaxis)
+        label_decades(ax.yaxis)
         return
-    plain(ax.xaxis, ax.yaxis, _period_axis(ax))
+    label_decades(ax.xaxis, ax.yaxis, _add_period_axis(ax))
     ax.legend(loc="lower left")
 
 
-def _frequency(result: Spectrum) -> str:
+def _frequency_label(result: Spectrum) -> str:
     on_grid = isinstance(result.layout, Grid)
     return f"frequency (cycles per {'patch, radial' if on_grid else 'position'})"
 
 
-def _period_axis(ax: Axes) -> Axis:
+def _add_period_axis(ax: Axes) -> Axis:
     def invert(values: Any) -> Any:
         with np.errstate(divide="ignore"):
             return 1 / np.asarray(values, dtype=float)
@@ -101,28 +101,32 @@ def _period_axis(ax: Axes) -> Axis:
     return top.xaxis
 
 
-def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
+def plot_power_shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     """Draw each table's spectrum as the share of its power at each frequency."""
     first_result = next(iter(results.values()))
-    for _, result, look in styled(results):
-        ax.plot(result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **look)
-    ax.set(xscale="log", yscale="log", xlabel=_frequency(first_result), ylabel="share of power")
+    for _, result, line_style in assign_line_styles(results):
+        ax.plot(result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **line_style)
+    ax.set(
+        xscale="log", yscale="log", xlabel=_frequency_label(first_result), ylabel="share of power"
+    )
     ax.set_ylim(1e-7, 1)
-    plain(ax.xaxis, ax.yaxis)
+    label_decades(ax.xaxis, ax.yaxis)
     ax.legend(loc="lower left")
 
 
-def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Baselines) -> Figure:
+def spectrum_figure(
+    figure_format: FigureFormat, results: Mapping[str, Spectrum], _: FigureExtras
+) -> Figure:
     """Draw the power spectrum."""
     line = not isinstance(next(iter(results.values())).layout, Grid)
-    # The label of the vertical axis needs the height, and that of periods more of it.
+    # The label of the vertical axis needs some height, and the axis of periods needs more.
     extra_height = 1.0 if line and len(results) == 1 else 0.3
-    return with_legend(sheet, results, plot_spectrum, shares, extra_height)
+    return plot_with_legend(figure_format, results, plot_spectrum, plot_power_shares, extra_height)
 
 
-def _decibels(power: Floats) -> Floats:
-    """Return powers in decibels below the peak, none lower than 10 below `FLOOR`."""
-    floor = 10 ** (FLOOR / 10) / 10
+def _to_decibels(power: Floats) -> Floats:
+    """Return powers in dB relative to the peak, at least `SPECTROGRAM_FLOOR_DB` - 10."""
+    floor = 10 ** (SPECTROGRAM_FLOOR_DB / 10) / 10
     peak = power.max() or 1.0
     return np.asarray(10 * np.log10(np.maximum(power / peak, floor)))
 
@@ -130,19 +134,30 @@ def _decibels(power: Floats) -> Floats:
 def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
     """Draw power over position and frequency in decibels below its peak, and the fastest line."""
     if result.length is None or result.step is None:
-        nothing(ax, result.undefined)
+        write_undefined(ax, result.undefined)
         return
     half, bin_, highest = result.step / 2, result.frequency[1], result.frequency[-1]
     sides = (result.center[0] - half, result.center[-1] + half, -bin_ / 2, highest + bin_ / 2)
     image = ax.imshow(
-        _decibels(result.power).T, origin="lower", aspect="auto", cmap=ONE_SIDED, vmin=FLOOR,
-        vmax=0, extent=sides,
-    )  # fmt: skip
+        _to_decibels(result.power).T,
+        origin="lower",
+        aspect="auto",
+        cmap=ONE_SIDED_COLORMAP,
+        vmin=SPECTROGRAM_FLOOR_DB,
+        vmax=0,
+        extent=sides,
+    )
     if not np.isnan(result.fastest).all():
         ax.plot(
-            result.center, result.fastest, "o", color="white", markeredgecolor=RED,
-            markeredgewidth=0.8, markersize=3, label="fastest line",
-        )  # fmt: skip
+            result.center,
+            result.fastest,
+            "o",
+            color="white",
+            markeredgecolor=RED,
+            markeredgewidth=0.8,
+            markersize=3,
+            label="fastest line",
+        )
         ax.legend(loc="upper right", labelcolor="white")
     ax.set(
         xlabel=f"position (middle of {result.length})",
@@ -153,22 +168,23 @@ def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", aspect=25, pad=0.02)
 
 
-spectrogram_figure: Builder = alone(plot_spectrogram, 2.5)
+spectrogram_figure: Builder = single_plot(plot_spectrogram, 2.5)
 
 
-#: Periods written beside the circle, and the angle in radians that each needs.
-LABELLED_MODES = 8
-TURN_APART = 0.17
+#: At most this many periods are written beside the circle.
+MAX_LABELLED_MODES = 8
+#: Labels this far apart, in radians, do not overlap.
+MIN_LABEL_ANGLE = 0.17
 
 
 def plot_shift(ax: Axes, result: Shift) -> None:
-    """Draw the eigenvalues in the complex plane, with periods beside the unit circle."""
+    """Draw the eigenvalues in the complex plane, labelled with periods."""
     if result.skill is None:
-        nothing(ax, result.undefined)
+        write_undefined(ax, result.undefined)
         return
-    turn = np.linspace(0, 2 * np.pi, 361)
-    cross(ax)
-    ax.plot(np.cos(turn), np.sin(turn), color=MUTED, linewidth=0.7, zorder=1)
+    angles = np.linspace(0, 2 * np.pi, 361)
+    draw_axis_cross(ax)
+    ax.plot(np.cos(angles), np.sin(angles), color=MUTED, linewidth=0.7, zorder=1)
     eigenvalues = result.eigenvalues
     ax.plot(
         eigenvalues.real,
@@ -179,24 +195,29 @@ def plot_shift(ax: Axes, result: Shift) -> None:
         label="other",
         zorder=2,
     )
-    angle = 2 * np.pi / result.periods
-    modes = result.moduli * np.exp(1j * angle)
-    turning = result.rotations
+    mode_angles = 2 * np.pi / result.periods
+    modes = result.moduli * np.exp(1j * mode_angles)
+    is_rotation = result.rotations
     for drawn_modes, label, fill in (
-        (modes[turning], "rotation", BLUE),
-        (modes[~turning], "mode, no rotation", "white"),
+        (modes[is_rotation], "rotation", BLUE),
+        (modes[~is_rotation], "mode, no rotation", "white"),
     ):
         conjugate_pairs = np.concatenate([drawn_modes, drawn_modes.conj()])
         if drawn_modes.size:
             ax.plot(
-                conjugate_pairs.real, conjugate_pairs.imag, "o", color=BLUE,
-                markerfacecolor=fill, markersize=4,
-                label=label, zorder=3,
-            )  # fmt: skip
+                conjugate_pairs.real,
+                conjugate_pairs.imag,
+                "o",
+                color=BLUE,
+                markerfacecolor=fill,
+                markersize=4,
+                label=label,
+                zorder=3,
+            )
     # A single stray eigenvalue must not shrink the circle.
     limit = min(1.2, max(1.05, float(np.abs(eigenvalues).max()) * 1.05))
-    for mode in _labelled(result, angle):
-        x, y = np.cos(angle[mode]), np.sin(angle[mode])
+    for mode in _labelled_modes(result, mode_angles):
+        x, y = np.cos(mode_angles[mode]), np.sin(mode_angles[mode])
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
         period_label = period_of(result.periods[mode])
         ax.text(1.08 * x, 1.08 * y, period_label, color=INK, ha=side, va="center")
@@ -209,39 +230,45 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 
-def _labelled(result: Shift, angle: Floats) -> list[int]:
-    """Choose modes to label that stand apart: rotations first, and strong ones before weak ones."""
+def _labelled_modes(result: Shift, angle: Floats) -> list[int]:
+    """Choose modes whose labels do not overlap, rotations first and strong before weak ones."""
     labelled_modes: list[int] = []
     for mode in np.lexsort((-result.shares, ~result.rotations)).tolist():
         if all(
-            abs(angle[mode] - angle[labelled_mode]) >= TURN_APART
+            abs(angle[mode] - angle[labelled_mode]) >= MIN_LABEL_ANGLE
             for labelled_mode in labelled_modes
         ):
             labelled_modes.append(mode)
-    return labelled_modes[:LABELLED_MODES]
+    return labelled_modes[:MAX_LABELLED_MODES]
 
 
-@of_one
-def shift_figure(sheet: Sheet, result: Shift) -> Figure:
+@single_result
+def shift_figure(figure_format: FigureFormat, result: Shift) -> Figure:
     """Draw the eigenvalues."""
-    figure = sheet.figure(0.95 * min(sheet.width, 4.0), width=3.8, compressed=True)
+    figure = figure_format.make_figure(
+        0.95 * min(figure_format.width, 4.0), width=3.8, compressed=True
+    )
     ax = figure.subplots()
     plot_shift(ax, result)
     ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.3,
-        borderaxespad=0, columnspacing=1.0,
-    )  # fmt: skip
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=3,
+        handletextpad=0.3,
+        borderaxespad=0,
+        columnspacing=1.0,
+    )
     return figure
 
 
-#: Most circles: as many as can be told apart.
-CIRCLES = 6
+#: At most this many circles are drawn, as more are too small to read.
+MAX_CIRCLES = 6
 
 
 def plot_clock(ax: Axes, result: Clock) -> None:
     """Draw the speed of the clock against position."""
     if not len(result.speed):
-        nothing(ax, result.undefined or result.why)
+        write_undefined(ax, result.undefined or result.why)
         return
     position = result.first + np.arange(len(result.speed))
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9)
@@ -250,12 +277,12 @@ def plot_clock(ax: Axes, result: Clock) -> None:
     ax.margins(x=0.02)
 
 
-def circle(ax: Axes, result: Clock, rotation: int) -> Any:
-    """Draw the rows along the plane of one rotation."""
+def plot_circle(ax: Axes, result: Clock, rotation: int) -> Any:
+    """Draw the rows projected on the plane of one rotation."""
     path = result.paths[rotation]
     x, y = path.T
     position = result.first + np.arange(len(path))
-    dots = ax.scatter(x, y, c=position, cmap=ONE_SIDED, s=4, linewidths=0, rasterized=True)
+    dots = ax.scatter(x, y, c=position, cmap=ONE_SIDED_COLORMAP, s=4, linewidths=0, rasterized=True)
     reach = 1.1 * float(np.abs(path).max())
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     for spine in ax.spines.values():
@@ -264,23 +291,23 @@ def circle(ax: Axes, result: Clock, rotation: int) -> Any:
     return dots
 
 
-@of_one
-def clock_figure(sheet: Sheet, result: Clock) -> Figure:
-    """Draw the circles of the rotations and, if it has one, the speed of their clock."""
-    count = min(len(result.paths), CIRCLES)
-    n_columns = min(count, 2 if sheet.narrow else 4)
-    down = -(-count // n_columns)
-    speed = bool(result.shared)
-    side = sheet.width / max(n_columns, 2)
-    figure = sheet.figure(side * down + 1.5 * speed + 0.4)
-    heights = [*[side] * down, *([1.4] if speed else [])]
+@single_result
+def clock_figure(figure_format: FigureFormat, result: Clock) -> Figure:
+    """Draw the circles of the rotations, and the speed of the clock that they share."""
+    count = min(len(result.paths), MAX_CIRCLES)
+    n_columns = min(count, 2 if figure_format.is_narrow else 4)
+    n_rows = -(-count // n_columns)
+    has_speed = bool(result.shared)
+    side = figure_format.width / max(n_columns, 2)
+    figure = figure_format.make_figure(side * n_rows + 1.5 * has_speed + 0.4)
+    heights = [*[side] * n_rows, *([1.4] if has_speed else [])]
     grid = figure.add_gridspec(len(heights), n_columns, height_ratios=heights)
     axes = [figure.add_subplot(grid[k // n_columns, k % n_columns]) for k in range(count)]
     for k, ax in enumerate(axes):
-        dots = circle(ax, result, k)
+        dots = plot_circle(ax, result, k)
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, pad=0.02, label="position")
     bar.outline.set_visible(False)
     figure.suptitle("Rotations, by period in positions", x=0.01, ha="left")
-    if speed:
+    if has_speed:
         plot_clock(figure.add_subplot(grid[-1, :]), result)
     return figure

@@ -1,4 +1,4 @@
-"""Patches on a grid: a tile of cosines for each, and axis codes."""
+"""Patches on a grid: mosaics of cosines and axis codes."""
 
 from __future__ import annotations
 
@@ -28,42 +28,43 @@ if TYPE_CHECKING:
     from posprobe.analyses.descriptive.grid import AxisCode, AxisCodes
 
 
-#: Tiles per side of a mosaic; on larger grids every second, third … patch has one.
+#: A mosaic has at most this many tiles per side; on larger grids every k-th patch has one.
 MAX_TILES = MAX_MOSAIC_TILES
-#: Tiles of a side that are numbered.
+#: At most this many tiles per side are numbered.
 MAX_TILE_LABELS = 8
-#: Cells per side of a tile, beyond which it is averaged in blocks to half as many at most.
+#: Tiles with more cells per side are averaged in blocks to at most half as many.
 MAX_TILE_CELLS = 64
-#: Marks of a colour bar of cosines.
+#: Ticks of a colour bar of cosines.
 COSINE_TICKS = (-1, -0.5, 0, 0.5, 1)
 
 
 def plot_patches(ax: Axes, result: Patches) -> None:
-    """Draw the mosaic and its colours."""
+    """Draw the mosaic and its colour bar."""
     ax.figure.colorbar(plot_mosaic(ax, result), ax=ax, label="cosine")
 
 
 def lay_out_mosaic(result: Patches) -> Floats:
-    """Lay out a tile per patch with gaps between them, which hold NaN."""
+    """Lay out a tile per patch, with NaN in the gaps between them."""
     height, width = result.layout.height, result.layout.width
     block, step = tile_block(result.layout), tile_stride(result.layout) // result.every
     tiles = result.mosaic[::step, ::step]
     if block > 1:
         row_starts, column_starts = (np.arange(0, side, block) for side in (height, width))
         sums = np.add.reduceat(np.add.reduceat(tiles, row_starts, axis=2), column_starts, axis=3)
-        tiles = sums / np.outer(
-            np.diff(np.append(row_starts, height)), np.diff(np.append(column_starts, width))
-        )
-    row_starts, across, height, width = tiles.shape
-    gapped_tiles = np.full((row_starts, height + 1, across, width + 1), np.nan)
-    gapped_tiles[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
-    return gapped_tiles.reshape(row_starts * (height + 1), across * (width + 1))[:-1, :-1]
+        block_heights = np.diff(np.append(row_starts, height))
+        block_widths = np.diff(np.append(column_starts, width))
+        tiles = sums / np.outer(block_heights, block_widths)
+    n_rows, n_columns, tile_height, tile_width = tiles.shape
+    gapped_tiles = np.full((n_rows, tile_height + 1, n_columns, tile_width + 1), np.nan)
+    gapped_tiles[:, :tile_height, :, :tile_width] = tiles.transpose(0, 2, 1, 3)
+    canvas = gapped_tiles.reshape(n_rows * (tile_height + 1), n_columns * (tile_width + 1))
+    return canvas[:-1, :-1]
 
 
 def plot_mosaic(ax: Axes, result: Patches) -> AxesImage:
     """Draw one tile per patch: its cosine with every patch (Dosovitskiy et al. 2021, figure 7)."""
     block, step = tile_block(result.layout), tile_stride(result.layout)
-    # Gaps are grey, since white is a cosine of 0 and what is transparent a second raster.
+    # Gaps are grey: white means a cosine of 0, and transparency would need a second raster.
     image = ax.imshow(
         lay_out_mosaic(result), cmap=colormap_with_gaps(DIVERGING_COLORMAP), vmin=-1, vmax=1
     )
@@ -79,12 +80,12 @@ def plot_mosaic(ax: Axes, result: Patches) -> AxesImage:
 
 
 def tile_stride(layout: Grid) -> int:
-    """Return which patches of a row and column have a tile: of long ones not each."""
+    """Return the stride between patches that have a tile: 1 unless the grid is large."""
     return math.ceil(max(layout.height, layout.width) / MAX_TILES)
 
 
 def tile_block(layout: Grid) -> int:
-    """Return the side in patches of the blocks that a mosaic's tiles are averaged in."""
+    """Return the side, in patches, of the blocks in which tiles are averaged."""
     longer = max(layout.height, layout.width)
     return math.ceil(2 * longer / MAX_TILE_CELLS) if longer > MAX_TILE_CELLS else 1
 
@@ -102,13 +103,13 @@ def mosaic_figure(figure_format: FigureFormat, result: Patches) -> Figure:
     return figure
 
 
-#: Components of a code that are drawn along its axis.
+#: At most this many components of a code are drawn along its axis.
 MAX_CODE_COMPONENTS = 4
 AXIS_SINGULARS = {"rows": "row", "columns": "column"}
 
 
 def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
-    """Draw how the variance is shared out between rows, columns and their interaction."""
+    """Draw the shares of the variance of rows, columns and their interaction."""
     if result.undefined:
         write_undefined(ax, result.undefined)
         return

@@ -1,4 +1,4 @@
-"""Heads by offset: an image of all of them, by their weights and by attention as measured."""
+"""Heads of a model by offset: logits from their weights, and measured attention."""
 
 from __future__ import annotations
 
@@ -9,9 +9,30 @@ import numpy as np
 
 from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer
 from posprobe.arrays import Floats
-from posprobe.figures.common import Builder, Sheet, layer_axis, of_one, plain
-from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES, stripes, tiles
-from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, ONE_SIDED, RED, gapped
+from posprobe.figures.common import (
+    Builder,
+    FigureFormat,
+    label_decades,
+    label_layer_axis,
+    single_result,
+)
+from posprobe.figures.relative import (
+    MAX_MOSAIC_HEADS,
+    MAX_MOSAIC_LAYERS,
+    MAX_STRIPES,
+    plot_stripes,
+    plot_tiles,
+)
+from posprobe.figures.styles import (
+    BLUE,
+    DIVERGING_COLORMAP,
+    INK,
+    LINE_STYLES,
+    ONE_SIDED_COLORMAP,
+    PALE,
+    RED,
+    colormap_with_gaps,
+)
 from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
@@ -22,23 +43,24 @@ if TYPE_CHECKING:
     from posprobe.analyses import AttentionByOffset
 
 
-#: Offsets to either side that a profile shows; twice as many before a causal query. On a grid rows
-#: and columns to either side.
-REACH, GRID_REACH = 16, 10
+#: Offsets drawn to either side of the query; twice as many are drawn before a causal query.
+PROFILE_OFFSETS = 16
+#: Rows and columns drawn to either side of the query on a grid.
+GRID_PROFILE_OFFSETS = 10
 
 
-def _figure(sheet: Sheet, heads: Sequence[int], layout: Layout) -> Figure:
-    """Make a figure for so many heads of each layer."""
+def _make_heads_figure(figure_format: FigureFormat, heads: Sequence[int], layout: Layout) -> Figure:
+    """Make a figure for ``heads``, the number of heads of each layer."""
     if isinstance(layout, Grid):
-        n_columns = min(max(heads), MAX_HEADS)
-        side = min((sheet.width - 1.1) / n_columns, 0.9)
-        height = max(side * min(len(heads), MAX_LAYERS) + 0.5, 2.0)
-        return sheet.figure(height, width=max(side * n_columns + 1.3, 3.2))
+        n_columns = min(max(heads), MAX_MOSAIC_HEADS)
+        side = min((figure_format.width - 1.1) / n_columns, 0.9)
+        height = max(side * min(len(heads), MAX_MOSAIC_LAYERS) + 0.5, 2.0)
+        return figure_format.make_figure(height, width=max(side * n_columns + 1.3, 3.2))
     rows = min(sum(heads), MAX_STRIPES)
-    return sheet.figure(min(1.1 + max(0.09, 0.9 / rows) * rows, 7.0), width=5.4)
+    return figure_format.make_figure(min(1.1 + max(0.09, 0.9 / rows) * rows, 7.0), width=5.4)
 
 
-def _draw(
+def _plot_layers(
     ax: Axes,
     layers: Mapping[int, Floats],
     layout: Layout,
@@ -47,29 +69,31 @@ def _draw(
     causal: bool,
     **colors: Any,
 ) -> None:
-    """Draw what `_near` returns of each layer: a row for each head, or a tile on a grid."""
+    """Draw curves near the query: a row for each head, or a tile for each head on a grid."""
     rows_by_name = {str(number): values for number, values in layers.items()}
     if isinstance(layout, Grid):
-        image: ScalarMappable = tiles(ax, rows_by_name, **colors)
+        image: ScalarMappable = plot_tiles(ax, rows_by_name, **colors)
     else:
         width = next(iter(layers.values())).shape[1]
         first_offset = 1 - width if causal else -(width // 2)
-        image = stripes(
+        image = plot_stripes(
             ax, {name: (first_offset, rows) for name, rows in rows_by_name.items()}, **colors
         )
         ax.set_xlabel("offset (key minus query)")
     noun = "layer" if len(layers) > 1 else f"head of layer {next(iter(rows_by_name))}"
     ax.set_ylabel(f"{noun}{ax.get_ylabel().removeprefix('head')}")
-    plain(ax.figure.colorbar(image, ax=ax, label=label, aspect=30).ax.yaxis)
+    label_decades(ax.figure.colorbar(image, ax=ax, label=label, aspect=30).ax.yaxis)
 
 
-def _near(curves: Floats, *, causal: bool) -> Floats:
-    """Cut ``[heads, 2n - 1]`` or ``[heads, 2h - 1, 2w - 1]`` to what lies near the query."""
+def _cut_near_query(curves: Floats, *, causal: bool) -> Floats:
+    """Cut ``[heads, 2n - 1]`` or ``[heads, 2h - 1, 2w - 1]`` to offsets near the query."""
     middle = [size // 2 for size in curves.shape[1:]]
     if len(middle) == 1:
-        n_before = min(2 * REACH if causal else REACH, *middle)
+        n_before = min(2 * PROFILE_OFFSETS if causal else PROFILE_OFFSETS, *middle)
         return curves[:, middle[0] - n_before : middle[0] + (0 if causal else n_before) + 1]
-    return curves[:, *(slice(max(m - GRID_REACH, 0), m + GRID_REACH + 1) for m in middle)]
+    return curves[
+        :, *(slice(max(m - GRID_PROFILE_OFFSETS, 0), m + GRID_PROFILE_OFFSETS + 1) for m in middle)
+    ]
 
 
 def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
@@ -80,17 +104,23 @@ def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
     """
     layers = {0: result} if isinstance(result, HeadLogits) else result.layers
     first_layer = next(iter(layers.values()))
-    near = {
-        k: _levelled(_near(layer.curves, causal=first_layer.causal)) for k, layer in layers.items()
+    near_logits = {
+        k: _centre_and_scale(_cut_near_query(layer.curves, causal=first_layer.causal))
+        for k, layer in layers.items()
     }
-    _draw(
-        ax, near, first_layer.layout, "logit, centred and scaled", causal=first_layer.causal,
+    _plot_layers(
+        ax,
+        near_logits,
+        first_layer.layout,
+        "logit, centred and scaled",
+        causal=first_layer.causal,
         vmin=-1.0,
-        vmax=1.0, cmap=gapped(DIVERGING, GRID),
-    )  # fmt: skip
+        vmax=1.0,
+        cmap=colormap_with_gaps(DIVERGING_COLORMAP, PALE),
+    )
 
 
-def _levelled(rows: Floats) -> Floats:
+def _centre_and_scale(rows: Floats) -> Floats:
     """Take the mean off each head's values and divide by their largest magnitude."""
     row_axes = tuple(range(1, rows.ndim))
     rows = rows - np.nanmean(rows, axis=row_axes, keepdims=True)
@@ -99,12 +129,12 @@ def _levelled(rows: Floats) -> Floats:
     return levelled
 
 
-@of_one
-def heads_figure(sheet: Sheet, heads: HeadsByLayer) -> Figure:
+@single_result
+def heads_figure(figure_format: FigureFormat, heads: HeadsByLayer) -> Figure:
     """Draw the logits of every head by offset."""
     first_layer = next(iter(heads.layers.values()))
-    figure = _figure(
-        sheet, [len(layer.peak) for layer in heads.layers.values()], first_layer.layout
+    figure = _make_heads_figure(
+        figure_format, [len(layer.peak) for layer in heads.layers.values()], first_layer.layout
     )
     plot_logits(figure.subplots(), heads)
     return figure
@@ -121,44 +151,48 @@ def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
     top = max(float(np.nanmax(layer.curves)) for layer in result.layers.values())
     low = min(0.1 / result.layout.size, top / 10)
     near_curves = {
-        k: _near(layer.curves, causal=result.causal) for k, layer in result.layers.items()
+        k: _cut_near_query(layer.curves, causal=result.causal) for k, layer in result.layers.items()
     }
     positive_curves = {
         k: np.where(rows > 0, np.maximum(rows, low), np.nan) for k, rows in near_curves.items()
     }
-    _draw(
-        ax, positive_curves, result.layout, "mean attention", causal=result.causal,
+    _plot_layers(
+        ax,
+        positive_curves,
+        result.layout,
+        "mean attention",
+        causal=result.causal,
         norm=LogNorm(low, top),
-        cmap=gapped(ONE_SIDED, GRID),
-    )  # fmt: skip
+        cmap=colormap_with_gaps(ONE_SIDED_COLORMAP, PALE),
+    )
 
 
-@of_one
-def attention_figure(sheet: Sheet, attention: AttentionByOffset) -> Figure:
+@single_result
+def attention_figure(figure_format: FigureFormat, attention: AttentionByOffset) -> Figure:
     """Draw the mean attention of every head by offset."""
-    figure = _figure(
-        sheet, [len(layer.peak) for layer in attention.layers.values()], attention.layout
+    figure = _make_heads_figure(
+        figure_format, [len(layer.peak) for layer in attention.layers.values()], attention.layout
     )
     plot_attention(figure.subplots(), attention)
     return figure
 
 
-@of_one
-def first_figure(sheet: Sheet, attention: AttentionByOffset) -> Figure:
-    """Draw what every head pays to the first position, and to tokens that are not positions."""
-    panels = receivers(attention)
-    shape = sheet.beside(len(panels))
-    figure = sheet.figure(2.4 * shape[0], width=6.3 if len(panels) > 1 else 4.8)
+@single_result
+def first_figure(figure_format: FigureFormat, attention: AttentionByOffset) -> Figure:
+    """Draw every head's attention to the first position, and to tokens without a position."""
+    panels = list_receivers(attention)
+    shape = figure_format.arrange_panels(len(panels))
+    figure = figure_format.make_figure(2.4 * shape[0], width=6.3 if len(panels) > 1 else 4.8)
     axes = figure.subplots(*shape, squeeze=False).ravel()
     for ax, (title, values, uniform) in zip(axes, panels, strict=True):
-        _to_one_token(ax, values, uniform)
+        _plot_received(ax, values, uniform)
         ax.set_ylabel(f"mean attention to\n{title}")
     axes[0].legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
     return figure
 
 
-def receivers(attention: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
-    """List the tokens that attention is drawn to: what each head pays them, and an even share."""
+def list_receivers(attention: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
+    """List the tokens whose attention is drawn: title, attention per layer, uniform attention."""
     first_shares = {
         k: layer.first for k, layer in attention.layers.items() if not np.isnan(layer.first).any()
     }
@@ -171,17 +205,17 @@ def receivers(attention: AttentionByOffset) -> list[tuple[str, dict[int, Any], f
     return panels
 
 
-def _to_one_token(ax: Axes, layers: Mapping[int, Floats], uniform: float | None) -> None:
-    """Draw what every head pays to one token, or some: a dot per head, a line for the mean."""
+def _plot_received(ax: Axes, layers: Mapping[int, Floats], uniform: float | None) -> None:
+    """Draw every head's attention to some tokens: a dot per head, a line for the mean."""
     for number, values in layers.items():
         side = number + 0.3 * np.linspace(-1, 1, len(values)) if len(values) > 1 else [number]
         ax.plot(side, values, ".", color=BLUE, markersize=2.5, alpha=0.7)
     means = [float(np.mean(values)) for values in layers.values()]
     ax.plot(list(layers), means, color=INK, label="mean over heads")
     if uniform is not None:
-        ax.axhline(uniform, color=RED, linestyle=LINES[1][1], label="uniform attention")
+        ax.axhline(uniform, color=RED, linestyle=LINE_STYLES[1][1], label="uniform attention")
     ax.plot([], [], ".", color=BLUE, markersize=4, label="a head")
-    layer_axis(ax)
+    label_layer_axis(ax)
     ax.set_xlabel("layer")
     ax.set_ylim(-0.02, 1.02)
 

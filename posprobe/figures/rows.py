@@ -1,4 +1,4 @@
-"""A table row by row: values, norms, breaks and outliers, and norms beside those of tokens."""
+"""Rows of a table: values, norms, seams and outlier rows, and norms beside those of tokens."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from posprobe.figures.common import (
     MAX_CELLS,
     Builder,
-    Sheet,
-    alone,
-    extremes,
-    note,
-    nothing,
-    of_one,
-    plain,
+    FigureFormat,
+    annotate_point,
+    label_decades,
     position_label,
+    single_plot,
+    single_result,
+    thin_curve,
+    write_undefined,
 )
-from posprobe.figures.styles import BLUE, INK, ONE_SIDED, RED, SIGNED
+from posprobe.figures.styles import BLUE, INK, ONE_SIDED_COLORMAP, RED, SIGNED_COLORMAP
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -35,28 +35,34 @@ def plot_norms(ax: Axes, result: Norms) -> None:
     """Draw row norms against position, or as a map of the grid."""
     if isinstance(result.layout, Grid):
         shape = result.layout.height, result.layout.width
-        image = ax.imshow(result.norms.reshape(shape), cmap=ONE_SIDED)
+        image = ax.imshow(result.norms.reshape(shape), cmap=ONE_SIDED_COLORMAP)
         ax.set(xlabel="column", ylabel="row")
         ax.figure.colorbar(image, ax=ax, label="norm", shrink=0.85)
         return
     position = result.start + np.arange(len(result.norms))
-    ax.plot(*extremes(position, result.norms), color=BLUE)
-    if odd := result.outlier_rows:
+    ax.plot(*thin_curve(position, result.norms), color=BLUE)
+    if outliers := result.outlier_rows:
         ax.plot(
-            [outlier.row for outlier in odd], [outlier.norm for outlier in odd], "o", color=RED,
-            markersize=2.5, label=f"stands out ({len(odd)})",
-        )  # fmt: skip
+            [outlier.row for outlier in outliers],
+            [outlier.norm for outlier in outliers],
+            "o",
+            color=RED,
+            markersize=2.5,
+            label=f"stands out ({len(outliers)})",
+        )
         ax.legend(loc="upper right")
     ax.set(xlabel="position", ylabel="row norm", ylim=(0, None))
     ax.set_xlim(position[0] - 0.01 * len(position), position[-1] + 0.01 * len(position))
 
 
-@of_one
-def norms_figure(sheet: Sheet, result: Norms) -> Figure:
+@single_result
+def norms_figure(figure_format: FigureFormat, result: Norms) -> Figure:
     """Draw the norms."""
-    figure = sheet.figure(sheet.plain + 0.1)
+    figure = figure_format.make_figure(figure_format.plain_height + 0.1)
     if isinstance(result.layout, Grid):
-        figure = sheet.figure(min(sheet.width * 0.8, 3.0), width=3.8, compressed=True)
+        figure = figure_format.make_figure(
+            min(figure_format.width * 0.8, 3.0), width=3.8, compressed=True
+        )
     plot_norms(figure.subplots(), result)
     return figure
 
@@ -64,70 +70,68 @@ def norms_figure(sheet: Sheet, result: Norms) -> Figure:
 def plot_table(ax: Axes, table: PositionTable) -> None:
     """Draw the table itself, positions horizontal, clipped at the 99th percentile.
 
-    Of more than `MAX_CELLS` rows or dimensions every second, third … is drawn, as the labels say.
+    Beyond `MAX_CELLS` rows or dimensions, every k-th is drawn, as the labels say.
     """
     values = np.asarray(table.values, dtype=np.float32)
     limit = float(np.percentile(np.abs(values), 99, overwrite_input=True)) or 1.0
     rows, columns = (math.ceil(size / MAX_CELLS) for size in values.shape)
     first_row, stop = table.rows
     image = ax.imshow(
-        values[::rows, ::columns].T, aspect="auto", cmap=SIGNED, vmin=-limit, vmax=limit,
+        values[::rows, ::columns].T,
+        aspect="auto",
+        cmap=SIGNED_COLORMAP,
+        vmin=-limit,
+        vmax=limit,
         extent=(first_row - 0.5, stop - 0.5, table.dim - 0.5, -0.5),
-    )  # fmt: skip
-    ax.set_xlabel(_every(position_label(table.layout), rows))
-    ax.set_ylabel(_every("dimension", columns))
+    )
+    ax.set_xlabel(_stride_label(position_label(table.layout), rows))
+    ax.set_ylabel(_stride_label("dimension", columns))
     ax.spines[:].set_visible(False)
     bar = ax.figure.colorbar(image, ax=ax, label="value", extend="both", aspect=25, pad=0.02)
     bar.ax.locator_params(nbins=5)
 
 
-def _every(noun: str, step: int) -> str:
+def _stride_label(noun: str, step: int) -> str:
     return noun if step == 1 else f"{noun} (one in {step})"
 
 
-table_figure: Builder = alone(plot_table, 2.5)
+table_figure: Builder = single_plot(plot_table, 2.5)
 
 
-#: Special rows and seams whose numbers are written out.
+#: At most this many special rows, and this many seams, are labelled with their numbers.
 MAX_NAMED_ROWS = 12
 
 
 def plot_seams(ax: Axes, result: Seams) -> None:
     """Draw the adjacent centred cosine against position, with seams and special rows marked."""
     if result.undefined:
-        nothing(ax, result.undefined)
+        write_undefined(ax, result.undefined)
         return
     n = len(result.norms)
     # The cosine of two rows stands between them.
     middle = result.start + np.arange(n - 1) + 0.5
-    ax.plot(*extremes(middle, result.cosines), color=BLUE, linewidth=0.9)
+    ax.plot(*thin_curve(middle, result.cosines), color=BLUE, linewidth=0.9)
     for k, (left, right) in enumerate(result.between):
         x = result.start + (left + right) / 2
-        ax.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (4, 1.5)), zorder=0,
-                   label="seam" if k == 0 else None)  # fmt: skip
+        ax.axvline(
+            x,
+            color=INK,
+            linewidth=0.8,
+            linestyle=(0, (4, 1.5)),
+            zorder=0,
+            label="seam" if k == 0 else None,
+        )
         if k < MAX_NAMED_ROWS:
-            late = left > n / 2
-            note(
-                ax, f"{result.start + left} | {result.start + right}", (x, 0.04),
-                (-3 if late else 3, 0), xycoords=("data", "axes fraction"),
-                ha="right" if late else "left",
-            )  # fmt: skip
-    rows = np.array([outlier.row for outlier in result.special], dtype=int)
-    if rows.size:
-        # Between the cosines on either side, of which an end has one.
-        padded = np.concatenate([result.cosines[:1], result.cosines, result.cosines[-1:]])
-        height = np.nan_to_num((padded[rows] + padded[rows + 1]) / 2)
-        ax.plot(result.start + rows, height, "v", color=RED, markersize=4, label="special row")
-        groups = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) > 1) + 1)
-        for group in groups[:MAX_NAMED_ROWS]:
-            first, last = (result.start + rows[group[[0, -1]]]).tolist()
-            lowest = group[np.argmin(height[group])]
-            late = rows[lowest] > n / 2
-            note(
-                ax, f"{first}" if first == last else f"{first}\N{EN DASH}{last}",
-                (result.start + rows[lowest], height[lowest]), (-5 if late else 5, 0),
-                ha="right" if late else "left", va="center",
-            )  # fmt: skip
+            is_late = left > n / 2
+            annotate_point(
+                ax,
+                f"{result.start + left} | {result.start + right}",
+                (x, 0.04),
+                (-3 if is_late else 3, 0),
+                xycoords=("data", "axes fraction"),
+                ha="right" if is_late else "left",
+            )
+    _mark_special_rows(ax, result)
     ax.set(xlabel="position", ylabel="adjacent centred cosine")
     low = float(np.nanmin(result.cosines)) if np.isfinite(result.cosines).any() else 0.0
     ax.set_ylim(min(0.0, low) - 0.05, 1.05)
@@ -136,11 +140,35 @@ def plot_seams(ax: Axes, result: Seams) -> None:
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0)
 
 
-seams_figure: Builder = alone(plot_seams, 2.1)
+def _mark_special_rows(ax: Axes, seams: Seams) -> None:
+    """Mark special rows at the height of their cosines, and number each group of neighbours."""
+    rows = np.array([outlier.row for outlier in seams.special], dtype=int)
+    if not rows.size:
+        return
+    # A marker stands between the cosines on either side; the ends have only one.
+    padded = np.concatenate([seams.cosines[:1], seams.cosines, seams.cosines[-1:]])
+    height = np.nan_to_num((padded[rows] + padded[rows + 1]) / 2)
+    ax.plot(seams.start + rows, height, "v", color=RED, markersize=4, label="special row")
+    groups = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) > 1) + 1)
+    for group in groups[:MAX_NAMED_ROWS]:
+        first, last = (seams.start + rows[group[[0, -1]]]).tolist()
+        lowest = group[np.argmin(height[group])]
+        is_late = rows[lowest] > len(seams.norms) / 2
+        annotate_point(
+            ax,
+            f"{first}" if first == last else f"{first}\N{EN DASH}{last}",
+            (seams.start + rows[lowest], height[lowest]),
+            (-5 if is_late else 5, 0),
+            ha="right" if is_late else "left",
+            va="center",
+        )
 
 
-#: Bins of either histogram, over the range of both.
-BINS = 60
+seams_figure: Builder = single_plot(plot_seams, 2.1)
+
+
+#: Edges of the bins that both histograms share.
+N_HISTOGRAM_EDGES = 60
 
 
 def plot_scale(ax: Axes, result: Scale) -> None:
@@ -152,11 +180,15 @@ def plot_scale(ax: Axes, result: Scale) -> None:
     all_norms = np.concatenate([result.position_norms, result.token_norms])
     low, high = float(all_norms.min()), float(all_norms.max())
     if not high:
-        nothing(ax, "all positions and all tokens are zero")
+        write_undefined(ax, "all positions and all tokens are zero")
         return
-    # Norms of the two may lie decades apart, but a norm of zero lies on no logarithmic axis.
-    logarithmic = low > 0 and high > 4 * low
-    edges = np.geomspace(low, high, BINS) if logarithmic else np.linspace(low, high, BINS)
+    # The two kinds of norms may lie decades apart, but a norm of 0 has no logarithm.
+    is_logarithmic = low > 0 and high > 4 * low
+    edges = (
+        np.geomspace(low, high, N_HISTOGRAM_EDGES)
+        if is_logarithmic
+        else np.linspace(low, high, N_HISTOGRAM_EDGES)
+    )
     if low == high:
         edges = np.array([0.9 * low, 1.1 * low])
     for norms, label, color, dash in histograms:
@@ -165,13 +197,13 @@ def plot_scale(ax: Axes, result: Scale) -> None:
         ax.stairs(share, edges, color=color, linestyle=dash, label=f"{label} ({len(norms)})")
         ax.axvline(norms.mean(), color=color, linestyle=dash, linewidth=0.6)
     ax.set(xlabel="norm (lines: means)", ylabel="share", ylim=(0, None))
-    if logarithmic:
+    if is_logarithmic:
         from matplotlib.ticker import LogLocator
 
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        plain(ax.xaxis)
+        label_decades(ax.xaxis)
     ax.legend(loc="best")
 
 
-scale_figure: Builder = alone(plot_scale, 2.4, width=4.6)
+scale_figure: Builder = single_plot(plot_scale, 2.4, width=4.6)

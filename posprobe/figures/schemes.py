@@ -1,4 +1,4 @@
-"""Encodings without a table: which figures they get, rotations, slopes, smoothness of biases."""
+"""Schemes, encodings without a table: their figures, rotations, slopes, smoothness of biases."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.models.head_biases import Heads, Smoothness
 from posprobe.analyses.models.rotary import SAME, Rotation
@@ -16,9 +17,25 @@ from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.arrays import Floats
 from posprobe.encodings import wavelengths
 from posprobe.figures import rotary_use
-from posprobe.figures.common import REPORT, Baselines, Builder, Sheet, note, nothing, plain
-from posprobe.figures.relative import heads_figure, suited
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, printable
+from posprobe.figures.common import (
+    REPORT,
+    Builder,
+    FigureExtras,
+    FigureFormat,
+    annotate_point,
+    label_decades,
+    write_undefined,
+)
+from posprobe.figures.relative import choose_drawing, heads_figure
+from posprobe.figures.styles import (
+    BLUE,
+    INK,
+    MUTED,
+    ONE_SIDED_COLORMAP,
+    PALE,
+    RED,
+    make_labels_printable,
+)
 from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 
@@ -28,7 +45,7 @@ if TYPE_CHECKING:
 
     from posprobe.analyses import Result
 
-_Kind = TypeVar("_Kind")
+_ResultType = TypeVar("_ResultType")
 
 
 def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
@@ -36,12 +53,12 @@ def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
     if isinstance(result, Rotary):
         lengths = map(result.seen, (result.training_length, result.max_positions))
         frequencies, unscaled = result.frequencies(result.max_positions), result.unscaled()
-        _ladder(ax, wavelengths(frequencies), wavelengths(unscaled), *lengths)
+        _plot_wavelengths(ax, wavelengths(frequencies), wavelengths(unscaled), *lengths)
     else:
-        _ladder(ax, result.wavelength, result.unscaled, result.training, result.target)
+        _plot_wavelengths(ax, result.wavelength, result.unscaled, result.training, result.target)
 
 
-def _ladder(
+def _plot_wavelengths(
     ax: Axes,
     wavelength: Floats,
     unscaled: Floats,
@@ -55,8 +72,14 @@ def _ladder(
         ax.plot(
             pair, unscaled_wavelengths, color=MUTED, linestyle=(0, (1, 1.2)), label="before scaling"
         )
-    ax.plot(pair, np.where(np.isfinite(wavelength), wavelength, np.nan), color=BLUE, marker=".",
-            markersize=3, label="wavelength")  # fmt: skip
+    ax.plot(
+        pair,
+        np.where(np.isfinite(wavelength), wavelength, np.nan),
+        color=BLUE,
+        marker=".",
+        markersize=3,
+        label="wavelength",
+    )
     lengths = {"target": (target, "-"), "training": (training, (0, (4, 1.5)))}
     if training == target:
         del lengths["training"]
@@ -66,27 +89,33 @@ def _ladder(
             length_label = f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
             is_below = name == "training" and "target" in lengths
             text_offset = (2, -2 if is_below else 2)
-            note(ax, length_label, (0, length), text_offset, va="top" if is_below else "bottom")
-    if target and (never_turns := wavelength > target).any():
-        for start in pair[never_turns & ~np.concatenate([[False], never_turns[:-1]])]:
-            run = (
-                np.argmin(never_turns[start:])
-                if not never_turns[start:].all()
-                else never_turns[start:].size
+            annotate_point(
+                ax, length_label, (0, length), text_offset, va="top" if is_below else "bottom"
             )
-            ax.axvspan(start - 0.5, start + run - 0.5, color=MUTED, alpha=0.15, linewidth=0)
-        ax.annotate(
-            f"{never_turns.sum()} of {never_turns.size} pairs\nnever complete a turn",
-            (0.98, 0.03), xycoords="axes fraction", ha="right", va="bottom",
-        )  # fmt: skip
+    if target and (never_turns := wavelength > target).any():
+        _shade_pairs_without_turn(ax, never_turns)
     ax.locator_params(axis="x", integer=True)
     ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions per turn)")
     ax.set_xlim(-0.5, len(pair) - 0.5)
-    plain(ax.yaxis)
+    label_decades(ax.yaxis)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
-def decay(ax: Axes, result: Rotation) -> None:
+def _shade_pairs_without_turn(ax: Axes, never_turns: NDArray[np.bool_]) -> None:
+    """Shade the pairs that complete no turn within the target length, and count them."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], never_turns, [False]])))
+    for start, stop in edges.reshape(-1, 2):
+        ax.axvspan(start - 0.5, stop - 0.5, color=MUTED, alpha=0.15, linewidth=0)
+    ax.annotate(
+        f"{never_turns.sum()} of {never_turns.size} pairs\nnever complete a turn",
+        (0.98, 0.03),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+    )
+
+
+def plot_decay(ax: Axes, result: Rotation) -> None:
     """Draw the mean rotation by distance and where it is first negative."""
     is_positive = result.distance > 0
     distance = result.distance[is_positive]
@@ -98,7 +127,7 @@ def decay(ax: Axes, result: Rotation) -> None:
             f"first negative: {result.first_negative}",
             (result.first_negative, 0),
         )
-        note(ax, note_text, note_position, (-3, -4), ha="right", va="top")
+        annotate_point(ax, note_text, note_position, (-3, -4), ha="right", va="top")
     axis_text = "" if result.axes == 1 else " along one axis"
     ax.set(
         xscale="log",
@@ -107,64 +136,68 @@ def decay(ax: Axes, result: Rotation) -> None:
     )
     ax.set_xlim(1, distance[-1])
     ax.set_ylim(min(-0.3, float(result.kernel.min()) - 0.05), 1.03)
-    plain(ax.xaxis)
+    label_decades(ax.xaxis)
 
 
-def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Baselines) -> Figure:
-    """Draw each ladder of wavelengths, and beside it how the mean rotation falls."""
+def rotation_figure(
+    figure_format: FigureFormat, results: Mapping[str, Rotation], _: FigureExtras
+) -> Figure:
+    """Draw each ladder of wavelengths, and beside it the mean rotation by distance."""
     count = len(results)
-    shape = (2 * count, 1) if sheet.narrow else (count, 2)
-    figure = sheet.figure((2.2 if sheet.narrow else 2.7) * shape[0])
+    shape = (2 * count, 1) if figure_format.is_narrow else (count, 2)
+    figure = figure_format.make_figure((2.2 if figure_format.is_narrow else 2.7) * shape[0])
     axes = figure.subplots(*shape, squeeze=False).reshape(count, 2)
     for (left, right), (name, result) in zip(axes, results.items(), strict=True):
         plot_rotation(left, result)
-        decay(right, result)
+        plot_decay(right, result)
         if count > 1:
             left.set_ylabel(f"{name}\n{left.get_ylabel()}")
-        elif not sheet.exact:
+        elif not figure_format.is_exact:
             figure.suptitle(name)
     return figure
 
 
-#: Positions that are drawn where the record states none.
-POSITIONS = 512
+#: Length of the axis where the record states no number of positions.
+DEFAULT_SLOPE_POSITIONS = 512
 
 
 def plot_slopes(ax: Axes, record: LinearBias) -> None:
-    """Draw the penalty of each head by distance on logarithmic axes, where it is a line."""
+    """Draw the penalty of each head by distance, a straight line on logarithmic axes."""
     from matplotlib import colormaps
 
     values = record.slopes
-    distance = np.array([1, max((record.max_positions or POSITIONS) - 1, 2)])
-    # The lightest end of the map is lost on white.
-    colors = colormaps[ONE_SIDED](np.linspace(0, 0.85, len(values)))
+    distance = np.array([1, max((record.max_positions or DEFAULT_SLOPE_POSITIONS) - 1, 2)])
+    # The lightest colours of the map are invisible on white.
+    colors = colormaps[ONE_SIDED_COLORMAP](np.linspace(0, 0.85, len(values)))
     stride = math.ceil(len(values) / 8)
-    # Labels stand in the order of the slopes, whatever the order of the heads.
+    # Heads are labelled by rank of their slopes, so that labels are spread evenly.
     labelled = np.argsort(-values, kind="stable")[::stride]
     for head, slope in enumerate(values):
         ax.plot(distance, slope * distance, color=colors[head], linewidth=0.9)
     for head in labelled:
         end = (distance[-1], values[head] * distance[-1])
-        note(ax, f"head {head}", end, (3, 0), va="center")
+        annotate_point(ax, f"head {head}", end, (3, 0), va="center")
     ax.axhline(1, color=RED, linewidth=0.8, linestyle=(0, (4, 1.5)))
     ax.set(xscale="log", yscale="log", xlabel="distance (positions)")
     ax.set_ylabel("penalty (logits; dashed: 1)")
     ax.set_xlim(1, distance[-1])
-    plain(ax.xaxis, ax.yaxis)
+    label_decades(ax.xaxis, ax.yaxis)
 
 
-def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Baselines) -> Figure:
+def slopes_figure(
+    figure_format: FigureFormat, results: Mapping[str, LinearBias], _: FigureExtras
+) -> Figure:
     """Draw the penalty of every head by distance."""
     ((name, record),) = results.items()
-    figure = sheet.figure(2.4 if sheet.narrow else 2.8, width=4.4)
+    figure = figure_format.make_figure(2.4 if figure_format.is_narrow else 2.8, width=4.4)
     ax = figure.subplots()
     plot_slopes(ax, record)
-    if not sheet.exact:
+    if not figure_format.is_exact:
         ax.set_title(name)
     return figure
 
 
-#: Most encodings that are named on an axis.
+#: At most this many encodings are labelled on an axis.
 MAX_NAMED_LAYERS = 24
 
 
@@ -172,9 +205,9 @@ def plot_smoothness(ax: Axes, result: Smoothness) -> None:
     """Draw the correlation of neighbouring distances per head over the permutations' 95 %."""
     head = np.arange(len(result.correlation))
     if not np.isfinite(result.correlation).any():
-        nothing(ax, "every head has the same value at every distance")
+        write_undefined(ax, "every head has the same value at every distance")
         return
-    ax.bar(head, result.p95, width=0.8, color=GRID, label="95 % of permutations lie below")
+    ax.bar(head, result.p95, width=0.8, color=PALE, label="95 % of permutations lie below")
     ax.plot(head, result.correlation, "o", color=BLUE, markersize=3.5, label="head")
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set(xlabel="head", ylabel="correlation of neighbouring distances")
@@ -184,9 +217,11 @@ def plot_smoothness(ax: Axes, result: Smoothness) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], _: Baselines) -> Figure:
+def depth_figure(
+    figure_format: FigureFormat, results: Mapping[str, Smoothness], _: FigureExtras
+) -> Figure:
     """Draw the smoothness of every head against its encoding, and the median of each encoding."""
-    figure = sheet.figure(2.4)
+    figure = figure_format.make_figure(2.4)
     ax = figure.subplots()
     positions = np.arange(len(results))
     for x, result in zip(positions, results.values(), strict=True):
@@ -195,9 +230,9 @@ def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], _: Baselines) 
         ax.plot(
             x + head_offsets, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None
         )
-    highest = [_known(result.p95).max(initial=0) for result in results.values()]
-    ax.bar(positions, highest, width=0.8, color=GRID, label="95 % of permutations lie below")
-    finite_correlations = [_known(result.correlation) for result in results.values()]
+    highest = [_keep_finite(result.p95).max(initial=0) for result in results.values()]
+    ax.bar(positions, highest, width=0.8, color=PALE, label="95 % of permutations lie below")
+    finite_correlations = [_keep_finite(result.correlation) for result in results.values()]
     median = [float(np.median(heads)) if heads.size else np.nan for heads in finite_correlations]
     ax.plot(positions, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median")
     ax.axhline(0, color=MUTED, linewidth=0.5)
@@ -210,20 +245,20 @@ def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], _: Baselines) 
     return figure
 
 
-def _known(values: Floats) -> Floats:
+def _keep_finite(values: Floats) -> Floats:
     return values[np.isfinite(values)]
 
 
-#: Most figures of a bundle, whatever the checkpoint holds.
+#: A bundle has at most this many figures, however many encodings the checkpoint has.
 MAX_FIGURES = 12
-#: Most encodings of one kind that get figures of their own.
+#: At most this many encodings of one kind get figures of their own.
 MAX_SINGLE_FIGURES = 2
 
 
 def scheme_figures(
     records: Sequence[Scheme], results: Sequence[Mapping[str, Result]]
 ) -> dict[str, Callable[[], Figure]]:
-    """Name the figures of a bundle of encodings without a table, and how to make each.
+    """Return functions that make the figures of a bundle of schemes, by name.
 
     Biases of one kind share a figure, and equal rotations are drawn once.
 
@@ -232,9 +267,11 @@ def scheme_figures(
     records
         The encodings of one checkpoint.
     results
-        Of each, by name.
+        Results of each record by name.
     """
-    names = list(printable(dict.fromkeys(short_names([record.name for record in records]))))
+    names = list(
+        make_labels_printable(dict.fromkeys(shorten_names([record.name for record in records])))
+    )
     results_by_name = dict(zip(names, results, strict=True))
     figures: dict[str, Callable[[], Figure]] = {}
 
@@ -248,7 +285,7 @@ def scheme_figures(
 
     by_name = dict(zip(names, records, strict=True))
     learned = {name for name, record in by_name.items() if isinstance(record, RelativeBias)}
-    all_heads = _of_type(
+    all_heads = _select_results(
         {name: results_by_name[name] for name in names if name in learned}, "heads", Heads
     )
     for quantity, ending in (("bias", ""), ("cosine", "_cosine")):
@@ -259,34 +296,38 @@ def scheme_figures(
                 if heads.quantity == quantity and isinstance(heads.layout, Grid) == on_grid
             }
             if learned_records:
-                add(suited(learned_records) + ending, heads_figure, learned_records)
-    smooth = _of_type(results_by_name, "smoothness", Smoothness)
+                add(choose_drawing(learned_records) + ending, heads_figure, learned_records)
+    smooth = _select_results(results_by_name, "smoothness", Smoothness)
     if len(smooth) > MAX_SINGLE_FIGURES:
         add("depth", depth_figure, smooth)
-    add_each("rotation", rotation_figure, unlike(_of_type(results_by_name, "rotation", Rotation)))
+    add_each(
+        "rotation",
+        rotation_figure,
+        drop_equal_rotations(_select_results(results_by_name, "rotation", Rotation)),
+    )
     linear = {name: record for name, record in by_name.items() if isinstance(record, LinearBias)}
     add_each("slopes", slopes_figure, linear)
-    weights_by_name = _of_type(results_by_name, "weights", WeightUse)
+    weights_by_name = _select_results(results_by_name, "weights", WeightUse)
     drawable_weights = {
         name: record
         for name, record in weights_by_name.items()
         if record.layers and not record.normed
     }
-    for kind in ("weights_usage", "weights_curves"):
-        add_each(kind, getattr(rotary_use, f"{kind}_figure"), drawable_weights)
+    for name in ("weights_usage", "weights_curves"):
+        add_each(name, getattr(rotary_use, f"{name}_figure"), drawable_weights)
     return figures
 
 
-def _of_type(
-    results_by_name: Mapping[str, Mapping[str, Result]], name: str, kind: type[_Kind]
-) -> dict[str, _Kind]:
-    """Return the results of one kind that encodings have, by their label."""
+def _select_results(
+    results_by_name: Mapping[str, Mapping[str, Result]], name: str, result_type: type[_ResultType]
+) -> dict[str, _ResultType]:
+    """Return the encodings' results of this name and class, by label."""
     labelled_results = ((label, results.get(name)) for label, results in results_by_name.items())
-    return {label: result for label, result in labelled_results if isinstance(result, kind)}
+    return {label: result for label, result in labelled_results if isinstance(result, result_type)}
 
 
-def short_names(names: Sequence[str]) -> list[str]:
-    """Leave out the words that all names begin and end with; number names that are not unique."""
+def shorten_names(names: Sequence[str]) -> list[str]:
+    """Drop the words that all names begin and end with; number names that are not unique."""
     words = [name.split(".") for name in names]
     if len(set(names)) < len(names):
         return [f"{number}: {name}" for number, name in enumerate(names)]
@@ -301,8 +342,8 @@ def short_names(names: Sequence[str]) -> list[str]:
     return shortened_names if len(set(shortened_names)) == len(shortened_names) else list(names)
 
 
-def unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
-    """Keep the first of rotations that are equal, and have equal lengths."""
+def drop_equal_rotations(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
+    """Keep the first of several rotations with equal frequencies and equal lengths."""
     first_names: dict[tuple[Any, ...], str] = {}
     for name, rotation in rotations.items():
         first_names.setdefault(

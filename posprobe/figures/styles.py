@@ -1,4 +1,4 @@
-"""One look for every figure, applied in a context and never globally; widths of venues."""
+"""One style for every figure, applied in a context and never globally, and widths of venues."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from posprobe.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
-#: ``column``: one of the columns of text; ``page``: across all of them.
+#: ``column`` is one column of text, ``page`` the width of all columns together.
 Span: TypeAlias = Literal["column", "page"]
 
-#: Golden section: the height of a plain drawing over its width.
-RATIO = 0.618
+#: Height of a plain drawing over its width: the golden section.
+GOLDEN_HEIGHT_RATIO = 0.618
 
 
 @dataclass(frozen=True)
 class Venue:
-    """Where a figure will stand.
+    """A publication, slide or web page that figures are made for.
 
     Parameters
     ----------
     name
-        As it is printed.
+        Printed name.
     column, page
-        Widths in inches. Where the text has a single column, they are equal.
+        Widths in inches of one column and of the whole text; equal where there is one column.
     height
-        Of the text, in inches: no figure is taller.
+        Height of the text in inches, which no figure exceeds.
     source
-        What says so.
+        Style file or guideline that states these sizes.
     text
         Size of titles and labels in points; ticks, legends and notes are a point smaller.
     dpi
-        Pixels per inch of a PNG, and of the few parts of a vector file that are rasters without a
-        resolution of their own, such as colour bars.
+        Pixels per inch of a PNG, and of the rasters in a vector file that have no resolution of
+        their own, such as colour bars.
     serif
-        Whether its text is set in a face like Times, and so is what stands in its figures.
+        Whether text and figures are set in a typeface like Times.
     """
 
     name: str
@@ -66,20 +66,20 @@ def venues() -> Mapping[str, Venue]:
     return {key: Venue(**entry) for key, entry in read_data("figures/venues.toml").items()}
 
 
-def venue_of(name: str) -> Venue:
+def find_venue(name: str) -> Venue:
     """Look up a venue by name.
 
     Raises
     ------
     UsageError
-        If there is none of that name.
+        If there is no venue of that name.
     """
     if name not in venues():
         raise UsageError(f"unknown venue {name!r}. Choose one of {', '.join(venues())}.")
     return venues()[name]
 
 
-def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:
+def venue_settings(name: str, *, span: Span = "column") -> dict[str, Any]:
     """Return the matplotlib settings that depend on a venue: width, face, text sizes, resolution.
 
     Raises
@@ -87,19 +87,20 @@ def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:
     UsageError
         If there is no such venue or span.
     """
-    venue = venue_of(name)
+    venue = find_venue(name)
     if span not in get_args(Span):
         raise UsageError(f"unknown span {span!r}. Choose one of {', '.join(get_args(Span))}.")
-    width, small = venue.width(span), venue.text - 1
+    width = venue.width(span)
+    small_points = venue.text - 1
     return {
-        # Both come with matplotlib; the second has the letters that the first lacks.
+        # Both typefaces come with matplotlib; the second has the letters that the first lacks.
         "font.family": ["STIXGeneral", "DejaVu Sans"] if venue.serif else ["DejaVu Sans"],
-        "figure.figsize": (width, RATIO * width),
+        "figure.figsize": (width, GOLDEN_HEIGHT_RATIO * width),
         "savefig.dpi": venue.dpi,
-        "font.size": small,
-        "legend.fontsize": small,
-        "xtick.labelsize": small,
-        "ytick.labelsize": small,
+        "font.size": small_points,
+        "legend.fontsize": small_points,
+        "xtick.labelsize": small_points,
+        "ytick.labelsize": small_points,
         "axes.titlesize": venue.text,
         "axes.labelsize": venue.text,
         "figure.titlesize": venue.text,
@@ -109,11 +110,19 @@ def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:
 
 _Result = TypeVar("_Result")
 
-#: Okabe & Ito's colour-blind safe colours that also differ in grey; lines differ in dash as well.
-INK, MUTED, GRID = "#1a1a1a", "#6b6b6b", "#dcdcdc"
-BLUE, RED, GREEN, SKY = "#0072b2", "#d55e00", "#009e73", "#56b4e9"
-#: Lines are told apart by dash as well as colour.
-LINES = (
+#: Colour of text and of marks without a colour of their own.
+INK = "#1a1a1a"
+#: Colour of axes and of what a drawing is compared with.
+MUTED = "#6b6b6b"
+#: Colour of grid lines and of areas behind the data.
+PALE = "#dcdcdc"
+# Okabe & Ito's colours, which the colour-blind can tell apart and which also differ in grey.
+BLUE = "#0072b2"
+RED = "#d55e00"
+GREEN = "#009e73"
+SKY = "#56b4e9"
+#: Colour and dash of each line: lines differ in dash as well, for print in black and white.
+LINE_STYLES = (
     (BLUE, "-"),
     (RED, (0, (5, 1.5))),
     (GREEN, (0, (1, 1))),
@@ -121,49 +130,49 @@ LINES = (
     (SKY, (0, (3, 1, 1, 1, 1, 1))),
     (MUTED, (0, (8, 2))),
 )
-#: Cosines: one diverging map with fixed limits, so that panels can be compared.
-DIVERGING = "RdBu_r"
-#: Other numbers with a sign, on limits as far from 0 on either side.
-SIGNED = "PuOr_r"
-#: One-sided quantities.
-ONE_SIDED = "viridis"
-#: Between panels of numbers: no map here has this colour.
-GAP = "#808080"
+#: Colour map of cosines, which have fixed limits so that panels can be compared.
+DIVERGING_COLORMAP = "RdBu_r"
+#: Colour map of other signed numbers, whose limits are equally far from 0.
+SIGNED_COLORMAP = "PuOr_r"
+#: Colour map of quantities that are not negative.
+ONE_SIDED_COLORMAP = "viridis"
+#: Colour of the gaps between tiles, which no colour map here contains.
+GAP_COLOUR = "#808080"
 
 
-def gapped(name: str, gap: str = GAP) -> Colormap:
-    """Return a colour map in which what is not known is grey."""
+def colormap_with_gaps(name: str, gap_colour: str = GAP_COLOUR) -> Colormap:
+    """Return a colour map that draws NaN in the colour of gaps."""
     from matplotlib import colormaps
 
-    return colormaps[name].with_extremes(bad=gap)
+    return colormaps[name].with_extremes(bad=gap_colour)
 
 
 @cache
-def _settings() -> dict[str, Any]:
+def _figure_settings() -> dict[str, Any]:
     """Return matplotlib's settings of every figure."""
-    inked = ("axes.labelcolor", "text.color", "xtick.labelcolor", "ytick.labelcolor")
-    muted = ("axes.edgecolor", "xtick.color", "ytick.color")
-    colours = dict.fromkeys(inked, INK) | dict.fromkeys(muted, MUTED)
+    ink_settings = ("axes.labelcolor", "text.color", "xtick.labelcolor", "ytick.labelcolor")
+    muted_settings = ("axes.edgecolor", "xtick.color", "ytick.color")
+    colours = dict.fromkeys(ink_settings, INK) | dict.fromkeys(muted_settings, MUTED)
     return read_data("figures/styles.toml") | colours
 
 
-#: Whether a style is in force already.
-_IN_FORCE: ContextVar[bool] = ContextVar("posprobe style", default=False)
+#: Whether the code runs within a `style` block.
+_IS_STYLE_ACTIVE: ContextVar[bool] = ContextVar("posprobe style", default=False)
 
 
 @contextmanager
 def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
-    """Apply posprobe's look within a ``with`` block; new figures get the venue's width.
+    """Apply posprobe's style within a ``with`` block; new figures get the venue's width.
 
-    Within another such block, ``style()`` changes nothing: the drawings of results, which apply it
-    themselves, keep the venue's look.
+    Within another such block, ``style()`` changes nothing, so that results, which apply it
+    themselves when they are drawn, keep the style of the venue.
 
     Parameters
     ----------
     venue
-        Key of `posprobe.figures.styles.venues`; where None, the look of the report.
+        Key of `posprobe.figures.styles.venues`; None for the style of the report.
     span
-        The width of a column of text, or of the page.
+        Width of the figure: one column of text, or the page.
 
     Raises
     ------
@@ -182,31 +191,31 @@ def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
     """
     import matplotlib as mpl
 
-    if venue is None and _IN_FORCE.get():
+    if venue is None and _IS_STYLE_ACTIVE.get():
         yield
         return
-    settings = _settings() | ({} if venue is None else venue_rc(venue, span=span))
-    token = _IN_FORCE.set(True)
+    settings = _figure_settings() | ({} if venue is None else venue_settings(venue, span=span))
+    token = _IS_STYLE_ACTIVE.set(True)
     try:
-        # Its keys are a closed list.
+        # matplotlib types the keys of rc_context as a closed list of literals.
         with mpl.rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]
-            # A reader's browser has the letters that the font lacks; in print they are boxes.
+            # A browser substitutes letters that the font lacks; print shows them as boxes.
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             yield
     finally:
-        _IN_FORCE.reset(token)
+        _IS_STYLE_ACTIVE.reset(token)
 
 
-def printable(results: Mapping[str, _Result]) -> dict[str, _Result]:
-    """Key results by what a figure can print: no markup, no control characters, no long path."""
-    printable_names: dict[str, _Result] = {}
+def make_labels_printable(results: Mapping[str, _Result]) -> dict[str, _Result]:
+    """Replace labels by ones that a figure can print: short, unique, no control characters."""
+    printable_results: dict[str, _Result] = {}
     for label, result in results.items():
         text = "".join(letter for letter in label if letter.isprintable())
         if len(text) > 32:
             text = f"{text[:14]} … {text[-15:]}"
-        # A line whose label begins with _ is left out of the legend.
+        # matplotlib leaves lines whose label begins with _ out of the legend.
         text = f" {text}" if text[:1] in ("", "_") else text
-        while text in printable_names:
+        while text in printable_results:
             text += "'"
-        printable_names[text] = result
-    return printable_names
+        printable_results[text] = result
+    return printable_results

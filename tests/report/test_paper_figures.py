@@ -25,7 +25,7 @@ import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
 from posprobe.figures.styles import venues
-from posprobe.studies.figure import PaperFigure, kinds, kinds_of_several, paper_figure
+from posprobe.studies.figure import PaperFigure, kinds, multi_table_kinds, paper_figure
 
 if TYPE_CHECKING:
     from posprobe.figures.styles import Span
@@ -77,7 +77,7 @@ def records(case: str) -> tuple[Encoding, ...]:
 
 #: One case for each kind; others in `CASES`.
 KINDS = kinds()
-KINDS_OF_SEVERAL = kinds_of_several()
+KINDS_OF_SEVERAL = multi_table_kinds()
 FIRST_CASES = dict.fromkeys(KINDS, "sequence") | {
     "mosaic": "grid", "axis_codes": "grid", "heads": "curves", "comparison": "several",
 }  # fmt: skip
