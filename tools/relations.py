@@ -21,8 +21,8 @@ import posprobe as pp
 from posprobe.encodings.rotary import to_type
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations import Finding, Ladder, Projections, relate_ladders, relate_layouts
-from posprobe.relations.tables import relate_tables, resampling
-from posprobe.relations.weights import relate_projections, reordered
+from posprobe.relations.tables import relate_tables, resampling_weights
+from posprobe.relations.weights import relate_projections, reorder_rows
 
 Floats: TypeAlias = NDArray[np.float64]
 Draw: TypeAlias = np.random.Generator
@@ -58,7 +58,7 @@ def resized(values: Floats, layout: Layout, size: int, method: str, corners: boo
     """Interpolate a line to ``size`` rows, or a grid to ``size`` rows and columns."""
     cells = values.reshape(layout.height, layout.width, -1) if isinstance(layout, Grid) else values
     for axis in range(cells.ndim - 1):
-        weights = resampling(cells.shape[axis], size, method, corners=corners)
+        weights = resampling_weights(cells.shape[axis], size, method, corners=corners)
         cells = np.moveaxis(np.tensordot(weights, cells, (1, axis)), 0, axis)
     return np.asarray(cells.reshape(-1, values.shape[1]))
 
@@ -184,48 +184,50 @@ def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     for name, (width, base, partial, scaling, _) in PUBLISHED.items():
         draw = np.random.default_rng([seed, len(name), width])
         a = published(name)
-        pairs = len(a.omega)
+        pairs = len(a.frequencies)
         rule = (scaling or {}).get("rope_type")
         by_parts = rule in ("llama3", "yarn")
-        frequencies_by_cause: dict[str, Floats] = {"same_ladder": a.omega}
+        frequencies_by_cause: dict[str, Floats] = {"same_ladder": a.frequencies}
         frequencies_by_cause["ladder_rounded"] = to_type(
-            a.omega, str(draw.choice(["bfloat16", "float16"]))
+            a.frequencies, str(draw.choice(["bfloat16", "float16"]))
         )
         other_base = float(draw.choice([1e4, 10001.0, 2e5, 1.5e6]))
         other_base = other_base if other_base != base else 7e4
         if not by_parts:
-            frequencies_by_cause["base"] = published(name, base=other_base).omega
+            frequencies_by_cause["base"] = published(name, base=other_base).frequencies
             stretch = int(draw.integers(2, 17))
             grown = base * stretch ** (pairs / (pairs - 1))
-            frequencies_by_cause["ntk"] = published(name, base=grown).omega
+            frequencies_by_cause["ntk"] = published(name, base=grown).frequencies
             if rule is None:
                 frequencies_by_cause["last_pair"] = base ** -(np.arange(pairs) / (pairs - 1))
                 llama3_scaling = {**_LLAMA3, "factor": float(draw.choice([8, 32]))}
-                frequencies_by_cause["parts_added"] = published(name, scaling=llama3_scaling).omega
+                frequencies_by_cause["parts_added"] = published(
+                    name, scaling=llama3_scaling
+                ).frequencies
                 if partial < 1:
                     frequencies_by_cause["spread"] = base ** -(2 * np.arange(pairs) / width)
-                    frequencies_by_cause["columns"] = published(name, partial=1.0).omega
+                    frequencies_by_cause["columns"] = published(name, partial=1.0).frequencies
         else:
-            frequencies_by_cause["parts_lost"] = published(name, scaling=None).omega
+            frequencies_by_cause["parts_lost"] = published(name, scaling=None).frequencies
             assert scaling is not None  # noqa: S101 - its rule was read
             factor = {"factor": float(draw.choice([3.0, 16.0, 24.0]))}
             frequencies_by_cause["parts_factor"] = published(
                 name, scaling={**scaling, **factor}
-            ).omega
+            ).frequencies
             ramp: dict[str, Any] = (
                 {"beta_fast": 24.0} if rule == "yarn" else {"low_freq_factor": 2.0}
             )
             if rule == "yarn":
                 ramp["truncate"] = False
-            frequencies_by_cause["ramp"] = published(name, scaling={**scaling, **ramp}).omega
-        frequencies_by_cause["positions_scaled"] = a.omega / float(
+            frequencies_by_cause["ramp"] = published(name, scaling={**scaling, **ramp}).frequencies
+        frequencies_by_cause["positions_scaled"] = a.frequencies / float(
             draw.choice([2.0, 4.0, 8.0, 0.25])
         )
-        frequencies_by_cause["frequencies"] = a.omega * np.exp(0.1 * draw.normal(size=pairs))
-        frequencies_by_cause["pair_order"] = a.omega[draw.permutation(pairs)]
+        frequencies_by_cause["frequencies"] = a.frequencies * np.exp(0.1 * draw.normal(size=pairs))
+        frequencies_by_cause["pair_order"] = a.frequencies[draw.permutation(pairs)]
         for cause, omega in frequencies_by_cause.items():
             yield name, cause, relate_ladders(a, _as_dumped(omega))
-        yield name, "factor", relate_ladders(a, Ladder(a.omega, (a.factor or 1.0) * 1.2773))
+        yield name, "factor", relate_ladders(a, Ladder(a.frequencies, (a.factor or 1.0) * 1.2773))
 
 
 # --- projections ------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         ((False, True), "to_halves", "pairs_mixed_up"),
     ):
         change = str(draw.choice(["none", "8 bits", "noise"]))
-        query, key = (reordered(w, order, a.head_dim, a.rotated) for w in (a.query, a.key))
+        query, key = (reorder_rows(w, order, a.head_dim, a.rotated) for w in (a.query, a.key))
         b = Projections(query, key, a.head_dim, a.rotated)
         if change != "none":
             rounding = {

@@ -1,4 +1,4 @@
-"""What two copies of a model have, and what differs between them.
+"""Compare the positional encodings of two copies of a model, and their queries and keys.
 
 Queries and keys of large layers are read head by head, which bounds the memory.
 """
@@ -42,122 +42,133 @@ from posprobe.schemes import LinearBias, RelativeBias, Rotary
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
-#: Most numbers of a projection that is read whole unless all are asked for, which bounds time.
+#: A projection with more numbers is read whole only if all layers are requested; this bounds the
+#: time.
 MAX_WHOLE_LAYER_NUMBERS = 2**20
-#: Most numbers of the queries that are read at once of larger ones: a head of a model of 7B. What
-#: is made of them while they are compared takes 20 times their memory.
-PART = 2**19
-#: Most numbers of the queries that are asked of the Hub at once: 8 MB in half precision.
+#: At most this many numbers of the queries of a larger layer are read at once: a head of a model
+#: of 7B. The intermediate arrays of a comparison take 20 times their memory.
+MAX_BLOCK_NUMBERS = 2**19
+#: At most this many numbers of the queries are requested from the Hub at once: 8 MB in half
+#: precision.
 MAX_BATCH_NUMBERS = 2**22
-#: What is read where one head is enough.
+#: The query heads and the key heads that are read where one head is enough.
 FIRST_HEADS: Heads = (range(1), range(1))
-#: Random inputs of whole layers.
-INPUTS = 8
-#: How types of ggml begin that round each number to the nearest of its block. Others keep several
-#: numbers as one code; those of ONNX may have a step for each column.
-TO_NEAREST = ("Q", "IQ4", "MXFP4")
-#: The order of rows, None where none is recognised; and the finding on the values.
-_Related: TypeAlias = tuple[str | None, Finding]
+#: A whole layer is compared by its products with this many random inputs.
+N_SKETCH_INPUTS = 8
+#: Types of ggml with these prefixes round each number to the nearest of its block. Other types
+#: keep several numbers as one code; those of ONNX may have a step for each column.
+NEAREST_ROUNDING_PREFIXES = ("Q", "IQ4", "MXFP4")
+#: The order of the rows, None if it is not recognised, and the finding on the values.
+_OrderAndFinding: TypeAlias = tuple[str | None, Finding]
 
 
 def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[NotCompared]]:
-    """Compare two copies; return what was found, and what could not be compared.
+    """Compare two copies; return the findings, and the records of what was not compared.
 
     Raises
     ------
     InvalidCheckpoint
-        If the first is a dump and the second is none.
+        If the first is a dump and the second is a checkpoint.
     NoPositionTable
-        If neither has a position.
+        If neither has an encoding of position.
     """
     if a.dump is not None and b.dump is None:
         raise InvalidCheckpoint(
             f"{a.name}: a dump is held against a checkpoint. Name the checkpoint first."
         )
-    if not a.records and not b.records and a.dump is None and not a.unread and not b.unread:
+    has_any_encoding = a.encodings or b.encodings or a.dump is not None
+    if not has_any_encoding and not a.unread_schemes and not b.unread_schemes:
         raise NoPositionTable(
             f"{a.name} and {b.name}: neither has a position that could be compared. `posprobe "
             "inspect` says what they have."
         )
     if b.dump is not None:
-        return _against_dump(a, b.dump)
+        return _compare_with_dump(a, b.dump)
     findings: list[Finding] = []
-    missing = [
+    not_compared = [
         NotCompared(scheme, "no_numbers", decides=False)
-        for scheme in sorted({*a.unread} & {*b.unread})
+        for scheme in sorted({*a.unread_schemes} & {*b.unread_schemes})
     ]
-    if not a.records.keys() & b.records.keys():
-        kinds = [" and ".join(side.records) for side in (a, b)]
-        if not all(kinds):
-            return [], [*missing, NotCompared("encoding", "no_encoding", "B" if kinds[0] else "A")]
-        return [], [*missing, NotCompared("encoding", "other_kinds", " | ".join(kinds))]
-    for kind in sorted({*a.records, *b.records}):
-        records_a, records_b = a.records.get(kind, {}), b.records.get(kind, {})
-        if not records_a or not records_b:
-            findings.append(
-                Finding("encoding", "missing", *((kind, None) if records_a else (None, kind)))
-            )
+    if not a.encodings.keys() & b.encodings.keys():
+        kinds_a, kinds_b = (" and ".join(side.encodings) for side in (a, b))
+        if kinds_a and kinds_b:
+            refusal = NotCompared("encoding", "other_kinds", f"{kinds_a} | {kinds_b}")
+        else:
+            refusal = NotCompared("encoding", "no_encoding", "B" if kinds_a else "A")
+        return [], [*not_compared, refusal]
+    for kind in sorted({*a.encodings, *b.encodings}):
+        encodings_a, encodings_b = a.encodings.get(kind, {}), b.encodings.get(kind, {})
+        if not encodings_a or not encodings_b:
+            kind_a, kind_b = (kind, None) if encodings_a else (None, kind)
+            findings.append(Finding("encoding", "missing", kind_a, kind_b))
             continue
-        pairs = _matched(records_a, records_b)
-        if len(pairs) < max(len(records_a), len(records_b)):
-            counts = f"{len(records_a)} | {len(records_b)}"
-            missing.append(NotCompared(kind, "several", counts))
-        for name, record_a, record_b in pairs:
-            part = name if len(pairs) > 1 else ""
-            findings += [replace(finding, part=part) for finding in _related(record_a, record_b)]
-    if "rotary" in a.records and "rotary" in b.records:
-        weight_findings, weight_gaps = relate_weights(a, b, all_layers=all_layers)
-        findings, missing = [*findings, *weight_findings], [*missing, *weight_gaps]
+        encoding_pairs = _pair_encodings(encodings_a, encodings_b)
+        if len(encoding_pairs) < max(len(encodings_a), len(encodings_b)):
+            counts = f"{len(encodings_a)} | {len(encodings_b)}"
+            not_compared.append(NotCompared(kind, "several", counts))
+        for name, encoding_a, encoding_b in encoding_pairs:
+            encoding_name = name if len(encoding_pairs) > 1 else ""
+            findings += [
+                replace(finding, part=encoding_name)
+                for finding in _relate_encodings(encoding_a, encoding_b)
+            ]
+    if "rotary" in a.encodings and "rotary" in b.encodings:
+        weight_findings, weights_not_compared = relate_weights(a, b, all_layers=all_layers)
+        findings += weight_findings
+        not_compared += weights_not_compared
         if a.checkpoint is not None and b.checkpoint is not None:
-            weight_findings, weight_gaps = _logits(a, b)
-            findings, missing = [*findings, *weight_findings], [*missing, *weight_gaps]
-    return findings, missing
+            logit_findings, logits_not_compared = _compare_logits(a, b)
+            findings += logit_findings
+            not_compared += logits_not_compared
+    return findings, not_compared
 
 
-def _matched(
-    records_a: Mapping[str, Encoding], records_b: Mapping[str, Encoding]
+def _pair_encodings(
+    encodings_a: Mapping[str, Encoding], encodings_b: Mapping[str, Encoding]
 ) -> list[tuple[str, Encoding, Encoding]]:
-    """Pair encodings by name, or in their order where there are as many."""
-    if records_a.keys() != records_b.keys() and len(records_a) == len(records_b):
+    """Pair encodings by name, or in their order if the names differ but not their number."""
+    if encodings_a.keys() != encodings_b.keys() and len(encodings_a) == len(encodings_b):
         return [
-            (name, records_a[name], record_b)
-            for name, record_b in zip(records_a, records_b.values(), strict=True)
+            (name, encodings_a[name], encoding_b)
+            for name, encoding_b in zip(encodings_a, encodings_b.values(), strict=True)
         ]
-    return [(name, records_a[name], records_b[name]) for name in records_a if name in records_b]
+    return [
+        (name, encodings_a[name], encodings_b[name]) for name in encodings_a if name in encodings_b
+    ]
 
 
-def _related(a: Encoding, b: Encoding) -> Sequence[Finding]:
+def _relate_encodings(a: Encoding, b: Encoding) -> Sequence[Finding]:
     match a, b:
         case PositionTable(), PositionTable():
-            values = [np.asarray(table.values, dtype=np.float64) for table in (a, b)]
-            kinds = [stored_type(table.source) for table in (a, b)]
-            findings = relate_tables(values[0], values[1], (a.layout, b.layout))
-            return [as_declared(table, kinds) for table in findings]
+            values_a, values_b = (np.asarray(t.values, dtype=np.float64) for t in (a, b))
+            types = [quantised_type(table.source) for table in (a, b)]
+            findings = relate_tables(values_a, values_b, (a.layout, b.layout))
+            return [name_declared_type(finding, types) for finding in findings]
         case LinearBias(), LinearBias():
             return relate_slopes(a.slopes, b.slopes)
         case RelativeBias(), RelativeBias():
             return relate_biases(a.values, b.values)
         case Rotary(), Rotary():
-            return list(_of_rotary(a, b))
+            return list(_rotary_findings(a, b))
     raise TypeError((a, b))
 
 
-def _of_rotary(a: Rotary, b: Rotary) -> Iterator[Finding]:
+def _rotary_findings(a: Rotary, b: Rotary) -> Iterator[Finding]:
     if a.axes != b.axes:
         yield Finding("sections", "axes", a.axes, b.axes)
         return
-    yield from relate_ladders(_ladder(a), _ladder(b))
+    yield from relate_ladders(_rotary_ladder(a), _rotary_ladder(b))
     if (a.rotated, a.head_dim) == (b.rotated, b.head_dim):
         yield Finding("columns", "same_columns", a.rotated, a.head_dim)
     elif a.rotated == b.rotated:
         yield Finding("columns", "columns", a.head_dim, b.head_dim, more={"of": a.rotated})
     if a.window and b.window and a.window != b.window:
         yield Finding("window", "window", a.window, b.window)
-    if "formula" not in (a.family, b.family):  # which says nothing of axes
-        yield from _of_sections(a, [*b.sections] or None, in_turn=b.sections_in_turn)
+    if "formula" not in (a.family, b.family):  # a formula states no sections
+        yield from _section_findings(a, [*b.sections] or None, in_turn=b.sections_in_turn)
 
 
-def _of_sections(
+def _section_findings(
     a: Rotary, sections: list[int] | None, *, in_turn: bool | None
 ) -> Iterator[Finding]:
     """Compare how many pairs turn along each axis, and whether axes take them in turn."""
@@ -169,99 +180,101 @@ def _of_sections(
         yield Finding("sections", "sections", orders[a.sections_in_turn], orders[in_turn])
 
 
-def _ladder(record: Rotary) -> Ladder:
+def _rotary_ladder(rotary: Rotary) -> Ladder:
     return Ladder(
-        record.frequencies(), record.attention_factor(), record.unscaled(), record.head_dim,
-        record.seen(record.max_positions),
+        rotary.frequencies(), rotary.attention_factor(), rotary.unscaled(), rotary.head_dim,
+        rotary.seen(rotary.max_positions),
     )  # fmt: skip
 
 
-def _against_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]]:
-    record = a.rotary[0] if len(a.rotary) == 1 else None
+def _compare_with_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]]:
+    rotary = a.rotary_schemes[0] if len(a.rotary_schemes) == 1 else None
     if a.dump is not None:
-        ladder, neighbours = a.dump.ladder, None
-    elif record is not None:
-        ladder, neighbours = _ladder(record), record.interleaved
+        ladder, are_neighbours = a.dump.ladder, None
+    elif rotary is not None:
+        ladder, are_neighbours = _rotary_ladder(rotary), rotary.interleaved
     else:
-        reason = "many_ladders" if a.rotary else "no_rotation"
-        kinds_text = ", ".join(f"#{name}" for name in a.records.get("rotary", {}) if name)
-        return [], [NotCompared("ladder", reason, kinds_text)]
+        reason = "many_ladders" if a.rotary_schemes else "no_rotation"
+        rotary_names = ", ".join(f"#{name}" for name in a.encodings.get("rotary", {}) if name)
+        return [], [NotCompared("ladder", reason, rotary_names)]
     findings = list(relate_ladders(ladder, dump.ladder))
-    missing = []
+    not_compared = []
     if dump.ladder.factor is None and ladder.factor not in (None, 1.0):
-        missing.append(NotCompared("factor", "no_cosines"))
-    if record and record.sections:
+        not_compared.append(NotCompared("factor", "no_cosines"))
+    if rotary and rotary.sections:
         if dump.sections is None:
-            missing.append(NotCompared("sections", "no_sections"))
+            not_compared.append(NotCompared("sections", "no_sections"))
         else:
-            findings += _of_sections(record, dump.sections, in_turn=dump.in_turn)
+            findings += _section_findings(rotary, dump.sections, in_turn=dump.in_turn)
             if dump.in_turn is None:
-                missing.append(NotCompared("sections", "no_order", decides=False))
-    axes = record.axes if record else 1
-    pairs = relate_query(ladder, dump, neighbours if a.declared else None) if axes == 1 else None
-    if pairs is not None:
-        findings.append(pairs)
+                not_compared.append(NotCompared("sections", "no_order", decides=False))
+    axes = rotary.axes if rotary else 1
+    declared_neighbours = are_neighbours if a.declares_pairs else None
+    pairs_finding = relate_query(ladder, dump, declared_neighbours) if axes == 1 else None
+    if pairs_finding is not None:
+        findings.append(pairs_finding)
     elif axes > 1:
-        missing.append(NotCompared("pairs", "many_axes"))
+        not_compared.append(NotCompared("pairs", "many_axes"))
     else:
-        missing.append(NotCompared("pairs", "no_query" if dump.q is None else "query_tells_not"))
-    return findings, missing
+        reason = "no_query" if dump.q is None else "query_tells_not"
+        not_compared.append(NotCompared("pairs", reason))
+    return findings, not_compared
 
 
-def _logits(a: Side, b: Side) -> tuple[list[Finding], list[NotCompared]]:
-    """Compare what configurations say of logits."""
-    findings, missing = [], []
-    scales, caps = zip(*map(_stated, (a, b)), strict=True)
+def _compare_logits(a: Side, b: Side) -> tuple[list[Finding], list[NotCompared]]:
+    """Compare the scale and the cap of logits that the configurations state."""
+    findings, not_compared = [], []
+    scales, caps = zip(*map(_logit_settings, (a, b)), strict=True)
     stated_scales = [scale for scale in scales if scale is not None]
-    if len(stated_scales) == 2 and not math.isclose(
-        *stated_scales, rel_tol=RULES["logit_scale"].tolerance
-    ):
+    tolerance = RULES["logit_scale"].tolerance
+    if len(stated_scales) == 2 and not math.isclose(*stated_scales, rel_tol=tolerance):
         findings.append(Finding("logits", "logit_scale", *stated_scales))
     elif len(stated_scales) == 1 and not math.isclose(stated_scales[0], 1.0):
-        missing.append(NotCompared("logits", "no_scale", decides=False))
+        not_compared.append(NotCompared("logits", "no_scale", decides=False))
     if None not in caps and caps[0] != caps[1]:
         findings.append(Finding("logits", "soft_cap", *caps))
-    return findings, missing
+    return findings, not_compared
 
 
-def _stated(side: Side) -> tuple[float | None, float | None]:
-    """Return what logits are multiplied by beside 1 / sqrt(head width), and their cap, 0 for none.
+def _logit_settings(side: Side) -> tuple[float | None, float | None]:
+    """Return the factor of the logits beside 1 / sqrt(head width), and their cap, 0 for none.
 
-    A GGUF file need not state them: llama.cpp knows some by the architecture.
+    Both are None where a GGUF file omits them, because llama.cpp knows some by the architecture.
     """
     assert side.checkpoint is not None  # noqa: S101 - the caller asked
-    silent = side.checkpoint.format == "GGUF"
-    scale, cap = (None, None) if silent else (1.0, 0.0)
-    for part in parts_of(side.checkpoint.config):
-        if part.is_vision:
+    may_omit_scale = side.checkpoint.format == "GGUF"
+    scale, cap = (None, None) if may_omit_scale else (1.0, 0.0)
+    for section in parts_of(side.checkpoint.config):
+        if section.is_vision:
             continue
-        scale = logit_scale(part, side.rotary[0].head_dim) or scale
-        if part.config.get("attn_logit_softcapping"):
-            cap = settings.number(part.config, "attn_logit_softcapping", path=part.path)
+        scale = logit_scale(section, side.rotary_schemes[0].head_dim) or scale
+        if section.config.get("attn_logit_softcapping"):
+            cap = settings.number(section.config, "attn_logit_softcapping", path=section.path)
     return scale, cap
 
 
 # --- queries and keys
 
 
-def stored_type(stored: Source | TensorInfo) -> str | None:
-    """Return the quantised type in which numbers are stored; None where they are not."""
-    return stored.quantisation.name if stored.quantisation else None
+def quantised_type(storage: Source | TensorInfo) -> str | None:
+    """Return the quantised type in which numbers are stored; None if they are not quantised."""
+    return storage.quantisation.name if storage.quantisation else None
 
 
-def as_declared(finding: Finding, kinds: Sequence[str | None]) -> Finding:
-    """Name the type in which a file says that it keeps numbers.
+def name_declared_type(finding: Finding, types: Sequence[str | None]) -> Finding:
+    """Add the quantised type that a file declares to a finding on its values.
 
-    What was moved further than by rounding stays moved, where the type rounds to the nearest;
-    elsewhere the file's word is all that tells.
+    Values that moved further than by rounding stay "moved" if the type rounds to the nearest.
+    Of other types the declaration is the only evidence.
     """
-    side = finding.more["side"] if finding.cause == "quantised" else "b" if kinds[1] else "a"
-    kind = kinds[side == "b"]
-    if kind is None or finding.cause not in ("quantised", "moved"):
+    side = finding.more["side"] if finding.cause == "quantised" else "b" if types[1] else "a"
+    declared_type = types[side == "b"]
+    if declared_type is None or finding.cause not in ("quantised", "moved"):
         return finding
-    details = {**finding.more, "type": kind, "side": side}
-    nearer = details.pop("beyond", {}).get(side, 0.0)
-    if kind.startswith(TO_NEAREST) and nearer >= RULES["quantised"].tolerance:
+    details = {**finding.more, "type": declared_type, "side": side}
+    nearer_share = details.pop("beyond", {}).get(side, 0.0)
+    rounds_to_nearest = declared_type.startswith(NEAREST_ROUNDING_PREFIXES)
+    if rounds_to_nearest and nearer_share >= RULES["quantised"].tolerance:
         return replace(finding, more=details)
     return replace(finding, cause="quantised", more=details)
 
@@ -270,71 +283,72 @@ def relate_weights(
     a: Side, b: Side, *, all_layers: bool
 ) -> tuple[list[Finding], list[NotCompared]]:
     """Compare pairs as declared, and the order of the rows that make queries and keys."""
-    stored = a.checkpoint is not None and b.checkpoint is not None
+    has_weights = a.checkpoint is not None and b.checkpoint is not None
     findings_by_cause: dict[tuple[str, str | None], list[tuple[int, Finding]]] = {}
-    missing = []
+    not_compared = []
     try:
-        for layer, order, finding in _layers(a, b, all_layers=all_layers) if stored else ():
+        related = _relate_layers(a, b, all_layers=all_layers) if has_weights else ()
+        for layer, order, finding in related:
             findings_by_cause.setdefault((finding.cause, order), []).append((layer, finding))
     except PosprobeError as error:
-        missing.append(NotCompared("weights", str(error)))
+        not_compared.append(NotCompared("weights", str(error)))
         findings_by_cause = {}
-    declared = _neighbours(a), _neighbours(b)
+    are_neighbours = _are_pairs_neighbours(a), _are_pairs_neighbours(b)
     findings = []
     for layer_findings in findings_by_cause.values():
-        worst = _worst([finding for _, finding in layer_findings])
+        worst = _worst_finding([finding for _, finding in layer_findings])
         layers = [layer for layer, _ in layer_findings]
         findings.append(replace(worst, more={**worst.more, "layers": layers}))
-    orders: list[str | None] = [*sorted({order for _, order in findings_by_cause if order})] or [
-        None
-    ]
-    pairs = [relate_layouts(declared, order) for order in orders]
+    recognised_orders = sorted({order for _, order in findings_by_cause if order})
+    orders: list[str | None] = [*recognised_orders] or [None]
+    pairs_findings = [relate_layouts(are_neighbours, order) for order in orders]
     findings += {
-        layer_findings.cause: layer_findings
-        for layer_findings in pairs
-        if layer_findings is not None
+        pairs_finding.cause: pairs_finding
+        for pairs_finding in pairs_findings
+        if pairs_finding is not None
     }.values()
-    if not findings_by_cause and not missing:
-        reason = "no_projections" if stored else "no_weights"
-        missing.append(NotCompared("weights", reason, decides=False))
-    if None in pairs:
-        missing.append(NotCompared("pairs", "pairs_unknown"))
-    return findings, missing
+    if not findings_by_cause and not not_compared:
+        reason = "no_projections" if has_weights else "no_weights"
+        not_compared.append(NotCompared("weights", reason, decides=False))
+    if None in pairs_findings:
+        not_compared.append(NotCompared("pairs", "pairs_unknown"))
+    return findings, not_compared
 
 
-def _worst(findings: Sequence[Finding]) -> Finding:
+def _worst_finding(findings: Sequence[Finding]) -> Finding:
     return max(
         findings, key=lambda finding: (finding.cause == "other_weights", finding.value or 0.0)
     )
 
 
-def _layers(a: Side, b: Side, *, all_layers: bool) -> Iterator[tuple[int, str | None, Finding]]:
-    """Yield layers that both have with the order of rows and what became of them."""
-    if a.weights is None or b.weights is None or a.rotary[0].head_dim != b.rotary[0].head_dim:
+def _relate_layers(
+    a: Side, b: Side, *, all_layers: bool
+) -> Iterator[tuple[int, str | None, Finding]]:
+    """Yield the layers of both copies, each with the order of its rows and the finding on them."""
+    rotary_a, rotary_b = a.rotary_schemes[0], b.rotary_schemes[0]
+    if a.weights is None or b.weights is None or rotary_a.head_dim != rotary_b.head_dim:
         return
     layers = sorted(a.weights.layers)
     if not layers or layers != sorted(b.weights.layers):
         return
     if not all_layers:
         layers = sorted({layers[0], layers[len(layers) // 2], layers[-1]})
-    for number in layers:
-        with stage(f"Comparing queries and keys of layer {number}"):
-            layer_a = _Layer(a.weights, a.rotary[0], number)
-            layer_b = _Layer(b.weights, b.rotary[0], number)
-            is_large = (
-                max(math.prod(layer.info.shape) for layer in (layer_a, layer_b))
-                > MAX_WHOLE_LAYER_NUMBERS
-            )
-            if not all_layers and (is_large or layer_a.remote or layer_b.remote):
-                first_pair = [next(layer.read([FIRST_HEADS])) for layer in (layer_a, layer_b)]
-                order, finding = relate_projections(*first_pair)
+    for layer_index in layers:
+        with stage(f"Comparing queries and keys of layer {layer_index}"):
+            layer_a = _Layer(a.weights, rotary_a, layer_index)
+            layer_b = _Layer(b.weights, rotary_b, layer_index)
+            query_infos = [layer_a.query_info, layer_b.query_info]
+            n_numbers = max(math.prod(info.shape) for info in query_infos)
+            is_large = n_numbers > MAX_WHOLE_LAYER_NUMBERS
+            if not all_layers and (is_large or layer_a.is_remote or layer_b.is_remote):
+                head_a, head_b = (next(layer.read([FIRST_HEADS])) for layer in (layer_a, layer_b))
+                order, finding = relate_projections(head_a, head_b)
                 finding = replace(finding, more={**finding.more, "read": "first head"})
             else:
-                order, finding = _whole(
-                    layer_a, layer_b, PART if is_large else MAX_WHOLE_LAYER_NUMBERS
-                )
-            kinds = [stored_type(layer.info) for layer in (layer_a, layer_b)]
-            yield number, order, as_declared(finding, kinds)
+                max_numbers = MAX_BLOCK_NUMBERS if is_large else MAX_WHOLE_LAYER_NUMBERS
+                order, finding = _relate_whole_layer(layer_a, layer_b, max_numbers)
+            types = [quantised_type(info) for info in query_infos]
+            yield layer_index, order, name_declared_type(finding, types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,95 +356,99 @@ class _Layer:
     """Queries and keys of one layer of one copy."""
 
     weights: RotaryWeights
-    record: Rotary
-    number: int
+    rotary: Rotary
+    layer: int
 
     @property
-    def info(self) -> TensorInfo:
-        """What makes its queries."""
-        stored = self.weights.layers[self.number]
-        return self.weights.checkpoint.tensors[f"{stored.query}.weight"]
+    def query_info(self) -> TensorInfo:
+        """Name, shape and dtype of the tensor that holds the query projection."""
+        tensor_names = self.weights.layers[self.layer]
+        return self.weights.checkpoint.tensors[f"{tensor_names.query}.weight"]
 
     @property
-    def remote(self) -> bool:
-        """Whether it lies on the Hub."""
+    def is_remote(self) -> bool:
+        """Whether the checkpoint is stored on the Hub."""
         return self.weights.checkpoint.revision is not None
 
     def read(self, blocks: Sequence[Heads]) -> Iterator[Projections]:
-        """Read blocks of heads, in their order; those of the Hub that lie together in one go."""
-        block_numbers = len(blocks[0][0]) * self.record.head_dim * self.info.shape[1]
-        count = max(MAX_BATCH_NUMBERS // block_numbers, 1) if self.remote else 1
-        for begin in range(0, len(blocks), count):
-            batch = blocks[begin : begin + count]
+        """Read blocks of heads, in their order; adjacent blocks on the Hub in one request."""
+        block_numbers = len(blocks[0][0]) * self.rotary.head_dim * self.query_info.shape[1]
+        batch_blocks = max(MAX_BATCH_NUMBERS // block_numbers, 1) if self.is_remote else 1
+        for begin in range(0, len(blocks), batch_blocks):
+            batch = blocks[begin : begin + batch_blocks]
             queries, keys = (range(batch[0][k].start, batch[-1][k].stop) for k in (0, 1))
-            projections = self.weights.read(self.number, (queries, keys))
-            for queries_read, keys_read in batch:
-                query = projections.query[
-                    queries_read.start - queries.start : queries_read.stop - queries.start
-                ]
-                key = projections.key[keys_read.start - keys.start : keys_read.stop - keys.start]
-                yield self._checked(query, key)
+            projections = self.weights.read(self.layer, (queries, keys))
+            for block_queries, block_keys in batch:
+                query_slice, key_slice = (
+                    slice(block_heads.start - heads.start, block_heads.stop - heads.start)
+                    for block_heads, heads in ((block_queries, queries), (block_keys, keys))
+                )
+                yield self._build_projections(
+                    projections.query[query_slice], projections.key[key_slice]
+                )
 
-    def _checked(self, *heads: NDArray[Any]) -> Projections:
+    def _build_projections(self, *heads: NDArray[Any]) -> Projections:
         query, key = (weight.reshape(-1, weight.shape[-1]).astype(np.float64) for weight in heads)
         if not (np.isfinite(query).all() and np.isfinite(key).all()):
             raise InvalidTable(
-                f"{self.info.where}: contains NaN or infinity, or its keys do. The checkpoint is "
-                "damaged: use a sound copy"
+                f"{self.query_info.subject}: contains NaN or infinity, or its keys do. "
+                "The checkpoint is damaged: use a sound copy"
             )
-        return Projections(query, key, self.record.head_dim, self.record.rotated)
+        return Projections(query, key, self.rotary.head_dim, self.rotary.rotated)
 
-    def made(self, blocks: Sequence[Heads]) -> tuple[Projections, Floats | None]:
-        """Return what the weights make of random inputs, and what they make of them transposed.
+    def sketch(self, blocks: Sequence[Heads]) -> tuple[Projections, Floats | None]:
+        """Return the weights times random inputs, and the transposed queries times them.
 
-        The latter, of queries, is None where they are not square.
+        The second product is None if the query projection is not square.
         """
-        query: dict[int, Floats] = {}
-        key: dict[int, Floats] = {}
-        rotated: Floats | None = None
-        for heads, projections in zip(blocks, self.read(blocks), strict=True):
-            width = projections.query.shape[1]
-            inputs = np.random.default_rng(0).normal(size=(width, INPUTS))
-            # Keys of a group come with each block of its queries.
-            query[heads[0].start], key[heads[1].start] = (
-                projections.query @ inputs,
-                projections.key @ inputs,
-            )
-            rows = slice(
-                *(projections.head_dim * bound for bound in (heads[0].start, heads[0].stop))
-            )
-            if blocks[-1][0].stop * projections.head_dim == width:
-                share = projections.query.T @ inputs[rows]
-                rotated = share if rotated is None else rotated + share
-        queries, keys = (np.concatenate([*bound.values()]) for bound in (query, key))
-        return Projections(queries, keys, self.record.head_dim, self.record.rotated), rotated
+        query_products: dict[int, Floats] = {}
+        key_products: dict[int, Floats] = {}
+        transposed_product: Floats | None = None
+        for (queries, keys), projections in zip(blocks, self.read(blocks), strict=True):
+            width, head_dim = projections.query.shape[1], projections.head_dim
+            inputs = np.random.default_rng(0).normal(size=(width, N_SKETCH_INPUTS))
+            query_products[queries.start] = projections.query @ inputs
+            # The keys of a group come with each block of its queries, and are stored once.
+            key_products[keys.start] = projections.key @ inputs
+            if blocks[-1][0].stop * head_dim == width:
+                rows = slice(queries.start * head_dim, queries.stop * head_dim)
+                block_product = projections.query.T @ inputs[rows]
+                if transposed_product is None:
+                    transposed_product = block_product
+                else:
+                    transposed_product = transposed_product + block_product
+        query = np.concatenate([*query_products.values()])
+        key = np.concatenate([*key_products.values()])
+        projected = Projections(query, key, self.rotary.head_dim, self.rotary.rotated)
+        return projected, transposed_product
 
 
-def _whole(a: _Layer, b: _Layer, max_heads: int) -> _Related:
-    """Relate a whole layer, block by block."""
-    blocks, blocks_b = ([*layer.weights.blocks(layer.number, max_heads)] for layer in (a, b))
+def _relate_whole_layer(a: _Layer, b: _Layer, max_numbers: int) -> _OrderAndFinding:
+    """Relate all heads of a layer, block by block."""
+    blocks, blocks_b = ([*layer.weights.blocks(layer.layer, max_numbers)] for layer in (a, b))
     if blocks != blocks_b:
         return None, Finding("weights", "other_weights")
-    relations_found = [*map(relate_projections, a.read(blocks), b.read(blocks))]
-    if len(relations_found) > 1 and all(
-        layer.cause == "other_weights" for _, layer in relations_found
-    ):
-        sketch, rotated = a.made(blocks)
-        return relate_sketches(sketch, b.made(blocks)[0], rotated)
-    orders = {order for order, _ in relations_found if order}
-    return orders.pop() if len(orders) == 1 else None, _worst(
-        [layer for _, layer in relations_found]
-    )
+    related_blocks = [*map(relate_projections, a.read(blocks), b.read(blocks))]
+    findings = [finding for _, finding in related_blocks]
+    if len(findings) > 1 and all(finding.cause == "other_weights" for finding in findings):
+        sketch_a, transposed_product = a.sketch(blocks)
+        sketch_b, _ = b.sketch(blocks)
+        return relate_sketches(sketch_a, sketch_b, transposed_product)
+    orders = {order for order, _ in related_blocks if order}
+    order = orders.pop() if len(orders) == 1 else None
+    return order, _worst_finding(findings)
 
 
-def _neighbours(side: Side) -> bool | None:
-    """Tell whether pairs are neighbours: as declared, else as all weights on disk tell, if so."""
-    record, weights = side.rotary[0], side.weights
-    if side.declared:
-        return record.interleaved
+def _are_pairs_neighbours(side: Side) -> bool | None:
+    """Tell whether pairs are neighbours: as declared, else by the sizes of all rows on disk."""
+    rotary, weights = side.rotary_schemes[0], side.weights
+    if side.declares_pairs:
+        return rotary.interleaved
     if weights is None or weights.checkpoint.revision is not None:
         return None
-    sizes = [weights.row_sizes(layer, PART)[:, : record.rotated] for layer in weights.layers]
-    layout = pair_layout(np.concatenate(sizes)) if sizes else None
-    answer = layout.answer if layout else None
-    return {"halves": False, "neighbours": True}.get(answer or "")
+    row_sizes = [
+        weights.row_sizes(layer, MAX_BLOCK_NUMBERS)[:, : rotary.rotated] for layer in weights.layers
+    ]
+    layout = pair_layout(np.concatenate(row_sizes)) if row_sizes else None
+    pair_order = layout.answer if layout else None
+    return {"halves": False, "neighbours": True}.get(pair_order or "")

@@ -1,4 +1,4 @@
-"""One of two copies: the encodings that it has, or what an engine computes."""
+"""Read one of two copies of a model: its encodings, or the dump of an engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from posprobe.checkpoints import Checkpoint, open_local
-from posprobe.checkpoints.checkpoint import FLOATS
+from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families import find_encodings, open_reference, read_table
 from posprobe.families.find import picked
@@ -20,44 +20,44 @@ from posprobe.families.projections import RotaryWeights, rotary_weights
 from posprobe.families.read import build_scheme, is_formula, load_any
 from posprobe.progress import stage
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
-from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump
+from posprobe.relations.dumps import DUMP_ARRAYS, Dump, is_dump, read_dump
 from posprobe.schemes import Rotary, RotarySpec, Scheme
 from posprobe.tables import PositionTable
 
 Encoding: TypeAlias = PositionTable | Scheme
-#: Most numbers of an array of a dump: 128 MiB as float64.
+#: An array of a dump has at most this many numbers: 128 MiB as float64.
 MAX_DUMP_NUMBERS = 2**24
-#: Whole numbers that a dump may have.
-_INTEGER_DTYPES = {"I32": "<i4", "I64": "<i8", "BOOL": "?"}
+#: Integer and boolean dtypes that are allowed in a dump, by their name in safetensors.
+_DUMP_INTEGER_DTYPES = {"I32": "<i4", "I64": "<i8", "BOOL": "?"}
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What was read of one copy: its encodings by kind and name."""
+    """One copy of a model as it was read: its encodings by kind and name, or a dump."""
 
     name: str
-    records: Mapping[str, Mapping[str, Encoding]]
+    encodings: Mapping[str, Mapping[str, Encoding]]
     checkpoint: Checkpoint | None = None
     dump: Dump | None = None
     weights: RotaryWeights | None = None
-    unread: tuple[str, ...] = ()
+    unread_schemes: tuple[str, ...] = ()
 
     @property
-    def declared(self) -> bool:
-        """Whether an architecture says which rows make pairs."""
+    def declares_pairs(self) -> bool:
+        """Whether the architecture determines which rows are pairs."""
         return self.dump is None and (self.weights is None or self.weights.declared)
 
     @property
-    def rotary(self) -> tuple[Rotary, ...]:
-        """Its rotary encodings: several where kinds of layers have ladders of their own."""
-        rotary_records = self.records.get("rotary", {}).values()
-        return tuple(record for record in rotary_records if isinstance(record, Rotary))
+    def rotary_schemes(self) -> tuple[Rotary, ...]:
+        """The rotary encodings: several if types of layers have ladders of their own."""
+        encodings = self.encodings.get("rotary", {}).values()
+        return tuple(encoding for encoding in encodings if isinstance(encoding, Rotary))
 
 
 def open_side(copy: str | PathLike[str] | Encoding, *, offline: bool) -> Side:
-    """Read the encodings of a copy, or an engine's dump; errors as of `posprobe.load`."""
+    """Read the encodings of a copy, or an engine's dump, with the errors of `posprobe.load`."""
     if not isinstance(copy, str | PathLike):
-        return Side(copy.name, {_kind(copy): {"": copy}})
+        return Side(copy.name, {_encoding_kind(copy): {"": copy}})
     parsed = parse_reference(copy)
     if is_formula(parsed):
         loaded = load_any(parsed.text)
@@ -66,35 +66,39 @@ def open_side(copy: str | PathLike[str] | Encoding, *, offline: bool) -> Side:
         if parsed.is_path and parsed.source.endswith(".npz"):
             archive = open_local(Path(parsed.source))
             if is_dump(archive.tensors):
-                return Side(parsed.text, {}, dump=_read_dump(archive))
-        return _of_checkpoint(parsed, open_reference(parsed, offline=offline))
+                return Side(parsed.text, {}, dump=_read_dump_arrays(archive))
+        return _checkpoint_side(parsed, open_reference(parsed, offline=offline))
 
 
-def _of_checkpoint(parsed: Reference, checkpoint: Checkpoint) -> Side:
-    encodings = picked(checkpoint, find_encodings(checkpoint), parsed)
-    records: dict[str, dict[str, Encoding]] = {}
+def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
+    stored_encodings = picked(checkpoint, find_encodings(checkpoint), parsed)
+    encodings: dict[str, dict[str, Encoding]] = {}
     weights = None
-    unread = []
-    for encoding in encodings:
+    unread_schemes = []
+    for stored_encoding in stored_encodings:
         try:
-            record: Encoding = (
-                build_scheme(checkpoint, encoding, encoding.name or parsed.source, parsed.text)
-                if encoding.rule is None
-                else read_table(checkpoint, encoding, parsed)
+            encoding: Encoding = (
+                build_scheme(
+                    checkpoint, stored_encoding, stored_encoding.name or parsed.source, parsed.text
+                )
+                if stored_encoding.rule is None
+                else read_table(checkpoint, stored_encoding, parsed)
             )
         except NoPositionTable:
-            unread.append(encoding.scheme)
+            unread_schemes.append(stored_encoding.scheme)
             continue
-        records.setdefault(_kind(record), {})[encoding.name] = record
-        if weights is None and isinstance(encoding.spec, RotarySpec):
-            # Kinds of layers are compared together: they differ in their ladder alone.
-            weights = rotary_weights(checkpoint, encoding.spec, every_kind=True)
-    return Side(parsed.text, records, checkpoint, weights=weights, unread=tuple(unread))
+        encodings.setdefault(_encoding_kind(encoding), {})[stored_encoding.name] = encoding
+        if weights is None and isinstance(stored_encoding.spec, RotarySpec):
+            # Layers of all types are compared together, because they differ in their ladder alone.
+            weights = rotary_weights(checkpoint, stored_encoding.spec, every_kind=True)
+    return Side(
+        parsed.text, encodings, checkpoint, weights=weights, unread_schemes=tuple(unread_schemes)
+    )
 
 
-def _read_dump(archive: Checkpoint) -> Dump:
+def _read_dump_arrays(archive: Checkpoint) -> Dump:
     arrays = {}
-    for name in NAMES.keys() & archive.tensors.keys():
+    for name in DUMP_ARRAYS.keys() & archive.tensors.keys():
         info = archive.tensors[name]
         if math.prod(info.shape) > MAX_DUMP_NUMBERS:
             raise InvalidCheckpoint(
@@ -102,10 +106,10 @@ def _read_dump(archive: Checkpoint) -> Dump:
                 f"{MAX_DUMP_NUMBERS} numbers. "
                 "Write fewer positions: a few thousand tell as much."
             )
-        if info.dtype in _INTEGER_DTYPES:
-            integers = np.frombuffer(archive.fetch(info), _INTEGER_DTYPES[info.dtype])
+        if info.dtype in _DUMP_INTEGER_DTYPES:
+            integers = np.frombuffer(archive.fetch(info), _DUMP_INTEGER_DTYPES[info.dtype])
             arrays[name] = integers.astype(np.float64).reshape(info.shape)
-        elif info.dtype in FLOATS:
+        elif info.dtype in FLOAT_DTYPES:
             arrays[name] = archive.read(name).values.astype(np.float64)
         else:
             raise InvalidCheckpoint(
@@ -114,5 +118,5 @@ def _read_dump(archive: Checkpoint) -> Dump:
     return read_dump(arrays, archive.location)
 
 
-def _kind(record: Encoding) -> str:
-    return "table" if isinstance(record, PositionTable) else record.scheme
+def _encoding_kind(encoding: Encoding) -> str:
+    return "table" if isinstance(encoding, PositionTable) else encoding.scheme

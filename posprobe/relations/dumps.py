@@ -13,7 +13,7 @@ from posprobe.relations.ladders import Ladder
 from posprobe.relations.rules import RULES, Finding
 
 #: Names of the arrays, with what they hold.
-NAMES: Mapping[str, str] = {
+DUMP_ARRAYS: Mapping[str, str] = {
     "inv_freq": "[pairs] in rad per position",
     "cos": "[positions, pairs]", "sin": "[positions, pairs]",
     "q": "[..., head_dim] before rotation", "q_rotated": "the same after it",
@@ -21,14 +21,16 @@ NAMES: Mapping[str, str] = {
     "interleaved": "0 or 1, whether axes take their pairs in turn",
 }  # fmt: skip
 #: Widest head and longest table that are looked at, which bounds time and memory.
-MAX_DUMP_HEAD_DIM, MAX_DUMP_POSITIONS = 2**12, 2**15
+MAX_DUMP_HEAD_DIM = 2**12
+MAX_DUMP_POSITIONS = 2**15
 #: Axes along which pairs turn: time, rows, columns, and one more.
-MOST_AXES = 4
+MAX_AXES = 4
 #: Frequencies in rad per position: slower pairs never turn, and no engine has faster ones.
-SLOWEST, FASTEST = 1e-12, 100.0
+MIN_DUMP_FREQUENCY = 1e-12
+MAX_DUMP_FREQUENCY = 100.0
 #: Largest difference of cos² + sin² between positions and pairs of one table, in bfloat16.
-_ROUND = 2**-6
-_LAYOUTS = ("halves", "neighbours")
+_MAX_COSINE_LENGTH_ERROR = 2**-6
+_PAIR_ORDERS = ("halves", "neighbours")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     Parameters
     ----------
     arrays
-        Arrays by the names in `NAMES`; others are ignored.
+        Arrays by the names in `DUMP_ARRAYS`; others are ignored.
     file
         For messages.
 
@@ -75,50 +77,60 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         If a shape cannot be, a number is not finite, or positions do not begin at 0.
     """
     stored_arrays = {
-        name: np.asarray(arrays[name], dtype=np.float64) for name in NAMES if name in arrays
+        name: np.asarray(arrays[name], dtype=np.float64) for name in DUMP_ARRAYS if name in arrays
     }
     for name, values in stored_arrays.items():
         if not np.isfinite(values).all():
             raise InvalidCheckpoint(f"{file}: {name} contains NaN or infinity. Write it again.")
-    q, rotated = (stored_arrays.get(name) for name in ("q", "q_rotated"))
-    if (q is None) != (rotated is None):
+    q, q_rotated = (stored_arrays.get(name) for name in ("q", "q_rotated"))
+    if (q is None) != (q_rotated is None):
         raise InvalidCheckpoint(f"{file}: of q and q_rotated it has one. Write both, or neither.")
-    if q is not None and rotated is not None:
-        if q.shape != rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
-            raise _wrong(file, ("q", "q_rotated"), f"{list(q.shape)} and {list(rotated.shape)}")
-        q, rotated = (states.reshape(-1, states.shape[-1]) for states in (q, rotated))
-    single = {
+    if q is not None and q_rotated is not None:
+        if q.shape != q_rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
+            raise _shape_error(
+                file, ("q", "q_rotated"), f"{list(q.shape)} and {list(q_rotated.shape)}"
+            )
+        q, q_rotated = (states.reshape(-1, states.shape[-1]) for states in (q, q_rotated))
+    scalars = {
         name: stored_arrays[name] for name in ("position", "interleaved") if name in stored_arrays
     }
-    for name, values in single.items():
+    for name, values in scalars.items():
         if values.size != 1:
-            raise _wrong(file, (name,), str(list(values.shape)))
-    position = float(single["position"].item()) if "position" in single else None
-    in_turn = bool(single["interleaved"].item()) if "interleaved" in single else None
+            raise _shape_error(file, (name,), str(list(values.shape)))
+    position = float(scalars["position"].item()) if "position" in scalars else None
+    in_turn = bool(scalars["interleaved"].item()) if "interleaved" in scalars else None
     if "cos" in stored_arrays and "sin" in stored_arrays:
-        ladder = _of_cosines(stored_arrays["cos"], stored_arrays["sin"], file)
+        ladder = _read_cosines(stored_arrays["cos"], stored_arrays["sin"], file)
     else:
-        omega = stored_arrays["inv_freq"].reshape(-1)
+        frequencies = stored_arrays["inv_freq"].reshape(-1)
         if (
-            not 0 < omega.size <= MAX_DUMP_HEAD_DIM
-            or (omega < SLOWEST).any()
-            or (omega > FASTEST).any()
+            not 0 < frequencies.size <= MAX_DUMP_HEAD_DIM
+            or (frequencies < MIN_DUMP_FREQUENCY).any()
+            or (frequencies > MAX_DUMP_FREQUENCY).any()
         ):
-            ends = f" and {omega.min():.3g} to {omega.max():.3g} rad" if omega.size else ""
-            shape = f"{list(stored_arrays['inv_freq'].shape)}{ends}"
-            raise _wrong(file, ("inv_freq",), shape)
-        ladder = Ladder(omega)
+            value_range = (
+                f" and {frequencies.min():.3g} to {frequencies.max():.3g} rad"
+                if frequencies.size
+                else ""
+            )
+            shape = f"{list(stored_arrays['inv_freq'].shape)}{value_range}"
+            raise _shape_error(file, ("inv_freq",), shape)
+        ladder = Ladder(frequencies)
     sections = stored_arrays.get("sections")
     if sections is not None:
         are_counts = (sections == np.round(sections)).all() and (sections >= 0).all()
-        if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not are_counts:
-            raise _wrong(file, ("sections",), f"{list(sections.shape)}, or with such numbers,")
-    sizes = None if sections is None else [int(size) for size in sections]
-    dump = Dump(ladder, q, rotated, sizes, in_turn)
+        if sections.ndim != 1 or not 0 < sections.size <= MAX_AXES or not are_counts:
+            raise _shape_error(
+                file, ("sections",), f"{list(sections.shape)}, or with such numbers,"
+            )
+    section_sizes = None if sections is None else [int(size) for size in sections]
+    dump = Dump(ladder, q, q_rotated, section_sizes, in_turn)
     if position is not None and q is not None:
-        turn = np.exp(1j * position * ladder.omega)
-        rests = [_rest(ladder, dump, layout, turn) for layout in _LAYOUTS]
-        if min(rests) >= RULES["pairs_wrong"].tolerance:
+        rotations = np.exp(1j * position * ladder.frequencies)
+        residuals = [
+            _query_residual(ladder, dump, pair_order, rotations) for pair_order in _PAIR_ORDERS
+        ]
+        if min(residuals) >= RULES["pairs_wrong"].tolerance:
             raise InvalidCheckpoint(
                 f"{file}: q_rotated is not q turned by the dump's frequencies at position "
                 f"{position:g}. Write the frequencies that the engine uses, and the query's "
@@ -127,13 +139,13 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     return dump
 
 
-def _wrong(file: str, names: Sequence[str], shape: str) -> InvalidCheckpoint:
-    expected_shapes = " and ".join(f"{name} {NAMES[name]}" for name in names)
+def _shape_error(file: str, names: Sequence[str], shape: str) -> InvalidCheckpoint:
+    expected_shapes = " and ".join(f"{name} {DUMP_ARRAYS[name]}" for name in names)
     message = f"{file}: {' and '.join(names)} of shape {shape} cannot be."
     return InvalidCheckpoint(f"{message} Write {expected_shapes}.")
 
 
-def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
+def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     """Read frequencies off the angles, each over as many positions as tell it."""
     if cos.size and sin.size:
         cos, sin = (
@@ -145,40 +157,40 @@ def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
         or len(cos) < 2
         or not 0 < cos.shape[1] <= MAX_DUMP_HEAD_DIM
     ):
-        raise _wrong(file, ("cos", "sin"), f"{list(cos.shape)} and {list(sin.shape)}")
+        raise _shape_error(file, ("cos", "sin"), f"{list(cos.shape)} and {list(sin.shape)}")
     cos, sin = cos[:MAX_DUMP_POSITIONS], sin[:MAX_DUMP_POSITIONS]
     half = cos.shape[1] // 2
     if cos.shape[1] % 2 == 0 and np.array_equal(cos[:, :half], cos[:, half:]):
         cos, sin = cos[:, :half], sin[:, half:]  # a sign may stand in the first half
     elif cos.shape[1] % 2 == 0 and np.array_equal(cos[:, 0::2], cos[:, 1::2]):
         cos, sin = cos[:, 0::2], sin[:, 1::2]
-    length = np.sqrt(cos**2 + sin**2)
-    factor = float(length[0].mean())
-    if not factor or np.abs(length / factor - 1).max() > _ROUND:
+    radii = np.sqrt(cos**2 + sin**2)
+    factor = float(radii[0].mean())
+    if not factor or np.abs(radii / factor - 1).max() > _MAX_COSINE_LENGTH_ERROR:
         raise InvalidCheckpoint(
             f"{file}: cos² + sin² is not the same everywhere, so that they are not cosines and "
             "sines of one rotation. Write the arrays before anything is added to them."
         )
-    factor = float(length.mean())
+    factor = float(radii.mean())
     cos, sin = cos / factor, sin / factor
-    if np.abs(sin[0]).max() > _ROUND:
+    if np.abs(sin[0]).max() > _MAX_COSINE_LENGTH_ERROR:
         raise InvalidCheckpoint(
             f"{file}: the first row of cos and sin is not that of position 0. Write them as "
             "[positions, pairs], from position 0 on."
         )
-    omega = np.arctan2(sin[1], cos[1])
+    frequencies = np.arctan2(sin[1], cos[1])
     row = 1
     while 2 * row < len(cos):
         row *= 2
-        angle = np.arctan2(sin[row], cos[row])
-        turns = np.round((omega * row - angle) / (2 * np.pi))
-        omega = (angle + 2 * np.pi * turns) / row
-    if (omega <= 0).any():
+        angles = np.arctan2(sin[row], cos[row])
+        turns = np.round((frequencies * row - angles) / (2 * np.pi))
+        frequencies = (angles + 2 * np.pi * turns) / row
+    if (frequencies <= 0).any():
         raise InvalidCheckpoint(
-            f"{file}: {int((omega <= 0).sum())} pairs do not turn forwards from position 0 to 1. "
+            f"{file}: {int((frequencies <= 0).sum())} pairs do not turn forwards from position 0 to 1. "
             "Write the rows of positions 0, 1, 2 and so on, and the pairs that rotate."
         )
-    return Ladder(omega, factor, cos=cos, sin=sin)
+    return Ladder(frequencies, factor, cos=cos, sin=sin)
 
 
 def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding | None:
@@ -200,35 +212,41 @@ def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding
     """
     if dump.q is None or dump.q_rotated is None or neighbours is None:
         return None
-    rests = {name: _rest(ladder, dump, name) for name in _LAYOUTS}
-    limit = RULES["pairs_wrong"].tolerance
-    fits = [name for name, misfit in rests.items() if misfit < limit]
-    if len(fits) != 1:
+    residuals = {name: _query_residual(ladder, dump, name) for name in _PAIR_ORDERS}
+    tolerance = RULES["pairs_wrong"].tolerance
+    fitting_orders = [name for name, residual in residuals.items() if residual < tolerance]
+    if len(fitting_orders) != 1:
         return None
     declared = "neighbours" if neighbours else "halves"
-    cause = "same_pairs" if fits[0] == declared else "pairs_wrong"
-    return Finding("pairs", cause, declared, fits[0], rests[fits[0]])
+    cause = "same_pairs" if fitting_orders[0] == declared else "pairs_wrong"
+    return Finding("pairs", cause, declared, fitting_orders[0], residuals[fitting_orders[0]])
 
 
-def _rest(ladder: Ladder, dump: Dump, layout: str, turn: np.ndarray | None = None) -> float:
+def _query_residual(
+    ladder: Ladder, dump: Dump, pair_order: str, rotations: np.ndarray | None = None
+) -> float:
     """Return what of the rotated query a pairing leaves unexplained, over its length.
 
-    Without ``turn`` ``[pairs]`` each pair may turn by any angle.
+    Without ``rotations`` ``[pairs]`` each pair may turn by any angle.
     """
     assert dump.q is not None and dump.q_rotated is not None  # noqa: S101, PT018 - the caller asked
-    pairs = min(len(ladder.omega), dump.q.shape[1] // 2)
-    before, after = (_complex(states, layout, pairs) for states in (dump.q, dump.q_rotated))
+    n_pairs = min(len(ladder.frequencies), dump.q.shape[1] // 2)
+    before, after = (
+        _complex_pairs(states, pair_order, n_pairs) for states in (dump.q, dump.q_rotated)
+    )
     # One angle and one factor for all queries of a pair; least squares of one complex number.
     products = (after * before.conj()).sum(axis=0)
     products /= np.maximum((np.abs(before) ** 2).sum(axis=0), 1e-300)
     factor = ladder.factor or dump.ladder.factor or float(np.median(np.abs(products)))
-    turn = products if turn is None else turn[:pairs]
-    turn = factor * turn / np.maximum(np.abs(turn), 1e-300)  # a rotation changes no length
-    return float(np.linalg.norm(after - turn * before) / (np.linalg.norm(after) or 1.0))
+    rotations = products if rotations is None else rotations[:n_pairs]
+    rotations = (
+        factor * rotations / np.maximum(np.abs(rotations), 1e-300)
+    )  # a rotation changes no length
+    return float(np.linalg.norm(after - rotations * before) / (np.linalg.norm(after) or 1.0))
 
 
-def _complex(queries: Floats, layout: str, pairs: int) -> np.ndarray:
-    rotated = queries[:, : 2 * pairs]
-    if layout == "halves":
-        return np.asarray(rotated[:, :pairs] + 1j * rotated[:, pairs:])
-    return np.asarray(rotated[:, 0::2] + 1j * rotated[:, 1::2])
+def _complex_pairs(queries: Floats, pair_order: str, n_pairs: int) -> np.ndarray:
+    rotated_columns = queries[:, : 2 * n_pairs]
+    if pair_order == "halves":
+        return np.asarray(rotated_columns[:, :n_pairs] + 1j * rotated_columns[:, n_pairs:])
+    return np.asarray(rotated_columns[:, 0::2] + 1j * rotated_columns[:, 1::2])

@@ -20,24 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
-from posprobe.relations.tables import row_lag
+from posprobe.relations.tables import find_row_lag
 from posprobe.relations.values import relate_sketches_of_tables
 from posprobe.tables import PositionTable
 
 #: Numbers to which a row is projected; a narrower one is kept as it is. The square of a length is
 #: then known to (2 / 64)**0.5 of it, over 100 rows to 2 %. With the rows and parts below, a table
 #: of 512 positions takes (112 + 36) x 64 numbers of two bytes, 25 kB as text.
-NUMBERS = 64
+PROJECTION_DIM = 64
 #: Parts of a table whose mean rows are kept: of a sequence in a line, of a grid six by six.
-SIDE = 6
-BLOCKS = SIDE * SIDE
+BLOCKS_PER_AXIS = 6
+N_BLOCKS = BLOCKS_PER_AXIS * BLOCKS_PER_AXIS
 #: All of the first positions are kept, then every position that is one part in so many further on.
-STEP = 24
+SAMPLING_RATIO = 24
 #: So that these are the first positions, without a gap.
-DENSE = 2 * STEP
+N_DENSE_POSITIONS = 2 * SAMPLING_RATIO
 #: Slopes among which the bound of a chance is looked for: 20 in each decade, since its minimum is
 #: flat.
-SLOPES = 160
+N_CHERNOFF_SLOPES = 160
 #: Relative distance of related tables beyond which little of one may be left in the other.
 MAX_RELATED_DISTANCE = 0.5
 #: Names among the causes of `posprobe.relations`.
@@ -61,7 +61,7 @@ class Fingerprint:
     scale
         Root mean square of the values; 0 of a table of zeros.
     rows
-        ``[m, k]``: the rows at `sampled` positions, projected, over the scale.
+        ``[m, k]``: the rows at `sampled_positions` positions, projected, over the scale.
     blocks
         ``[36, k]``: mean rows of equal parts of the table, projected, over the scale.
     """
@@ -77,7 +77,7 @@ class Fingerprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        texts = {"rows": _text(self.rows), "blocks": _text(self.blocks)}
+        texts = {"rows": _encode_array(self.rows), "blocks": _encode_array(self.blocks)}
         return {**vars(self), "layout": describe_layout(self.layout), **texts}
 
 
@@ -143,34 +143,34 @@ def fingerprint(table: PositionTable) -> Fingerprint:
     largest = float(np.abs(values).max())
     scale = largest * math.sqrt(float(np.mean((values / largest) ** 2))) if largest else 0.0
     begin, end = table.rows
-    sampled_rows = np.array(sampled(begin, end), dtype=np.intp) - begin
-    unit = scale or 1.0
+    sampled_rows = np.array(sampled_positions(begin, end), dtype=np.intp) - begin
+    divisor = scale or 1.0
     return Fingerprint(
         hashlib.sha256(values.tobytes()).hexdigest(),
         table.layout,
         table.start,
         table.dim,
-        _format(values),
+        _coarsest_format(values),
         scale,
-        _projected(values[sampled_rows] / unit),
-        _projected(_means(values, table.layout) / unit),
+        _project_rows(values[sampled_rows] / divisor),
+        _project_rows(_block_means(values, table.layout) / divisor),
     )
 
 
-def _format(values: NDArray[np.float64]) -> str:
+def _coarsest_format(values: NDArray[np.float64]) -> str:
     """Return the coarsest format that holds every value, whatever they were stored in."""
     with np.errstate(over="ignore"):
-        half, single = values.astype("<f2"), values.astype("<f4")
-    if not np.array_equal(single, values):
+        float16_values, float32_values = values.astype("<f2"), values.astype("<f4")
+    if not np.array_equal(float32_values, values):
         return "F64"
     # The first half of a float32 is a bfloat16.
-    if not (single.view("<u4") & 0xFFFF).any():
+    if not (float32_values.view("<u4") & 0xFFFF).any():
         return "BF16"
-    return "F16" if np.array_equal(half, values) else "F32"
+    return "F16" if np.array_equal(float16_values, values) else "F32"
 
 
 @lru_cache(maxsize=64)
-def sampled(begin: int, end: int) -> tuple[int, ...]:
+def sampled_positions(begin: int, end: int) -> tuple[int, ...]:
     """Return the positions of a table that are kept: dense at first, then ever further apart.
 
     They do not depend on the table's length, so that of two tables the same positions are kept.
@@ -184,39 +184,44 @@ def sampled(begin: int, end: int) -> tuple[int, ...]:
     while position < end:
         if position >= begin:
             positions.append(position)
-        position += max(1, position // STEP)
+        position += max(1, position // SAMPLING_RATIO)
     return tuple(positions)
 
 
-def _projected(rows: NDArray[np.float64]) -> NDArray[np.float16]:
+def _project_rows(rows: NDArray[np.float64]) -> NDArray[np.float16]:
     dim = rows.shape[1]
-    return (rows if dim <= NUMBERS else rows @ _directions(dim)).astype(np.float16)
+    return (rows if dim <= PROJECTION_DIM else rows @ _projection_signs(dim)).astype(np.float16)
 
 
 @lru_cache(maxsize=8)
-def _directions(dim: int) -> NDArray[np.float64]:
+def _projection_signs(dim: int) -> NDArray[np.float64]:
     """Return ``[d, 64]`` signs over 8: the same whatever the version of NumPy."""
-    digest = hashlib.shake_256(f"posprobe, rows of {dim}".encode()).digest(dim * NUMBERS // 8)
-    bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8)).reshape(dim, NUMBERS)
-    return (2 * bits.astype(np.float64) - 1) / math.sqrt(NUMBERS)
+    digest = hashlib.shake_256(f"posprobe, rows of {dim}".encode()).digest(
+        dim * PROJECTION_DIM // 8
+    )
+    bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8)).reshape(dim, PROJECTION_DIM)
+    return (2 * bits.astype(np.float64) - 1) / math.sqrt(PROJECTION_DIM)
 
 
-def _means(values: NDArray[np.float64], layout: Layout) -> NDArray[np.float64]:
+def _block_means(values: NDArray[np.float64], layout: Layout) -> NDArray[np.float64]:
     """Return the mean rows of equal parts, ``[36, d]``; a cell on an edge counts for both."""
     if isinstance(layout, Grid):
-        cells = values.reshape(layout.height, layout.width, -1)
-        row_shares, column_shares = _shares(layout.height, SIDE), _shares(layout.width, SIDE)
-        means = np.einsum("ah,bw,hwd->abd", row_shares, column_shares, cells, optimize=True)
-        return np.asarray(means.reshape(BLOCKS, -1))
-    return np.asarray(_shares(len(values), BLOCKS) @ values)
+        patches = values.reshape(layout.height, layout.width, -1)
+        row_weights, column_weights = (
+            _block_weights(layout.height, BLOCKS_PER_AXIS),
+            _block_weights(layout.width, BLOCKS_PER_AXIS),
+        )
+        means = np.einsum("ah,bw,hwd->abd", row_weights, column_weights, patches, optimize=True)
+        return np.asarray(means.reshape(N_BLOCKS, -1))
+    return np.asarray(_block_weights(len(values), N_BLOCKS) @ values)
 
 
-def _shares(n: int, parts: int) -> NDArray[np.float64]:
+def _block_weights(n: int, n_blocks: int) -> NDArray[np.float64]:
     """Return how much of each of ``n`` cells lies in each of equal parts, ``[parts, n]``."""
-    edges = np.arange(parts + 1) * n / parts
-    cell = np.arange(n)
-    overlaps = np.minimum(edges[1:, None], cell + 1) - np.maximum(edges[:-1, None], cell)
-    return np.asarray(np.maximum(overlaps, 0) * parts / n)
+    edges = np.arange(n_blocks + 1) * n / n_blocks
+    index = np.arange(n)
+    overlaps = np.minimum(edges[1:, None], index + 1) - np.maximum(edges[:-1, None], index)
+    return np.asarray(np.maximum(overlaps, 0) * n_blocks / n)
 
 
 # --- comparing --------------------------------------------------------------------------------
@@ -230,11 +235,11 @@ def likeness(a: Fingerprint, b: Fingerprint) -> Likeness:
         return unrelated
     if a.sha256 == b.sha256 and a.layout.size == b.layout.size:
         return Likeness("identical", 0.0, a.layout.size, 0.0, sizes, widths)
-    pairs = ((0, _common_rows(a, b)), (0, _common_parts(a, b)), _shifted(a, b))
+    pairs = ((0, _common_rows(a, b)), (0, _common_blocks(a, b)), _shifted_rows(a, b))
     candidates = [
         judged
         for lag, pair in pairs
-        if pair is not None and (judged := _judged(a, b, lag, pair)) is not None
+        if pair is not None and (judged := _judge_likeness(a, b, lag, pair)) is not None
     ]
     return min(
         candidates,
@@ -243,22 +248,24 @@ def likeness(a: Fingerprint, b: Fingerprint) -> Likeness:
     )
 
 
-def _judged(a: Fingerprint, b: Fingerprint, lag: int, pair: _AlignedRows) -> Likeness | None:
+def _judge_likeness(
+    a: Fingerprint, b: Fingerprint, lag: int, pair: _AlignedRows
+) -> Likeness | None:
     """Have the relation of tables named by what names that of whole ones; None without one."""
-    distance = _distance(a, b, pair)
+    distance = _sketch_distance(a, b, pair)
     if distance is None:
         return None
-    chance, sizes = _turned(a, b, pair), (a.layout, b.layout)
+    chance, sizes = _rotation_chance(a, b, pair), (a.layout, b.layout)
     finding = relate_sketches_of_tables(
-        distance, chance, (a.dtype, b.dtype), rows=pair.positions,
+        distance, chance, (a.dtype, b.dtype), n_positions=pair.positions,
         is_complete=all(pair.positions == size.size for size in sizes),
     )  # fmt: skip
-    related, relation = finding.cause != "unrelated", finding.cause
-    if lag and related:
+    is_related, relation = finding.cause != "unrelated", finding.cause
+    if lag and is_related:
         relation = "rows_cut" if lag > 0 else "rows_before"
     return Likeness(
         cast("Relation", relation), distance, pair.positions, chance, sizes, (a.dim, b.dim),
-        finding.more.get("type"), abs(lag) if related else lag,
+        finding.more.get("type"), abs(lag) if is_related else lag,
     )  # fmt: skip
 
 
@@ -279,19 +286,22 @@ def _common_rows(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
         return None
     begin = max(a.start, b.start)
     end = min(sketch.start + sketch.layout.size for sketch in (a, b))
-    common = sampled(begin, end)
-    if not common:
+    common_positions = sampled_positions(begin, end)
+    if not common_positions:
         return None
     # Each stands for the positions up to the next.
-    roots = np.sqrt(np.diff([*common, end]))[:, None]
+    root_weights = np.sqrt(np.diff([*common_positions, end]))[:, None]
     rows_a, rows_b = (
-        roots * sketch.rows[len(sampled(sketch.start, begin)) :][: len(common)].astype(np.float64)
+        root_weights
+        * sketch.rows[len(sampled_positions(sketch.start, begin)) :][
+            : len(common_positions)
+        ].astype(np.float64)
         for sketch in (a, b)
     )
     return _AlignedRows(rows_a, rows_b, end - begin)
 
 
-def _common_parts(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
+def _common_blocks(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
     """Return mean rows of equal parts: of tables of the same kind and different sizes."""
     if a.layout == b.layout or type(a.layout) is not type(b.layout):
         return None
@@ -300,37 +310,37 @@ def _common_parts(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
     return _AlignedRows(a.blocks.astype(np.float64), b.blocks.astype(np.float64), 0)
 
 
-def _shifted(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | None]:
+def _shifted_rows(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | None]:
     """Return by how many rows the first table begins later, and rows that then stand together."""
-    sound = a.scale and b.scale and _comparable(a.scale / b.scale)
-    if not sound or any(isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)):
+    can_align = a.scale and b.scale and _are_scales_comparable(a.scale / b.scale)
+    if not can_align or any(isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)):
         return 0, None
-    rows_a, rows_b = (sketch.rows[:DENSE].astype(np.float64) for sketch in (a, b))
-    lag = row_lag(rows_b * b.scale, rows_a * a.scale)
+    rows_a, rows_b = (sketch.rows[:N_DENSE_POSITIONS].astype(np.float64) for sketch in (a, b))
+    lag = find_row_lag(rows_b * b.scale, rows_a * a.scale)
     if not lag:
         return 0, None
     rows_a, rows_b = rows_a[max(-lag, 0) :], rows_b[max(lag, 0) :]
-    common = min(len(rows_a), len(rows_b))
-    return lag, _AlignedRows(rows_a[:common], rows_b[:common], common)
+    n_common = min(len(rows_a), len(rows_b))
+    return lag, _AlignedRows(rows_a[:n_common], rows_b[:n_common], n_common)
 
 
-def _distance(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float | None:
+def _sketch_distance(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float | None:
     """Return the relative distance; None where one is zero."""
-    size = float(np.linalg.norm(pair.rows_b))
-    if not np.any(pair.rows_a) or not size or not a.scale or not b.scale:
+    norm_b = float(np.linalg.norm(pair.rows_b))
+    if not np.any(pair.rows_a) or not norm_b or not a.scale or not b.scale:
         return None
     ratio = a.scale / b.scale
-    if not _comparable(ratio):
+    if not _are_scales_comparable(ratio):
         return max(1.0, min(ratio, 1e12))
-    return float(np.linalg.norm(ratio * pair.rows_a - pair.rows_b)) / size
+    return float(np.linalg.norm(ratio * pair.rows_a - pair.rows_b)) / norm_b
 
 
-def _comparable(ratio: float) -> bool:
+def _are_scales_comparable(ratio: float) -> bool:
     """Tell whether no table counts for nothing: their sizes may differ by as much as floats can."""
     return 1e-12 < ratio < 1e12
 
 
-def _turned(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float:
+def _rotation_chance(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float:
     """Return the chance of coming as near, of tables neither of which is zero.
 
     Were the columns of one table turned by a random rotation ``R``, its inner product with the
@@ -338,24 +348,24 @@ def _turned(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float:
     of random directions, each times a singular value of ``M``. The chance is the larger of two:
     that of a single direction, whose square has a beta distribution, and the bound for all.
     """
-    if not _comparable(a.scale / b.scale):
+    if not _are_scales_comparable(a.scale / b.scale):
         return 1.0
-    product = pair.rows_a.T @ pair.rows_b
-    singular = np.asarray(np.linalg.svd(product, compute_uv=False), dtype=np.float64)
-    trace = float(np.trace(product))
-    chance = _chance(trace / float(np.linalg.norm(singular)), len(product))
-    return max(chance, _bound(trace, singular))
+    row_product = pair.rows_a.T @ pair.rows_b
+    singular_values = np.asarray(np.linalg.svd(row_product, compute_uv=False), dtype=np.float64)
+    trace = float(np.trace(row_product))
+    chance = _direction_chance(trace / float(np.linalg.norm(singular_values)), len(row_product))
+    return max(chance, _chernoff_bound(trace, singular_values))
 
 
-def _chance(share: float, numbers: int) -> float:
+def _direction_chance(cosine: float, n_directions: int) -> float:
     from scipy.special import betainc
 
-    if numbers == 1 or share <= 0:
-        return 0.5 if share > 0 else 1.0
-    return 0.5 * float(betainc((numbers - 1) / 2, 0.5, max(0.0, 1 - share * share)))
+    if n_directions == 1 or cosine <= 0:
+        return 0.5 if cosine > 0 else 1.0
+    return 0.5 * float(betainc((n_directions - 1) / 2, 0.5, max(0.0, 1 - cosine * cosine)))
 
 
-def _bound(trace: float, singular: NDArray[np.float64]) -> float:
+def _chernoff_bound(trace: float, singular_values: NDArray[np.float64]) -> float:
     """Bound the chance that a random rotation makes a trace as large (Chernoff).
 
     Directions are taken for independent. The mean of ``exp(x u)``, where ``u`` is a coordinate of a
@@ -365,53 +375,60 @@ def _bound(trace: float, singular: NDArray[np.float64]) -> float:
 
     if trace <= 0:
         return 1.0
-    half = len(singular) / 2
-    size = singular / singular[0]
-    slopes = np.geomspace(1e-2, 1e6, SLOPES)
-    x = slopes[:, None] * size
-    large = np.maximum(x, 1e-2)
-    logs = np.log(ive(half - 1, large)) + large + gammaln(half) + (1 - half) * np.log(large / 2)
-    logs = np.where(x < 1e-2, np.square(x) / (4 * half), logs)
-    min_log = float(np.min(logs.sum(axis=1) - slopes * trace / singular[0]))
-    return math.exp(min(0.0, min_log))
+    half_dim = len(singular_values) / 2
+    relative_values = singular_values / singular_values[0]
+    slopes = np.geomspace(1e-2, 1e6, N_CHERNOFF_SLOPES)
+    x = slopes[:, None] * relative_values
+    large_x = np.maximum(x, 1e-2)
+    log_means = (
+        np.log(ive(half_dim - 1, large_x))
+        + large_x
+        + gammaln(half_dim)
+        + (1 - half_dim) * np.log(large_x / 2)
+    )
+    log_means = np.where(x < 1e-2, np.square(x) / (4 * half_dim), log_means)
+    log_bound = float(np.min(log_means.sum(axis=1) - slopes * trace / singular_values[0]))
+    return math.exp(min(0.0, log_bound))
 
 
 # --- reading ----------------------------------------------------------------------------------
 
 
-def read_fingerprint(content: Any) -> Fingerprint | None:
+def read_fingerprint(document: Any) -> Fingerprint | None:
     """Read what `Fingerprint.to_dict` gives; None where it is something else."""
     try:
-        layout = _layout(content["layout"])
-        start, dim, scale = int(content["start"]), int(content["dim"]), float(content["scale"])
-        sha256, dtype = content["sha256"], content["dtype"]
-        rows, blocks = (_array(content[name], min(dim, NUMBERS)) for name in ("rows", "blocks"))
-        sound = (
+        layout = _read_layout(document["layout"])
+        start, dim, scale = int(document["start"]), int(document["dim"]), float(document["scale"])
+        sha256, dtype = document["sha256"], document["dtype"]
+        rows, blocks = (
+            _decode_array(document[name], min(dim, PROJECTION_DIM)) for name in ("rows", "blocks")
+        )
+        is_valid = (
             start >= 0 and dim >= 1 and 0 <= scale < math.inf
             and isinstance(sha256, str) and isinstance(dtype, str | None)
-            and len(blocks) == BLOCKS and layout.size <= 2**40
-            and len(rows) == len(sampled(start, start + layout.size))
+            and len(blocks) == N_BLOCKS and layout.size <= 2**40
+            and len(rows) == len(sampled_positions(start, start + layout.size))
         )  # fmt: skip
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError):
         return None
-    if not sound:
+    if not is_valid:
         return None
     return Fingerprint(sha256, layout, start, dim, dtype, scale, rows, blocks)
 
 
-def _layout(content: Mapping[str, Any]) -> Layout:
-    names = ("height", "width") if content["type"] == "grid" else ("length",)
-    sizes = [int(content[name]) for name in names]
+def _read_layout(document: Mapping[str, Any]) -> Layout:
+    names = ("height", "width") if document["type"] == "grid" else ("length",)
+    sizes = [int(document[name]) for name in names]
     if min(sizes) < 1:
         raise ValueError(sizes)
     return Grid(*sizes) if len(sizes) == 2 else Sequence(*sizes)
 
 
-def _text(values: NDArray[np.float16]) -> str:
+def _encode_array(values: NDArray[np.float16]) -> str:
     return base64.b64encode(values.astype("<f2").tobytes()).decode()
 
 
-def _array(text: str, width: int) -> NDArray[np.float16]:
+def _decode_array(text: str, width: int) -> NDArray[np.float16]:
     values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
     if not np.isfinite(values).all():
         raise ValueError(text[:20])

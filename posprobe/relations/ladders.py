@@ -15,11 +15,11 @@ from posprobe.encodings.rotary import MAX_ANGLE_ERROR_RADIANS, to_type
 from posprobe.relations.rules import RULES, Finding
 
 #: Longest distance at which mean rotations are compared, which bounds the time.
-FURTHEST = 2**16
+MAX_COMPARED_DISTANCE = 2**16
 #: Fast pairs that tell how a ladder would go on: rules by parts keep more of published heads.
-N_SHOWN_FREQUENCIES = 6
+N_LEADING_FREQUENCIES = 6
 #: Factors by which positions are stretched in practice.
-_FACTORS = range(2, 129)
+_WHOLE_SCALING_FACTORS = range(2, 129)
 _SAME_LADDER_TOLERANCE = RULES["same_ladder"].tolerance
 
 
@@ -29,7 +29,7 @@ class Ladder:
 
     Parameters
     ----------
-    omega
+    frequencies
         ``[pairs]``, rad per position, in the order of the pairs.
     factor
         On cosines and sines; None where it is not known.
@@ -41,7 +41,7 @@ class Ladder:
         ``[positions, pairs]`` as an engine computed them, the factor divided out.
     """
 
-    omega: Floats
+    frequencies: Floats
     factor: float | None = None
     unscaled: Floats | None = None
     head_dim: int | None = None
@@ -50,7 +50,7 @@ class Ladder:
     sin: Floats | None = None
 
 
-def harm(a: Floats, b: Floats, context: int | None = None) -> tuple[float, float]:
+def measure_harm(a: Floats, b: Floats, context: int | None = None) -> tuple[float, float]:
     """Return the two numbers that say what a difference of ladders does.
 
     Parameters
@@ -66,12 +66,14 @@ def harm(a: Floats, b: Floats, context: int | None = None) -> tuple[float, float
         First distance at which some pair is 0.1 rad off, and the largest difference of the mean
         rotation up to the context.
     """
-    pairs = max(len(a), len(b))
-    omega_a, omega_b = (np.pad(omega, (0, pairs - len(omega))) for omega in (a, b))
-    largest_difference = float(np.abs(omega_a - omega_b).max())
-    distances = np.arange(min(context or 4096, FURTHEST) + 1)
+    n_pairs = max(len(a), len(b))
+    frequencies_a, frequencies_b = (
+        np.pad(frequencies, (0, n_pairs - len(frequencies))) for frequencies in (a, b)
+    )
+    largest_difference = float(np.abs(frequencies_a - frequencies_b).max())
+    distances = np.arange(min(context or 4096, MAX_COMPARED_DISTANCE) + 1)
     kernel_difference = np.abs(
-        rotary_kernel(omega_a, distances) - rotary_kernel(omega_b, distances)
+        rotary_kernel(frequencies_a, distances) - rotary_kernel(frequencies_b, distances)
     )
     return (
         MAX_ANGLE_ERROR_RADIANS / largest_difference if largest_difference else math.inf
@@ -91,16 +93,18 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
     """
     context = min(filter(None, (a.context, b.context)), default=None)
     findings: list[Finding] = []
-    if len(a.omega) != len(b.omega):
-        findings.append(Finding("columns", "columns", 2 * len(a.omega), 2 * len(b.omega)))
-    elif b.cos is not None and (rounded := _rounded_angles(a.omega, b)):
+    if len(a.frequencies) != len(b.frequencies):
+        findings.append(
+            Finding("columns", "columns", 2 * len(a.frequencies), 2 * len(b.frequencies))
+        )
+    elif b.cos is not None and (rounded := _find_angle_rounding(a.frequencies, b)):
         findings.append(rounded)
     else:
-        findings += _frequencies(a, b)
-    if findings and len(a.omega) == len(b.omega):
-        findings[0] = replace(findings[0], curve=b.omega / a.omega)
+        findings += _relate_frequencies(a, b)
+    if findings and len(a.frequencies) == len(b.frequencies):
+        findings[0] = replace(findings[0], curve=b.frequencies / a.frequencies)
     if not all(finding.alike for finding in findings):
-        first_distance, rotation = harm(a.omega, b.omega, context)
+        first_distance, rotation = measure_harm(a.frequencies, b.frequencies, context)
         findings = [
             finding
             if finding.alike
@@ -109,58 +113,72 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
             )
             for finding in findings
         ]
-    limit = RULES["factor"].tolerance if _precise(a) and _precise(b) else 2**-8
+    limit = (
+        RULES["factor"].tolerance if _has_precise_cosines(a) and _has_precise_cosines(b) else 2**-8
+    )
     if a.factor is not None and b.factor is not None and abs(a.factor - b.factor) > limit:
         findings.append(Finding("factor", "factor", a.factor, b.factor, abs(a.factor - b.factor)))
     return tuple(findings)
 
 
-def _precise(ladder: Ladder) -> bool:
+def _has_precise_cosines(ladder: Ladder) -> bool:
     """Tell whether cosines were stored in more than half precision."""
     if ladder.cos is None:
         return True
-    raw = ladder.cos * (ladder.factor or 1.0)
+    stored_cosines = ladder.cos * (ladder.factor or 1.0)
     return not any(
-        np.allclose(to_type(raw, name), raw, 0, 1e-7) for name in ("float16", "bfloat16")
+        np.allclose(to_type(stored_cosines, name), stored_cosines, 0, 1e-7)
+        for name in ("float16", "bfloat16")
     )
 
 
-def _frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
-    ratio = np.log(b.omega / a.omega)
-    largest = float(np.abs(ratio).max())
-    if largest < _SAME_LADDER_TOLERANCE:
-        yield Finding("ladder", "same_ladder", base_of(a), base_of(b), largest)
+def _relate_frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
+    log_ratios = np.log(b.frequencies / a.frequencies)
+    largest_log_ratio = float(np.abs(log_ratios).max())
+    if largest_log_ratio < _SAME_LADDER_TOLERANCE:
+        yield Finding("ladder", "same_ladder", ladder_base(a), ladder_base(b), largest_log_ratio)
         return
-    for name in ("bfloat16", "float16"):
-        for side, exact, rounded in (("b", a.omega, b.omega), ("a", b.omega, a.omega)):
-            if _is_rounded(exact, rounded, name):
+    for dtype in ("bfloat16", "float16"):
+        for side, exact, rounded in (
+            ("b", a.frequencies, b.frequencies),
+            ("a", b.frequencies, a.frequencies),
+        ):
+            if _is_rounded(exact, rounded, dtype):
                 yield Finding(
-                    "ladder", "ladder_rounded", value=largest, more={"type": name, "side": side}
+                    "ladder",
+                    "ladder_rounded",
+                    value=largest_log_ratio,
+                    more={"type": dtype, "side": side},
                 )
                 return
-    if np.abs(np.log(np.sort(b.omega) / np.sort(a.omega))).max() < _SAME_LADDER_TOLERANCE:
-        yield Finding("ladder", "pair_order", value=largest)
+    if (
+        np.abs(np.log(np.sort(b.frequencies) / np.sort(a.frequencies))).max()
+        < _SAME_LADDER_TOLERANCE
+    ):
+        yield Finding("ladder", "pair_order", value=largest_log_ratio)
         return
-    plain_a, plain_b = geometric(a.omega), geometric(b.omega)
-    if plain_a and plain_b:
-        findings = [*_of_geometric(a, plain_a, plain_b)]
-        same_finding = Finding("ladder", "same_ladder", base_of(a), base_of(a), largest)
+    series_a, series_b = fit_geometric(a.frequencies), fit_geometric(b.frequencies)
+    if series_a and series_b:
+        findings = [*_relate_geometric(a, series_a, series_b)]
+        same_ladder = Finding(
+            "ladder", "same_ladder", ladder_base(a), ladder_base(a), largest_log_ratio
+        )
         yield from findings or [
-            same_finding
+            same_ladder
         ]  # single pairs are off by more than the line through them
-    elif np.ptp(ratio) < _SAME_LADDER_TOLERANCE:
-        yield Finding("ladder", "positions_scaled", value=math.exp(-float(ratio.mean())))
-    elif (slope := geometric(np.exp(ratio))) and abs(slope[0]) < _SAME_LADDER_TOLERANCE:
-        base = base_of(a)
-        grown = math.exp(-slope[1] * len(ratio))
-        yield Finding("ladder", "base", base, base and base * grown, grown)
+    elif np.ptp(log_ratios) < _SAME_LADDER_TOLERANCE:
+        yield Finding("ladder", "positions_scaled", value=math.exp(-float(log_ratios.mean())))
+    elif (slope := fit_geometric(np.exp(log_ratios))) and abs(slope[0]) < _SAME_LADDER_TOLERANCE:
+        base = ladder_base(a)
+        base_ratio = math.exp(-slope[1] * len(log_ratios))
+        yield Finding("ladder", "base", base, base and base * base_ratio, base_ratio)
     else:
-        yield from _by_parts(a, b, ratio)
+        yield from _relate_by_parts(a, b, log_ratios)
 
 
-def _is_rounded(exact: Floats, rounded: Floats, name: str) -> bool:
+def _is_rounded(exact: Floats, rounded: Floats, dtype: str) -> bool:
     # A ladder is rounded after it was computed in float32, which may be off by a little.
-    low, high = (to_type(exact * (1 + sign * _SAME_LADDER_TOLERANCE), name) for sign in (-1, 1))
+    low, high = (to_type(exact * (1 + sign * _SAME_LADDER_TOLERANCE), dtype) for sign in (-1, 1))
     return bool(
         np.all(
             (rounded >= low * (1 - _SAME_LADDER_TOLERANCE))
@@ -169,86 +187,95 @@ def _is_rounded(exact: Floats, rounded: Floats, name: str) -> bool:
     )
 
 
-def geometric(omega: Floats) -> tuple[float, float] | None:
+def fit_geometric(frequencies: Floats) -> tuple[float, float] | None:
     """Return where the logarithms of a ladder start and how they step, if they do so evenly."""
-    if (omega <= 0).any():
+    if (frequencies <= 0).any():
         return None
-    if len(omega) == 1:
-        return float(np.log(omega[0])), 0.0
-    log, index = np.log(omega), np.arange(len(omega))
-    slope, start = np.polyfit(index, log, 1)
-    is_even = np.abs(log - start - slope * index).max() < _SAME_LADDER_TOLERANCE
+    if len(frequencies) == 1:
+        return float(np.log(frequencies[0])), 0.0
+    log_frequencies, index = np.log(frequencies), np.arange(len(frequencies))
+    slope, start = np.polyfit(index, log_frequencies, 1)
+    is_even = np.abs(log_frequencies - start - slope * index).max() < _SAME_LADDER_TOLERANCE
     return (float(start), float(slope)) if is_even else None
 
 
-def base_of(ladder: Ladder) -> float | None:
+def ladder_base(ladder: Ladder) -> float | None:
     """Return the base of the ladder before a rule stretched it; None where it is no power."""
-    series = geometric(ladder.omega if ladder.unscaled is None else ladder.unscaled)
-    return None if series is None else math.exp(-series[1] * len(ladder.omega))
+    series = fit_geometric(ladder.frequencies if ladder.unscaled is None else ladder.unscaled)
+    return None if series is None else math.exp(-series[1] * len(ladder.frequencies))
 
 
-def _of_geometric(
+def _relate_geometric(
     a: Ladder, series_a: tuple[float, float], series_b: tuple[float, float]
 ) -> Iterator[Finding]:
-    pairs = len(a.omega)
-    base_a, base_b = (math.exp(-slope * pairs) for _, slope in (series_a, series_b))
-    if abs(series_a[1] - series_b[1]) * (pairs - 1) > _SAME_LADDER_TOLERANCE:
-        yield _base(a, base_a, base_b)
-    stretched = math.exp(series_a[0] - series_b[0])
+    n_pairs = len(a.frequencies)
+    base_a, base_b = (math.exp(-slope * n_pairs) for _, slope in (series_a, series_b))
+    if abs(series_a[1] - series_b[1]) * (n_pairs - 1) > _SAME_LADDER_TOLERANCE:
+        yield _base_finding(a, base_a, base_b)
+    position_factor = math.exp(series_a[0] - series_b[0])
     if (
-        abs(math.log(stretched)) > 2 * _SAME_LADDER_TOLERANCE
+        abs(math.log(position_factor)) > 2 * _SAME_LADDER_TOLERANCE
     ):  # the end of a line is known half as well
-        yield Finding("ladder", "positions_scaled", value=stretched)
+        yield Finding("ladder", "positions_scaled", value=position_factor)
 
 
-def _base(a: Ladder, base_a: float, base_b: float) -> Finding:
+def _base_finding(a: Ladder, base_a: float, base_b: float) -> Finding:
     """Name why the base is another."""
-    pairs = len(a.omega)
+    n_pairs = len(a.frequencies)
     if (
         min(base_a, base_b) <= 1 + _SAME_LADDER_TOLERANCE
     ):  # no ladder that falls: nothing but its steps to name
         return Finding("ladder", "base", base_a, base_b, base_b / base_a)
     power = math.log(base_b) / math.log(base_a)
-    limit = RULES["ntk"].tolerance
-    if abs(power - pairs / (pairs - 1)) < limit / math.log(base_a):
+    tolerance = RULES["ntk"].tolerance
+    if abs(power - n_pairs / (n_pairs - 1)) < tolerance / math.log(base_a):
         return Finding("ladder", "last_pair", base_a, base_b, power)
-    if a.head_dim and a.head_dim > 2 * pairs and abs(power * a.head_dim / (2 * pairs) - 1) < limit:
-        return Finding("ladder", "spread", 2 * pairs, a.head_dim, power)
-    factor = (base_b / base_a) ** ((pairs - 1) / pairs)
-    for name in _FACTORS:
-        for exact in (name, 1 / name):
-            if abs(factor / exact - 1) < limit:
-                return Finding("ladder", "ntk", base_a, base_b, exact)
+    if (
+        a.head_dim
+        and a.head_dim > 2 * n_pairs
+        and abs(power * a.head_dim / (2 * n_pairs) - 1) < tolerance
+    ):
+        return Finding("ladder", "spread", 2 * n_pairs, a.head_dim, power)
+    factor = (base_b / base_a) ** ((n_pairs - 1) / n_pairs)
+    for whole_factor in _WHOLE_SCALING_FACTORS:
+        for candidate in (whole_factor, 1 / whole_factor):
+            if abs(factor / candidate - 1) < tolerance:
+                return Finding("ladder", "ntk", base_a, base_b, candidate)
     return Finding("ladder", "base", base_a, base_b, base_b / base_a)
 
 
-def _by_parts(a: Ladder, b: Ladder, ratio: Floats) -> Iterator[Finding]:
+def _relate_by_parts(a: Ladder, b: Ladder, log_ratios: Floats) -> Iterator[Finding]:
     """Name rules that stretch some pairs more than others."""
-    for cause, scaled, plain, sign in (("parts_lost", a, b, 1), ("parts_added", b, a, -1)):
-        series = geometric(plain.omega)
-        factor_before = None if series is None else _before(scaled, plain)
-        if series is None or factor_before is None:
+    for cause, scaled, unscaled, sign in (("parts_lost", a, b, 1), ("parts_added", b, a, -1)):
+        series = fit_geometric(unscaled.frequencies)
+        frequencies_before = None if series is None else _unscaled_frequencies(scaled, unscaled)
+        if series is None or frequencies_before is None:
             continue
-        yield Finding("ladder", cause, *_stretch(np.log(factor_before / scaled.omega)))
-        start = geometric(factor_before)
+        yield Finding(
+            "ladder", cause, *_stretch_fields(np.log(frequencies_before / scaled.frequencies))
+        )
+        unscaled_series = fit_geometric(frequencies_before)
         if (
-            start
-            and np.abs(np.log(factor_before / plain.omega)).max() > 20 * _SAME_LADDER_TOLERANCE
+            unscaled_series
+            and np.abs(np.log(frequencies_before / unscaled.frequencies)).max()
+            > 20 * _SAME_LADDER_TOLERANCE
         ):
-            ends = (start, series)[::sign]
-            yield from _of_geometric(replace(a, omega=factor_before), *ends)
+            ordered_series = (unscaled_series, series)[::sign]
+            yield from _relate_geometric(
+                replace(a, frequencies=frequencies_before), *ordered_series
+            )
         return
-    is_kept = np.abs(ratio) < _SAME_LADDER_TOLERANCE
-    if _is_stretch(ratio, 1):
-        yield Finding("ladder", "parts_factor", *_stretch(ratio))
+    is_kept = np.abs(log_ratios) < _SAME_LADDER_TOLERANCE
+    if _is_stretch(log_ratios, 1):
+        yield Finding("ladder", "parts_factor", *_stretch_fields(log_ratios))
     elif is_kept[0] and is_kept[-1]:
-        details = {"pairs": len(ratio), "kept": int(is_kept.sum())}
-        yield Finding("ladder", "ramp", value=float(np.abs(ratio).max()), more=details)
+        details = {"pairs": len(log_ratios), "kept": int(is_kept.sum())}
+        yield Finding("ladder", "ramp", value=float(np.abs(log_ratios).max()), more=details)
     else:
-        yield Finding("ladder", "frequencies", value=float(np.abs(ratio).max()))
+        yield Finding("ladder", "frequencies", value=float(np.abs(log_ratios).max()))
 
 
-def _stretch(log_ratios: Floats) -> tuple[None, None, float, None, None, dict[str, Any]]:
+def _stretch_fields(log_ratios: Floats) -> tuple[None, None, float, None, None, dict[str, Any]]:
     """Return what follows the cause in a `Finding`: the last ratio, and how many pairs are kept."""
     last_ratio = math.exp(float(log_ratios[-1]))
     n_kept = int((np.abs(log_ratios) < _SAME_LADDER_TOLERANCE).sum())
@@ -262,10 +289,10 @@ def _stretch(log_ratios: Floats) -> tuple[None, None, float, None, None, dict[st
     )
 
 
-def _is_stretch(ratio: Floats, min_pairs: int) -> bool:
+def _is_stretch(log_ratios: Floats, min_pairs: int) -> bool:
     """Tell whether so many fast pairs are kept, and others go ever further away."""
-    is_kept = np.abs(ratio) < _SAME_LADDER_TOLERANCE
-    steps = np.diff(np.abs(ratio[np.argmin(is_kept) :]))
+    is_kept = np.abs(log_ratios) < _SAME_LADDER_TOLERANCE
+    steps = np.diff(np.abs(log_ratios[np.argmin(is_kept) :]))
     return bool(
         is_kept[:min_pairs].all()
         and not is_kept[-1]
@@ -273,30 +300,41 @@ def _is_stretch(ratio: Floats, min_pairs: int) -> bool:
     )
 
 
-def _before(ladder: Ladder, plain: Ladder) -> Floats | None:
+def _unscaled_frequencies(ladder: Ladder, other_ladder: Ladder) -> Floats | None:
     """Return the ladder before its rule: as stated, the other one, or as its first pairs go on."""
     if ladder.unscaled is not None:
         return ladder.unscaled
-    if _is_stretch(np.log(plain.omega / ladder.omega), 1):
-        return plain.omega
-    omega, index = ladder.omega, np.arange(len(ladder.omega))
-    if len(omega) <= N_SHOWN_FREQUENCIES or geometric(omega[:N_SHOWN_FREQUENCIES]) is None:
+    if _is_stretch(np.log(other_ladder.frequencies / ladder.frequencies), 1):
+        return other_ladder.frequencies
+    frequencies, index = ladder.frequencies, np.arange(len(ladder.frequencies))
+    if (
+        len(frequencies) <= N_LEADING_FREQUENCIES
+        or fit_geometric(frequencies[:N_LEADING_FREQUENCIES]) is None
+    ):
         return None
-    going = omega[0] * np.exp(
-        math.log(omega[N_SHOWN_FREQUENCIES - 1] / omega[0]) / (N_SHOWN_FREQUENCIES - 1) * index
+    extrapolated = frequencies[0] * np.exp(
+        math.log(frequencies[N_LEADING_FREQUENCIES - 1] / frequencies[0])
+        / (N_LEADING_FREQUENCIES - 1)
+        * index
     )
-    log_ratio = np.log(going / omega)
+    log_ratios = np.log(extrapolated / frequencies)
     # A step that was read off float32 is off by more, the further it goes.
-    going = np.where(np.abs(log_ratio) < 10 * _SAME_LADDER_TOLERANCE, omega, going)
-    return going if _is_stretch(np.log(going / omega), N_SHOWN_FREQUENCIES) else None
+    extrapolated = np.where(
+        np.abs(log_ratios) < 10 * _SAME_LADDER_TOLERANCE, frequencies, extrapolated
+    )
+    return (
+        extrapolated
+        if _is_stretch(np.log(extrapolated / frequencies), N_LEADING_FREQUENCIES)
+        else None
+    )
 
 
-def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
+def _find_angle_rounding(frequencies: Floats, b: Ladder) -> Finding | None:
     """Find the arithmetic that gave an engine's cosines and sines from A's ladder.
 
     Parameters
     ----------
-    omega
+    frequencies
         ``[pairs]`` of A.
     b
         With cosines and sines.
@@ -304,33 +342,35 @@ def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
     assert b.cos is not None and b.sin is not None  # noqa: S101, PT018 - asked for by the caller
     cos, sin = b.cos, b.sin
     positions = np.arange(len(cos), dtype=np.float64)
-    exact = np.outer(positions, omega)
+    exact = np.outer(positions, frequencies)
     # An angle of float32 is off by its own rounding and that of the frequency, at most; numbers
     # of float16 near 0 are 2^-24 apart.
-    single = 2**-22 * exact + (0.0 if _precise(b) else 2**-24)
+    float32_error = 2**-22 * exact + (0.0 if _has_precise_cosines(b) else 2**-24)
 
     def fits(angles: Floats, limit: float) -> bool:
         # Sines of slow pairs are small: they tell a frequency that cosines hide.
-        is_close = np.abs(np.sin(angles) - sin) <= limit * np.minimum(exact, 1.0) + single
-        return bool(is_close.all() and (np.abs(np.cos(angles) - cos) <= limit + single).all())
+        is_close = np.abs(np.sin(angles) - sin) <= limit * np.minimum(exact, 1.0) + float32_error
+        return bool(
+            is_close.all() and (np.abs(np.cos(angles) - cos) <= limit + float32_error).all()
+        )
 
     largest_error = float(max(np.abs(np.cos(exact) - cos).max(), np.abs(np.sin(exact) - sin).max()))
     if fits(exact, 2**-22):
         return Finding("ladder", "same_ladder", value=largest_error)
     limit = RULES["cosines_rounded"].tolerance
     # Half a step, and half of that for the factor, which rounded cosines tell less well.
-    if not _precise(b) and fits(exact, 0.75 * limit):
+    if not _has_precise_cosines(b) and fits(exact, 0.75 * limit):
         return Finding("ladder", "cosines_rounded", value=largest_error)
     for name in ("bfloat16", "float16"):
-        small, numbers = to_type(omega, name), to_type(positions, name)
+        small, numbers = to_type(frequencies, name), to_type(positions, name)
         ways = {
             "ladder": np.outer(positions, small),
-            "positions": np.outer(numbers, omega),
+            "positions": np.outer(numbers, frequencies),
             "all": to_type(np.outer(numbers, small), name),
             "product": to_type(exact, name),
         }
         for way, angles in ways.items():
-            if not fits(angles, 2**-20 if _precise(b) else limit):
+            if not fits(angles, 2**-20 if _has_precise_cosines(b) else limit):
                 continue
             cause = "ladder_rounded" if way == "ladder" else "angles_rounded"
             wrong_positions = np.flatnonzero(
@@ -339,7 +379,7 @@ def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
             first_position = (
                 float(wrong_positions[0])
                 if len(wrong_positions)
-                else MAX_ANGLE_ERROR_RADIANS / max(np.abs(small - omega).max(), 1e-30)
+                else MAX_ANGLE_ERROR_RADIANS / max(np.abs(small - frequencies).max(), 1e-30)
             )
             return Finding(
                 "ladder", cause, value=largest_error, first_distance=float(first_position),

@@ -18,9 +18,11 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Row, Text
 
 #: Changes below which a cosine, and a norm as a share, stays as it is.
-SLIGHT, SHARE = 0.02, 0.05
+MIN_COSINE_CHANGE = 0.02
+MIN_NORM_CHANGE = 0.05
 #: Mean cosine with the old rows from which rows are kept, and up to which they are not.
-MIN_KEPT_SHARE, MAX_LOST_SHARE = 0.9, 0.5
+MIN_KEPT_COSINE = 0.9
+MAX_LOST_COSINE = 0.5
 #: Factor within which a period stays, or scales with the table.
 MAX_SAME_PERIOD_RATIO = 1.1
 
@@ -139,9 +141,9 @@ class Way(Effect):
             if not old_periods:
                 continue
             leading_period = old_periods[0]
-            recurring = [period for period in new_periods if _near(period / leading_period, 1.0)]
+            recurring = [period for period in new_periods if _is_near(period / leading_period, 1.0)]
             # Which of several pairs holds most may change with the size.
-            scaled = [period for period in new_periods if _near(period / leading_period, factor)]
+            scaled = [period for period in new_periods if _is_near(period / leading_period, factor)]
             if self.kind == "stretches" and factor != 1 and scaled:
                 yield Period(axis, "scales", leading_period, scaled[0])
             elif recurring:
@@ -151,19 +153,19 @@ class Way(Effect):
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Numbers that differ from those before by more than `SLIGHT`, norms by `SHARE`."""
+        """Numbers that differ from those before by more than `MIN_COSINE_CHANGE`, norms by `MIN_NORM_CHANGE`."""
         changes = []
         for name in ("neighbour_cosine", "translation_invariance"):
             old_value, new_value = getattr(self.before, name), getattr(self, name)
             if (
                 old_value is not None
                 and new_value is not None
-                and abs(new_value - old_value) > SLIGHT
+                and abs(new_value - old_value) > MIN_COSINE_CHANGE
             ):
                 changes.append(name)
         for name in ("norm_mean", "norm_min"):
             old_value, new_value = getattr(self.before, name), getattr(self, name)
-            if old_value and abs(new_value / old_value - 1) > SHARE:
+            if old_value and abs(new_value / old_value - 1) > MIN_NORM_CHANGE:
                 changes.append(name)
         return tuple(changes)
 
@@ -171,11 +173,13 @@ class Way(Effect):
 def _degree(cosine: float | None) -> Degree | None:
     if cosine is None:
         return None
-    return "kept" if cosine >= MIN_KEPT_SHARE else "lost" if cosine <= MAX_LOST_SHARE else "partly"
+    return (
+        "kept" if cosine >= MIN_KEPT_COSINE else "lost" if cosine <= MAX_LOST_COSINE else "partly"
+    )
 
 
-def _near(factor: float, target: float) -> bool:
-    return 1 / MAX_SAME_PERIOD_RATIO <= factor / target <= MAX_SAME_PERIOD_RATIO
+def _is_near(ratio: float, target: float) -> bool:
+    return 1 / MAX_SAME_PERIOD_RATIO <= ratio / target <= MAX_SAME_PERIOD_RATIO
 
 
 @dataclass(frozen=True)

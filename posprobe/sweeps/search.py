@@ -28,7 +28,7 @@ from posprobe.relations.fingerprints import (
     read_fingerprint as read,
 )
 from posprobe.report.files import expanded
-from posprobe.studies.series import PATH, Series
+from posprobe.studies.series import PATH_LABELS, Series
 from posprobe.sweeps.columns import SEAM_COLUMN, USER_PREFIX
 from posprobe.sweeps.references import counted_step
 from posprobe.tables import PositionTable, table
@@ -416,5 +416,5 @@ def _build_series(
         sinusoid=defined_columns(numbers, suffix=".sinusoid"),
         answers=defined_columns(questions.TABLE_QUESTIONS, prefix="answers."),
         seams=column(SEAM_COLUMN),
-        path=dict(zip(PATH, (first, last, sinusoid), strict=True)),
+        path=dict(zip(PATH_LABELS, (first, last, sinusoid), strict=True)),
     )

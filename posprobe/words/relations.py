@@ -9,9 +9,14 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.layouts import Grid
-from posprobe.relations.fingerprints import BLOCKS, MAX_RELATED_DISTANCE, SIDE, Likeness
+from posprobe.relations.fingerprints import (
+    BLOCKS_PER_AXIS,
+    MAX_RELATED_DISTANCE,
+    N_BLOCKS,
+    Likeness,
+)
 from posprobe.relations.rules import Finding
-from posprobe.relations.values import CHANCE, PRECISION
+from posprobe.relations.values import MAX_RELATED_CHANCE, MAX_SKETCH_ROUNDING
 from posprobe.words.formats import Template, Words, number, some, two_figures
 
 #: Most lines that the terminal gets.
@@ -165,7 +170,7 @@ def _rows(f: Finding, verdict: str, context: int | None) -> Iterator[str]:
 
 #: Probability above which as small a distance is what chance makes.
 USUAL_DISTANCE = 0.05
-_LIMIT = f"{CHANCE:.0e}".replace("-0", "-")
+_LIMIT = f"{MAX_RELATED_CHANCE:.0e}".replace("-0", "-")
 _FORMATS: Mapping[str | None, str] = {
     "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
 }  # fmt: skip
@@ -207,8 +212,8 @@ def evidence(f: Likeness) -> str:
 
 
 def _distance(value: float) -> str:
-    if value < PRECISION:
-        return f"below {PRECISION:g}"
+    if value < MAX_SKETCH_ROUNDING:
+        return f"below {MAX_SKETCH_ROUNDING:g}"
     return f"{value:.1f}" if 1 <= value < 100 else two_figures(value)
 
 
@@ -221,6 +226,6 @@ def _between(f: Likeness) -> str:
         for size in f.sizes
     )
     grid = isinstance(f.sizes[0], Grid)
-    parts = f"{SIDE} × {SIDE}" if grid else str(BLOCKS)
+    parts = f"{BLOCKS_PER_AXIS} × {BLOCKS_PER_AXIS}" if grid else str(N_BLOCKS)
     cells = "patches" if grid else "positions"
     return f"between means of {parts} equal parts ({name_a} and {name_b} {cells})"

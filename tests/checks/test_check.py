@@ -48,7 +48,7 @@ from posprobe.encodings.rotary import to_type
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.relations import relate_ladders
 from posprobe.relations.dumps import read_dump
-from posprobe.relations.weights import reordered
+from posprobe.relations.weights import reorder_rows
 from posprobe.schemes import Rotary
 
 __all__ = ["cli"]
@@ -214,7 +214,7 @@ def test_queries_reordered_twice_or_not_at_all_do_not_fit_their_pairs(
 
 def test_rows_put_as_neighbours_under_an_architecture_of_halves(tmp_path: Path) -> None:
     neighbours = {
-        name: reordered(values.astype(float), "to_neighbours", WIDTH, WIDTH)
+        name: reorder_rows(values.astype(float), "to_neighbours", WIDTH, WIDTH)
         for name, values in projections().items()
     }
     result = pp.check(llama(tmp_path / "a"), llama(tmp_path / "b", neighbours))
@@ -394,7 +394,7 @@ def test_cosine_tables_of_any_length_and_dtype_are_alike(
     for model in made.PUBLISHED:
         ladder = replace(made.published(model), context=512)
         for rows in (64, 1024):
-            angles = np.outer(np.arange(float(rows)), ladder.omega)
+            angles = np.outer(np.arange(float(rows)), ladder.frequencies)
             cos, sin = (to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin))
             findings = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
             expected = "same_ladder" if name == "float32" else "cosines_rounded"

@@ -28,7 +28,7 @@ from transformers.models.falcon.modeling_falcon import FalconAttention
 import posprobe as pp
 from posprobe.checkpoints import open_local
 from posprobe.families.projections import open_rotary_weights
-from posprobe.relations.weights import reordered
+from posprobe.relations.weights import reorder_rows
 
 __all__ = ["server", "waits"]
 
@@ -135,7 +135,7 @@ def head_by_head(monkeypatch: pytest.MonkeyPatch) -> None:
     # By name, as the package's own name for it is the function.
     module = import_module("posprobe.checks.compare")
     monkeypatch.setattr(module, "MAX_WHOLE_LAYER_NUMBERS", 2**16)
-    monkeypatch.setattr(module, "PART", 2**15)
+    monkeypatch.setattr(module, "MAX_BLOCK_NUMBERS", 2**15)
 
 
 def wide(folder: Path, query: NDArray[Any], key: NDArray[Any]) -> str:
@@ -186,7 +186,7 @@ def test_changes_of_layers_read_head_by_head_are_named(
     changed_projections = [*map(change[cause], (query, key))]
     if pairs == "pairs_mixed_up":
         changed_projections = [
-            reordered(w, "to_neighbours", SHORT_COUNT, SHORT_COUNT) for w in changed_projections
+            reorder_rows(w, "to_neighbours", SHORT_COUNT, SHORT_COUNT) for w in changed_projections
         ]
     result = pp.check(
         wide(tmp_path / "a", query, key),

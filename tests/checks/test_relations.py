@@ -14,9 +14,9 @@ import posprobe as pp
 from posprobe.data import read_data
 from posprobe.encodings.rotary import to_type
 from posprobe.relations import RULES, Finding, Ladder, Projections, relate_ladders, relate_tables
-from posprobe.relations.ladders import harm
-from posprobe.relations.tables import resampling
-from posprobe.relations.weights import relate_projections, reordered
+from posprobe.relations.ladders import measure_harm
+from posprobe.relations.tables import resampling_weights
+from posprobe.relations.weights import relate_projections, reorder_rows
 
 Case: TypeAlias = tuple[str, str, tuple[Finding, ...]]
 
@@ -25,7 +25,7 @@ Case: TypeAlias = tuple[str, str, tuple[Finding, ...]]
 def cases() -> list[Case]:
     with pytest.MonkeyPatch.context() as patch:
         # What a difference of two ladders does is looked at up to there; the causes are not.
-        patch.setattr("posprobe.relations.ladders.FURTHEST", 1024)
+        patch.setattr("posprobe.relations.ladders.MAX_COMPARED_DISTANCE", 1024)
         return list(made.cases(0))
 
 
@@ -93,7 +93,7 @@ def test_a_ladder_difference_has_its_first_harmful_distance(
     omega_a, omega_b = (
         pp.encodings.rotary_frequencies(128, **parameters)[0] for parameters in (a, b)
     )
-    distance, mean_rotation = harm(omega_a, omega_b)
+    distance, mean_rotation = measure_harm(omega_a, omega_b)
     assert mean_rotation == pytest.approx(rotation, rel=0.01)
     if first_distance is not None:
         assert distance == pytest.approx(first_distance, rel=0.01)
@@ -125,7 +125,7 @@ def test_interpolation_is_pytorchs(method: str, corners: bool, size: int) -> Non
         torch.from_numpy(values)[None, None], size=(size, size), mode=mode, align_corners=corners,
         antialias=method == "bicubic_antialias",
     )[0, 0].numpy()  # fmt: skip
-    weights = resampling(14, size, method, corners=corners)
+    weights = resampling_weights(14, size, method, corners=corners)
     np.testing.assert_allclose(weights @ values @ weights.T, expected, atol=1e-6)
 
 
@@ -154,7 +154,7 @@ def test_grouped_keys_and_columns_that_do_not_rotate_keep_their_order() -> None:
     query, key = draw.normal(size=(8 * 16, 32)), draw.normal(size=(2 * 16, 32))
     a = Projections(query, key, 16, 8)
     reordered_query, keys = (
-        reordered(projection, "to_neighbours", 16, 8) for projection in (query, key)
+        reorder_rows(projection, "to_neighbours", 16, 8) for projection in (query, key)
     )
     b = Projections(reordered_query, keys, 16, 8)
     order, finding = relate_projections(a, b)

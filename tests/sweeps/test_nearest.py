@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.errors import InvalidCheckpoint, UnknownReference
 from posprobe.relations.fingerprints import (
-    NUMBERS,
+    PROJECTION_DIM,
     Likeness,
-    _bound,
-    _chance,
+    _chernoff_bound,
+    _direction_chance,
     fingerprint,
     likeness,
     read_fingerprint,
-    sampled,
+    sampled_positions,
 )
-from posprobe.relations.values import CHANCE
+from posprobe.relations.values import MAX_RELATED_CHANCE
 from posprobe.samples import tables
 from posprobe.sweeps.search import SHIPPED_FINGERPRINT_FILE, Lineages, read_fingerprints
 
@@ -62,10 +62,10 @@ def test_the_distance_of_narrow_tables_is_exact() -> None:
 
 
 def test_the_same_positions_are_kept_of_tables_of_any_length_and_start() -> None:
-    all_positions = sampled(0, 5000)
+    all_positions = sampled_positions(0, 5000)
     assert all_positions[:49] == tuple(range(49))
     for begin, end in ((0, 1), (7, 300), (1000, 1003), (300, 5000)):
-        assert sampled(begin, end) == tuple(
+        assert sampled_positions(begin, end) == tuple(
             position for position in all_positions if begin <= position < end
         )
     table = pp.load("sample:rxnmapper-albert")
@@ -78,7 +78,7 @@ def test_the_chance_is_that_of_columns_turned_at_random() -> None:
     draws = np.random.default_rng(0).normal(size=(100_000, 6))
     shares = draws[:, 0] / np.linalg.norm(draws, axis=1)
     for share in (0.1, 0.5, 0.9):
-        assert _chance(share, 6) == pytest.approx(np.mean(shares >= share), rel=0.1)
+        assert _direction_chance(share, 6) == pytest.approx(np.mean(shares >= share), rel=0.1)
     # Of tables of many directions it is rarely as large, and never larger than the bound says.
     a, b = (np.random.default_rng(k).normal(size=(40, 12)) for k in (1, 2))
     product = a.T @ b
@@ -86,14 +86,14 @@ def test_the_chance_is_that_of_columns_turned_at_random() -> None:
     for seed in range(2000):
         turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(12, 12)))[0]
         similarities.append(np.trace(product @ turn) / np.linalg.norm(product))
-    assert np.mean(np.array(similarities) > 0.55) <= 2 * _chance(0.55, 12)
+    assert np.mean(np.array(similarities) > 0.55) <= 2 * _direction_chance(0.55, 12)
     # In the tail it is many times that of one direction, and below the bound.
     singular = np.linalg.svd(np.asarray(product, np.float64), compute_uv=False)
     frequency = float(np.mean(np.array(similarities) > 0.85))
     assert (
-        10 * _chance(0.85, 12)
+        10 * _direction_chance(0.85, 12)
         < frequency
-        <= _bound(0.85 * float(np.linalg.norm(singular)), singular)
+        <= _chernoff_bound(0.85 * float(np.linalg.norm(singular)), singular)
     )
 
 
@@ -217,7 +217,9 @@ def test_unrelated_tables_are_never_called_related() -> None:
     assert Counter(name for name, _ in likenesses) == dict.fromkeys(made.TABLE_KINDS, 60)
     assert [likeness_found for _, likeness_found in likenesses if likeness_found.related] == []
     # Smooth tables of two trainings have the same matrix of cosines, nearly; that is no kinship.
-    assert all((likeness_found.chance or 0) > CHANCE for _, likeness_found in likenesses)
+    assert all(
+        (likeness_found.chance or 0) > MAX_RELATED_CHANCE for _, likeness_found in likenesses
+    )
 
 
 @pytest.mark.parametrize(
@@ -358,10 +360,10 @@ def test_the_command_searches_a_sweep(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_projections_do_not_depend_on_the_version_of_numpy() -> None:
-    from posprobe.relations.fingerprints import _directions
+    from posprobe.relations.fingerprints import _projection_signs
 
-    directions = _directions(200)
-    assert directions.shape == (200, NUMBERS)
+    directions = _projection_signs(200)
+    assert directions.shape == (200, PROJECTION_DIM)
     assert set(np.unique(directions)) == {-0.125, 0.125}
     # Rows keep their length on average, whatever their direction.
     rows = np.random.default_rng(0).normal(size=(500, 200))
