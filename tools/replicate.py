@@ -25,7 +25,7 @@ from posprobe.analyses.descriptive.probes import (
 from posprobe.layouts import Sequence as Line
 from posprobe.samples import tables
 from posprobe.sources import Source
-from posprobe.studies.published import Published, published, published_for
+from posprobe.studies.published import Published, find_published, published_values
 from posprobe.tables import PositionTable
 
 #: Positions and width of the random walks and of the noise.
@@ -74,9 +74,9 @@ def replications(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
     # One table is enough; the first that belongs to the model is taken.
     tables_by_value: dict[tuple[str, str], tuple[Published, PositionTable]] = {}
     for table in tables:
-        for value in published_for(table):
+        for value in find_published(table):
             tables_by_value.setdefault((value.model, value.key), (value, table))
-    for value in published():
+    for value in published_values():
         rows = f"{value.rows[0]}-{value.rows[1] - 1}" if value.rows else "all"
         if value.stored:
             rows += " as stored"

@@ -174,9 +174,9 @@ def _catalogue_entries(catalogue: str) -> list[dict[str, Any]]:
 
             return [asdict(family) for family in (*registry().families, *added_families())]
         case "figures":
-            from posprobe.studies.figure import OF_RUNS, kinds
+            from posprobe.studies.figure import RUN_FIGURES, kinds
 
-            titles = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
+            titles = {**kinds(), **{name: title for name, (_, title) in RUN_FIGURES.items()}}
         case _:
             from posprobe.measurements import TABLE_MEASUREMENTS
 

@@ -10,13 +10,10 @@ import typer
 from posprobe.cli import options
 from posprobe.cli.process import print_note, typed_command
 from posprobe.cli.show import print_analysis, print_json, print_report_path
-from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.text import plain
 
 if TYPE_CHECKING:
-    from posprobe.studies.comparison import Comparison
-    from posprobe.studies.kernels import KernelComparison
     from posprobe.sweeps.search import Match, Nearest
 
 
@@ -41,8 +38,7 @@ def compare(
     """
     names = options.split_names(only)
     options.check_arguments(out, names, nulls, device)
-    from posprobe.studies import compare as compare_tables, compare_kernels
-    from posprobe.tables import PositionTable
+    from posprobe.studies.comparison import compare_any
 
     records = options.load_records(
         refs,
@@ -53,17 +49,15 @@ def compare(
         seed=seed,
     )
     folder = options.bundle_folder(out, *records)
-    tables = [record for record in records if isinstance(record, PositionTable)]
-    result: Comparison | KernelComparison
-    if len(tables) < len(records):
-        length = options.scheme_length(rows)
-        if only is not None:
-            raise UsageError("--only chooses analyses of tables, and not all of these are tables.")
-        result = compare_kernels(*records, length=length, seed=seed, command=typed_command())
-    else:
-        result = compare_tables(
-            *tables, only=names, nulls=nulls, device=device, seed=seed, command=typed_command()
-        )
+    result = compare_any(
+        *records,
+        rows=options.parse_rows(rows),
+        only=names,
+        nulls=nulls,
+        device=device,
+        seed=seed,
+        command=typed_command(),
+    )
     print_analysis(result.to_dict(), result.save(folder), as_json=as_json, verbose=verbose)
 
 

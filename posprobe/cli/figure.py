@@ -47,13 +47,13 @@ def figure(
         _write(_draw_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
-        from posprobe.studies.figure import OF_RUNS, check_request, paper_figure
-    if kind in OF_RUNS:
+        from posprobe.studies.figure import RUN_FIGURES, check_request, paper_figure
+    if kind in RUN_FIGURES:
         if _any_set(label, centred, columns, rows):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
         if len(refs) != 1:
             raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
-        run = _run_model(OF_RUNS[kind][0], refs[0], output, seed, device, load_options)
+        run = _run_model(RUN_FIGURES[kind][0], refs[0], output, seed, device, load_options)
         _write(run.paper_figure(kind.replace("-", "_"), venue=venue, span=span), output)
         return
     figure_options: dict[str, Any] = {"centred": centred, "columns": columns}

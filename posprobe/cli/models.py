@@ -155,20 +155,24 @@ def _write_resized(
         raise UsageError("--into resizes the whole table. Leave out --rows.")
     with stage("Starting"):
         from posprobe.report import table_path, write_table
-        from posprobe.resizing.checkpoint import copy_place, refuse_source, write_checkpoint
+        from posprobe.resizing.checkpoint import (
+            check_copy_folder,
+            check_not_source,
+            write_checkpoint,
+        )
         from posprobe.resizing.tables import resize as resize_table
         from posprobe.words.resizing import copied
 
         if output is not None:
             table_path(output)
         if into is not None:
-            copy_place(ref, into)
+            check_copy_folder(ref, into)
     table = options.load_table(ref, rows=rows, load_options=load_options)
     print_note(describe_loaded(table))
     resized = resize_table(table, to=size, how=method)
     print_note(f"a {table.layout} becomes a {resized.layout}, by {method}")
     if output is not None:
-        refuse_source(table, output)
+        check_not_source(table, output)
         write_table(resized, output)
         print_path(output)
     if into is not None:

@@ -25,14 +25,14 @@ from posprobe.families import StoredEncoding, choose_table, find_encodings
 from posprobe.families.rows import Rows, rows_of, with_size
 from posprobe.layouts import Grid
 from posprobe.progress import defer_signals, hide_stages, stage
-from posprobe.readers import READERS, suffixes_of
+from posprobe.readers import READERS, list_suffixes
 from posprobe.reference import Reference, parse_reference
 from posprobe.relations.resized import Copied
 from posprobe.report.files import expanded, folder_there, scratch, there
 from posprobe.tables import PositionTable
 
 #: Files of weights in any format: a copy has those that were resized, and no others.
-_WEIGHT_SUFFIXES = (*suffixes_of(READERS), ".ckpt", ".ot", ".index.json")
+_WEIGHT_SUFFIXES = (*list_suffixes(READERS), ".ckpt", ".ot", ".index.json")
 _CONFIG_FILE = "config.json"
 
 

@@ -19,7 +19,7 @@ from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import context_length
 from posprobe.forward.experiments import TokenLosses, token_losses
-from posprobe.forward.models import built_anew, evaluation_mode
+from posprobe.forward.models import evaluation_mode, rebuild_model
 from posprobe.forward.replacements import find_target
 from posprobe.measurements.model.contexts import Contexts, ModelInputs, read_context_source
 from posprobe.progress import stage
@@ -30,9 +30,9 @@ from posprobe.resizing.rotary import RulesCompared, ToldRun
 from posprobe.tables import PositionTable
 
 #: Standard errors of the difference by which one way must be better than another.
-SURE = 2.0
+MIN_CLEAR_DIFFERENCE_ERRORS = 2.0
 #: Ranges of positions over which losses are averaged: so many in the old length and in the rest.
-PARTS = 2
+N_LOSS_RANGES = 2
 #: What contexts are run for, before the bar that shows how far the run is.
 _LABEL = "another size"
 
@@ -69,31 +69,31 @@ def run_ways(
         `posprobe.load_model`.
     """
     location: dict[str, Any] = {"revision": revision, "offline": offline}
-    with TemporaryDirectory() as place:
-        folder = Path(place) / "copy"
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "copy"
         first_table = next(iter(resized_tables.values()))
         write_checkpoint(reference, first_table, folder, tensor=tensor, grid=grid, **location)
-        part = parse_reference(reference).table
-        copy = f"{folder}#{part}" if part else str(folder)
+        table_name = parse_reference(reference).table
+        copy = f"{folder}#{table_name}" if table_name else str(folder)
         before = forward.load_model(reference, head=True, **location)
         after = forward.load_model(copy, head=True)
         used_contexts = replace(contexts, length=context_length(after) or len(first_table))
-        inputs = _inputs(copy, after, used_contexts)
-        losses = partial(_losses, inputs, reference)
+        inputs = _make_inputs(copy, after, used_contexts)
+        losses = partial(_measure_losses, inputs, reference)
         unchanged = losses("before", before, context_length(before))
         batch = next(inputs.batches(_LABEL))
-        ways = _written(after, batch, resized_tables, reference)
-        return _told(
+        ways = _write_each_table(after, batch, resized_tables, reference)
+        return _collect_run(
             inputs, unchanged, {way: losses(way, after, used_contexts.length) for way in ways}
         )
 
 
-def _inputs(name: str, model: Any, contexts: Contexts, **location: Any) -> ModelInputs:
-    material = read_context_source(name, model, contexts, **location)
-    return ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
+def _make_inputs(name: str, model: Any, contexts: Contexts, **location: Any) -> ModelInputs:
+    context_source = read_context_source(name, model, contexts, **location)
+    return ModelInputs(name, model, contexts, context_source, None, None, 0, None, offline=True)
 
 
-def _losses(
+def _measure_losses(
     inputs: ModelInputs, reference: str, name: str, model: Any, length: int | None
 ) -> TokenLosses:
     """Run a model on the beginning of each window, so many tokens of it."""
@@ -105,7 +105,7 @@ def _losses(
         )  # fmt: skip
 
 
-def _written(
+def _write_each_table(
     model: Any, batch: Array, resized_tables: Mapping[str, PositionTable], reference: str
 ) -> Iterator[str]:
     """Write the table of each way into a model, one after the other, and name it."""
@@ -123,26 +123,32 @@ def _written(
         yield way
 
 
-def _told(inputs: ModelInputs, before: TokenLosses, after: Mapping[str, TokenLosses]) -> ToldRun:
+def _collect_run(
+    inputs: ModelInputs, before: TokenLosses, after: Mapping[str, TokenLosses]
+) -> ToldRun:
     """Set the losses of each way or rule beside those of the unchanged model."""
     losses = {
         name: _mean_losses(token_losses)
         for name, token_losses in {"before": before, **after}.items()
     }
-    cut = len(losses["before"])
+    old_length = len(losses["before"])
     return ToldRun(
         kind=inputs.context_source.description, contexts=before.contexts, task=before.task,
-        before=_cost(before, losses["before"], cut),
-        ways={name: _cost(token_losses, losses[name], cut) for name, token_losses in after.items()},
-        best=_best(after), length=inputs.contexts.length or 0, cut=cut,
+        before=_cost(before, losses["before"], old_length),
+        ways={name: _cost(token_losses, losses[name], old_length) for name, token_losses in after.items()},
+        best=_cheapest_ways(after), length=inputs.contexts.length or 0, cut=old_length,
         losses=losses,
     )  # fmt: skip
 
 
-def _in_parts(losses: Floats, cut: int) -> tuple[Part, ...]:
+def _average_ranges(losses: Floats, old_length: int) -> tuple[Part, ...]:
     """Average losses over parts of the old length, and of what is beyond."""
-    ends = (0, min(cut, len(losses)), len(losses))
-    edges = {edge for side in pairwise(ends) for edge in np.linspace(*side, PARTS + 1).astype(int)}
+    ends = (0, min(old_length, len(losses)), len(losses))
+    edges = {
+        edge
+        for side in pairwise(ends)
+        for edge in np.linspace(*side, N_LOSS_RANGES + 1).astype(int)
+    }
     return tuple(
         Part(int(start), int(stop) - 1, float(np.nanmean(losses[start:stop])))
         for start, stop in pairwise(sorted(edges))
@@ -150,21 +156,21 @@ def _in_parts(losses: Floats, cut: int) -> tuple[Part, ...]:
     )
 
 
-def _best(losses_by_way: Mapping[str, TokenLosses]) -> tuple[str, ...]:
+def _cheapest_ways(losses_by_way: Mapping[str, TokenLosses]) -> tuple[str, ...]:
     """Return the way that costs least over the same contexts, and those that cost hardly more.
 
     Without standard errors, those of a single context, none can be told from another.
     """
     sums = {way: token_losses.losses.sum(axis=1) for way, token_losses in losses_by_way.items()}
     cheapest = min(sums, key=lambda way: float(sums[way].sum()))
-    weights = losses_by_way[cheapest].counted.sum(axis=1)
+    weights = losses_by_way[cheapest].prediction_counts.sum(axis=1)
     extra_costs = costs(
         np.stack([token_losses - sums[cheapest] for token_losses in sums.values()]), weights, 0
     )
     costs_by_way: dict[str, float] = {}
     for way, cost in zip(sums, extra_costs, strict=True):
         value = cost.value or 0.0
-        if cost.error is None or value <= SURE * cost.error:
+        if cost.error is None or value <= MIN_CLEAR_DIFFERENCE_ERRORS * cost.error:
             costs_by_way[way] = value
     return tuple(sorted(costs_by_way, key=costs_by_way.__getitem__))
 
@@ -175,7 +181,7 @@ _KEPT_ROPE_KEYS = ("rope_theta", "partial_rotary_factor")
 
 def run_rules(
     reference: str,
-    compared: RulesCompared,
+    rules: RulesCompared,
     contexts: Contexts,
     *,
     revision: str | None = None,
@@ -190,7 +196,7 @@ def run_rules(
     ----------
     reference, revision, offline
         Location of the checkpoint, as for `posprobe.load_model`.
-    compared
+    rules
         Its rules at the new length.
     contexts
         With a text.
@@ -202,20 +208,20 @@ def run_rules(
         transformers would read, or as for `posprobe.load_model`.
     """
     model = forward.load_model(reference, head=True, revision=revision, offline=offline)
-    _check(model, reference)
-    used_contexts = replace(contexts, length=compared.to)
-    inputs = _inputs(reference, model, used_contexts, revision=revision, offline=offline)
-    losses = partial(_losses, inputs, reference)
-    before = losses("before", model, compared.training)
+    _check_rope_parameters(model, reference)
+    used_contexts = replace(contexts, length=rules.to)
+    inputs = _make_inputs(reference, model, used_contexts, revision=revision, offline=offline)
+    losses = partial(_measure_losses, inputs, reference)
+    before = losses("before", model, rules.training)
     after = {
-        rule: losses(rule, scaled(model, scaling, compared), compared.to)
-        for rule, scaling in compared.scalings.items()
-        if rule in compared.ladders
+        rule: losses(rule, rebuild_scaled(model, scaling, rules), rules.to)
+        for rule, scaling in rules.scalings.items()
+        if rule in rules.ladders
     }
-    return _told(inputs, before, after)
+    return _collect_run(inputs, before, after)
 
 
-def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> Any:
+def rebuild_scaled(model: Any, scaling: Mapping[str, Any], rules: RulesCompared) -> Any:
     """Build a rotary model anew, by transformers, from a configuration that names a rule.
 
     Parameters
@@ -224,10 +230,10 @@ def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> A
         Rotary model of transformers.
     scaling
         The rule and its numbers, as ``rope_parameters`` states them.
-    compared
+    rules
         Both lengths, and the configuration's own rule.
     """
-    if scaling is compared.record.scaling:
+    if scaling is rules.record.scaling:
         return model
     config = copy.deepcopy(model.config)
     rope_parameters = config.rope_parameters
@@ -237,12 +243,12 @@ def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> A
         **scaling,
     }
     # NTK-aware scaling follows from the length of the text beyond the one that is stated.
-    dynamic = scaling.get("rope_type") == "dynamic"
-    config.max_position_embeddings = compared.training if dynamic else compared.to
-    return built_anew(model, config)
+    is_dynamic = scaling.get("rope_type") == "dynamic"
+    config.max_position_embeddings = rules.training if is_dynamic else rules.to
+    return rebuild_model(model, config)
 
 
-def _check(model: Any, reference: str) -> None:
+def _check_rope_parameters(model: Any, reference: str) -> None:
     """Refuse a configuration in which no rule can be named for the whole model."""
     rope_parameters = getattr(getattr(model, "config", None), "rope_parameters", None)
     if not isinstance(rope_parameters, Mapping) or "rope_type" not in rope_parameters:
@@ -256,13 +262,15 @@ def _check(model: Any, reference: str) -> None:
 
 def _mean_losses(token_losses: TokenLosses) -> Floats:
     """Return the mean loss at each position, NaN where nothing is predicted."""
-    count = token_losses.counted.sum(axis=0)
+    count = token_losses.prediction_counts.sum(axis=0)
     total = token_losses.losses.sum(axis=0)
     mean = np.full(len(count), np.nan)
     np.divide(total, count, out=mean, where=count > 0)
     return mean
 
 
-def _cost(token_losses: TokenLosses, losses: Floats, cut: int) -> Cost:
-    (mean,) = costs(token_losses.losses.sum(axis=1)[None], token_losses.counted.sum(axis=1), 0)
-    return Cost(mean.value or 0.0, mean.error, _in_parts(losses, cut))
+def _cost(token_losses: TokenLosses, losses: Floats, old_length: int) -> Cost:
+    (mean,) = costs(
+        token_losses.losses.sum(axis=1)[None], token_losses.prediction_counts.sum(axis=1), 0
+    )
+    return Cost(mean.value or 0.0, mean.error, _average_ranges(losses, old_length))

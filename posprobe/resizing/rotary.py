@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 #: Positions that may be asked for.
 MAX_TARGET_LENGTH = 2**31
 #: Rounding of a frequency, and of the largest angle, as a share.
-SLIGHT = 1e-9
+FREQUENCY_TOLERANCE = 1e-9
 #: Distances up to which the first negative mean rotation is looked for, in new lengths.
-REACH = 2
+NEGATIVE_SEARCH_FACTOR = 2
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,14 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         If the training length is not known, the new one not longer, or there are several axes, or
         the layers have a window that is shorter.
     """
-    training = _trained(record, to)
+    training = _check_training_length(record, to)
     ladders: dict[str, Floats] = {}
     factors: dict[str, float] = {}
     missing: dict[str, str] = {}
-    scalings = _rules(record, training, to)
+    scalings = _scaling_rules(record, training, to)
     for name, scaling in scalings.items():
         try:
-            omega, factor = rotary_frequencies(
+            frequencies, factor = rotary_frequencies(
                 record.head_dim,
                 base=record.base,
                 partial=record.partial,
@@ -166,7 +166,7 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
                 length=to,
             )
             # Pairs that a rule lets stand still are none.
-            ladders[name], factors[name] = omega[omega > 0], factor
+            ladders[name], factors[name] = frequencies[frequencies > 0], factor
         except (InvalidCheckpoint, UsageError) as error:
             missing[name] = str(error)
     if record.rule == "proportional":
@@ -177,20 +177,20 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
             "it divides each pair by a factor that was searched for a model, and this "
             "configuration has none"
         )
-    trained = ladders["none"]
+    training_frequencies = ladders["none"]
     return RulesCompared(
         name=record.name, source=record.source, base=record.base,
-        pairs=len(trained), training=training, to=to,
+        pairs=len(training_frequencies), training=training, to=to,
         rules=tuple(
-            _rule(name, omega, factors[name], trained, training, to)
-            for name, omega in ladders.items()
+            _measure_rule(name, frequencies, factors[name], training_frequencies, training, to)
+            for name, frequencies in ladders.items()
         ),
         missing=missing, environment=environment("cpu", 0, command), record=record,
         ladders=ladders, scalings=scalings,
     )  # fmt: skip
 
 
-def _trained(record: Rotary, target: int) -> int:
+def _check_training_length(record: Rotary, target: int) -> int:
     """Return the training length, where rules of scaling are for a model of it."""
     training = record.training_length or record.max_positions
     if record.window is not None and record.window < target:
@@ -216,7 +216,7 @@ def _trained(record: Rotary, target: int) -> int:
     return training
 
 
-def _rules(record: Rotary, training: int, target: int) -> dict[str, Mapping[str, Any]]:
+def _scaling_rules(record: Rotary, training: int, target: int) -> dict[str, Mapping[str, Any]]:
     factor = target / training
     original = {"original_max_position_embeddings": training}
     if record.rule == "proportional":
@@ -240,24 +240,33 @@ def _rules(record: Rotary, training: int, target: int) -> dict[str, Mapping[str,
     return rules
 
 
-def _rule(
-    name: str, omega: Floats, factor: float, trained: Floats, training: int, target: int
+def _measure_rule(
+    name: str,
+    frequencies: Floats,
+    factor: float,
+    training_frequencies: Floats,
+    training: int,
+    target: int,
 ) -> ToldRule:
     """Hold the frequencies that a rule has at the new length against those of training."""
-    slower = np.divide(trained, omega, out=np.ones_like(omega), where=omega > 0)
-    turns_fully = training * trained >= 2 * np.pi * (1 - SLIGHT)
-    is_extrapolated = target * omega > training * trained * (1 + SLIGHT)
-    slowed = slower > 1 + SLIGHT
-    longest_wavelength = float(wavelengths(omega).max())
-    limit = min(REACH * target, SEARCH)
-    negative = first_negative(omega, limit)
-    kernel = rotary_kernel(omega, np.array([1, training, target])).tolist()
+    slowdown = np.divide(
+        training_frequencies, frequencies, out=np.ones_like(frequencies), where=frequencies > 0
+    )
+    turns_fully = training * training_frequencies >= 2 * np.pi * (1 - FREQUENCY_TOLERANCE)
+    is_extrapolated = target * frequencies > training * training_frequencies * (
+        1 + FREQUENCY_TOLERANCE
+    )
+    is_slowed = slowdown > 1 + FREQUENCY_TOLERANCE
+    longest_wavelength = float(wavelengths(frequencies).max())
+    limit = min(NEGATIVE_SEARCH_FACTOR * target, SEARCH)
+    negative_distance = first_negative(frequencies, limit)
+    kernel = rotary_kernel(frequencies, np.array([1, training, target])).tolist()
     reasons = {"first_negative": f"the mean rotation is not negative up to {limit}"}
     return ToldRule(
         rule=name,
-        kept=int(np.count_nonzero(~slowed)),
-        slowed=int(np.count_nonzero(slowed)),
-        slowest=float(slower.max()),
+        kept=int(np.count_nonzero(~is_slowed)),
+        slowed=int(np.count_nonzero(is_slowed)),
+        slowest=float(slowdown.max()),
         whole_turn=int(np.count_nonzero(turns_fully)),
         interpolated=int(np.count_nonzero(~turns_fully & ~is_extrapolated)),
         extrapolated=int(np.count_nonzero(~turns_fully & is_extrapolated)),
@@ -265,8 +274,8 @@ def _rule(
         kernel_at_1=kernel[0],
         kernel_at_training=kernel[1],
         kernel_at_to=kernel[2],
-        first_negative=negative,
+        first_negative=negative_distance,
         attention_factor=factor,
-        undefined=reasons if negative is None else {},
-        pairs=len(omega),
+        undefined=reasons if negative_distance is None else {},
+        pairs=len(frequencies),
     )

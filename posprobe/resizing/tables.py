@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 #: Fewest rows to which sinusoids are fitted: two of them.
-FEWEST_ROWS = 8
+MIN_SINUSOID_ROWS = 8
 
 
 def _spline(rows: Floats, size: int, degree: int) -> Floats:
@@ -80,7 +80,7 @@ def sinusoids(rows: Floats, size: int) -> Floats:
     end, common to all columns; amplitudes and a constant are each column's own (least squares).
     Without a trend, so that what rose along the table is continued by half a wave.
 
-    There must be `FEWEST_ROWS` rows.
+    There must be `MIN_SINUSOID_ROWS` rows.
     """
     n = len(rows)
     if size <= n:
@@ -88,8 +88,8 @@ def sinusoids(rows: Floats, size: int) -> Floats:
     table = cloud(rows)
     if not table.total:
         return repeat_last(rows, size)
-    chosen_sinusoids = settled(table, choose_sinusoids(table).frequencies[-1])
-    angles = 2 * np.pi * np.outer(np.arange(size) - (n - 1) / 2, chosen_sinusoids)
+    frequencies = settled(table, choose_sinusoids(table).frequencies[-1])
+    angles = 2 * np.pi * np.outer(np.arange(size) - (n - 1) / 2, frequencies)
     waves = np.concatenate([np.ones((size, 1)), np.cos(angles), np.sin(angles)], axis=1)
     amplitudes = np.linalg.lstsq(waves[:n], rows, rcond=None)[0]
     return np.concatenate([rows, waves[n:] @ amplitudes])
@@ -107,12 +107,12 @@ CONTINUING: Mapping[str, ResizeAxis] = {
 RESIZE_BY_WAY: Mapping[str, ResizeAxis] = {**STRETCHING, **CONTINUING}
 
 
-def along_both(cells: Floats, size: tuple[int, int], way: ResizeAxis) -> Floats:
+def resize_both_axes(patches: Floats, size: tuple[int, int], way: ResizeAxis) -> Floats:
     """Apply a way along the rows of a grid, then along its columns.
 
     Parameters
     ----------
-    cells
+    patches
         ``[h, w, d]``.
     size
         Height and width wanted.
@@ -123,13 +123,15 @@ def along_both(cells: Floats, size: tuple[int, int], way: ResizeAxis) -> Floats:
         ``[height, width, d]``.
     """
     height, width = size
-    down = way(cells.reshape(len(cells), -1), height).reshape(height, *cells.shape[1:])
-    columns_first = np.moveaxis(down, 1, 0)
+    resized_rows = way(patches.reshape(len(patches), -1), height).reshape(
+        height, *patches.shape[1:]
+    )
+    columns_first = np.moveaxis(resized_rows, 1, 0)
     resized = way(columns_first.reshape(len(columns_first), -1), width).reshape(width, height, -1)
     return np.moveaxis(resized, 0, 1)
 
 
-def interpolated(table: PositionTable, old: Grid, new: Grid, way: str) -> NDArray[Any]:
+def interpolate_as_library(table: PositionTable, old: Grid, new: Grid, way: str) -> NDArray[Any]:
     """Call PyTorch's interpolation as the libraries do on their own tables; the bits are theirs.
 
     timm (``bicubic`` and ``bilinear``) filters, in float32. transformers does not, and computes in
@@ -153,19 +155,19 @@ def interpolated(table: PositionTable, old: Grid, new: Grid, way: str) -> NDArra
         import torch
     values = torch.from_numpy(np.array(table.values))
     stored = values.to(torch.bfloat16) if table.source.dtype == "BF16" else values
-    filtered = way != "transformers"
-    cells = stored.float() if filtered else stored
+    is_filtered = way != "transformers"
+    patches = stored.float() if is_filtered else stored
     resized = torch.nn.functional.interpolate(
-        cells.reshape(1, old.height, old.width, -1).permute(0, 3, 1, 2),
+        patches.reshape(1, old.height, old.width, -1).permute(0, 3, 1, 2),
         size=(new.height, new.width), mode="bilinear" if way == "bilinear" else "bicubic",
-        align_corners=False, antialias=filtered,
+        align_corners=False, antialias=is_filtered,
     )  # fmt: skip
     rows = resized.permute(0, 2, 3, 1).reshape(new.size, -1)
     return np.ascontiguousarray(rows.to(stored.dtype).to(values.dtype).numpy())
 
 
 #: Numbers that a new table may have: 512 MiB in float32.
-MOST_NUMBERS = 2**27
+MAX_RESIZED_NUMBERS = 2**27
 
 
 def resize(
@@ -217,7 +219,7 @@ def resize(
     check_way(old_table, layout, how)
     if layout == old_table.layout:
         return old_table
-    values = _resized(old_table, layout, how)
+    values = _resize_values(old_table, layout, how)
     note = f"resized from a {old_table.layout} to a {layout}: {how}"
     return replace(
         old_table, values=values, layout=layout, kind="learned", notes=(*old_table.notes, note)
@@ -230,25 +232,29 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
     Raises
     ------
     UsageError
-        If the size is none, of another layout, or makes more than `MOST_NUMBERS` numbers.
+        If the size is none, of another layout, or makes more than `MAX_RESIZED_NUMBERS` numbers.
     """
     sizes = size if isinstance(size, tuple) else (size,)
     if isinstance(table.layout, Grid) != (len(sizes) == 2):
-        has = f"{table.name}: it is a {table.layout}, so that its new size reads"
+        prefix = f"{table.name}: it is a {table.layout}, so that its new size reads"
         if isinstance(table.layout, Grid):
-            raise UsageError(f"{has} ROWSxCOLUMNS, such as 24x24, and not {_read(sizes)}.")
+            raise UsageError(
+                f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {_format_sizes(sizes)}."
+            )
         raise UsageError(
-            f"{has} as a number of positions, such as 1024, and not {_read(sizes)}. Where its rows "
+            f"{prefix} as a number of positions, such as 1024, and not {_format_sizes(sizes)}. Where its rows "
             "are patches of an image, say how they lie with --grid ROWSxCOLUMNS."
         )
     if min(sizes) < 1:
         unit = "patch" if len(sizes) == 2 else "position"
-        raise UsageError(f"{table.name}: a size of {_read(sizes)} is smaller than one {unit}.")
+        raise UsageError(
+            f"{table.name}: a size of {_format_sizes(sizes)} is smaller than one {unit}."
+        )
     layout: Layout = Grid(*sizes) if len(sizes) == 2 else Sequence(sizes[0])
-    if layout.size * table.dim > MOST_NUMBERS:
+    if layout.size * table.dim > MAX_RESIZED_NUMBERS:
         raise UsageError(
             f"{table.name}: a {layout} of width {table.dim} has {layout.size * table.dim:,} "
-            f"numbers, and at most {MOST_NUMBERS:,} are made. Choose a smaller size."
+            f"numbers, and at most {MAX_RESIZED_NUMBERS:,} are made. Choose a smaller size."
         )
     return layout
 
@@ -266,10 +272,10 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
         refusal = f"does not resize a {table.layout}" if way in WAYS else "is not a method"
         raise UsageError(f"{table.name}: {way!r} {refusal}. Choose one of {', '.join(ways)}.")
     sides = zip(_sides(table.layout), _sides(layout), strict=True)
-    too_short = [old for old, new in sides if old < min(new, FEWEST_ROWS)]
+    too_short = [old for old, new in sides if old < min(new, MIN_SINUSOID_ROWS)]
     if way == "sinusoids" and too_short:
         raise UsageError(
-            f"{table.name}: sinusoids are fitted to {FEWEST_ROWS} rows at least, and a "
+            f"{table.name}: sinusoids are fitted to {MIN_SINUSOID_ROWS} rows at least, and a "
             f"{table.layout} has {too_short[0]} along an axis. Use another way."
         )
 
@@ -279,15 +285,15 @@ def ways_of(table: PositionTable) -> tuple[str, ...]:
     return GRID_WAYS if isinstance(table.layout, Grid) else SEQUENCE_WAYS
 
 
-def _resized(table: PositionTable, layout: Layout, way: str) -> NDArray[np.floating[Any]]:
+def _resize_values(table: PositionTable, layout: Layout, way: str) -> NDArray[np.floating[Any]]:
     old_layout = table.layout
     if isinstance(old_layout, Grid) and isinstance(layout, Grid):
         if way not in RESIZE_BY_WAY:
-            return interpolated(table, old_layout, layout, way)
-        cells = table.values.astype(np.float64).reshape(
+            return interpolate_as_library(table, old_layout, layout, way)
+        patches = table.values.astype(np.float64).reshape(
             old_layout.height, old_layout.width, table.dim
         )
-        resized = along_both(cells, (layout.height, layout.width), RESIZE_BY_WAY[way])
+        resized = resize_both_axes(patches, (layout.height, layout.width), RESIZE_BY_WAY[way])
     else:
         resized = RESIZE_BY_WAY[way](table.values.astype(np.float64), layout.size)
     return resized.reshape(layout.size, table.dim).astype(table.values.dtype)
@@ -297,5 +303,5 @@ def _sides(layout: Layout) -> tuple[int, ...]:
     return (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
 
 
-def _read(sizes: tuple[int, ...]) -> str:
+def _format_sizes(sizes: tuple[int, ...]) -> str:
     return "x".join(map(str, sizes))

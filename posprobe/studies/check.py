@@ -1,4 +1,4 @@
-"""Do two copies of a model encode position alike? The verdict, and what it rests on."""
+"""Check whether two copies of a model encode position alike: verdict and findings."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check(Saved):
-    """What two copies of a model are to each other, as far as positions go.
+    """Comparison of how two copies of a model encode position.
 
     Parameters
     ----------
     a, b
-        Names of both.
+        Names of the copies.
     alike
-        Whether they encode position alike; None where that cannot be told.
+        Whether they encode position alike; None if that cannot be told.
     causes
-        Differences, the most telling first.
+        Differences, the most important first.
     compared
         Findings about everything that is alike.
     not_compared
-        Parts that could not be compared, with the reason.
+        Components that could not be compared, with the reason.
     context
-        The shorter context of both, in positions; None where none is stated.
+        Shorter context length of both, in positions; None if none is stated.
     environment
         Versions, command and time.
 
@@ -80,7 +80,7 @@ class Check(Saved):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the content of ``analysis.json`` (schema `posprobe.check/1`)."""
         return {
             "schema": CHECK,
             "a": self.a,
@@ -105,7 +105,7 @@ class Check(Saved):
         }
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle; none where nothing can be drawn."""
+        """Return the builders of the bundle's figures by name; empty if there are none."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import CHECK_FIGURES
 
@@ -115,7 +115,7 @@ class Check(Saved):
         }
 
     def _curves(self) -> dict[str, dict[str, Floats]]:
-        """Return what shows findings, by figure and by encoding."""
+        """Return the curves of the findings, by figure and by encoding."""
         curves: dict[str, dict[str, Floats]] = {}
         for finding in (*self.causes, *self.compared):
             if finding.curve is not None:
@@ -153,10 +153,10 @@ def check(
     offline: bool = False,
     command: str | None = None,
 ) -> Check:
-    """Find out whether two copies of a model encode position alike, and if not, why.
+    """Check whether two copies of a model encode position alike, and if not, why.
 
-    Of weights only position tables, and the projections to queries and keys of the first, middle
-    and last layer are read; from the Hub and of large models only the rows of one head.
+    Only position tables and the query and key projections of the first, middle and last layer are
+    read; from the Hub and from large models only the rows of one head.
 
     Parameters
     ----------
@@ -165,11 +165,11 @@ def check(
         ``.npz`` with ``inv_freq`` ``[pairs]``, or ``cos`` and ``sin`` ``[positions, pairs]``, and
         a query ``q`` with ``q_rotated``.
     same_weights
-        Count other weights as a difference.
+        Whether other weights count as a difference.
     all_layers
-        Compare the projections of every layer, and whole.
+        Whether to compare the projections of every layer completely.
     offline
-        Use local files only.
+        Whether to use local files only.
     command
         Command line to record.
 

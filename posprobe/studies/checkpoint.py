@@ -1,4 +1,4 @@
-"""Every analysis of what a reference leads to: its table, or else its encodings without one."""
+"""All analyses of a reference: of its table, or else of its schemes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from posprobe.schemes import Rotary, Scheme
 from posprobe.studies import Analysis, SchemeAnalysis, analyze, analyze_schemes
 from posprobe.tables import PositionTable
 
-#: Positions up to whose half curves are taken from weights.
+#: Largest number of positions for curves from weights, which reach half as far.
 MAX_WEIGHT_CURVE_POSITIONS = 512
 
 
@@ -41,27 +41,25 @@ def analyze_any(
     all_rows: bool = False,
     weights: Mapping[int, RotaryWeights | Missing] | None = None,
 ) -> Analysis | SchemeAnalysis:
-    """Run the analyses on what `load_any` returned.
+    """Run the analyses on a loaded table or schemes.
 
     Parameters
     ----------
     loaded
-        The table, with the rows that are to be kept, or encodings without a table.
+        Table with the rows to analyse, or schemes, as `load_any` returns them.
     rows
-        For schemes, ``slice(0, N)`` is the length at which they are looked at.
+        Rows ``slice(0, N)`` that state the length at which schemes are measured.
     only, nulls, device, seed, command, all_rows
-        Same as for `posprobe.analyze`.
+        Options as for `posprobe.analyze`.
     offline
-        Use local files only for what the positions are added to.
+        Whether to use local files only for the token embeddings.
     weights
-        Weights of queries and keys, from `open_weights`; where None, those that lie on this
-        machine.
+        Query and key weights from `open_weights`; None for those on this machine.
 
     Raises
     ------
     PosprobeError
-        As `posprobe.analyze`; also where ``only`` or ``nulls`` mean nothing to an encoding without
-        a table.
+        As `posprobe.analyze`; also if ``only`` or ``nulls`` do not apply to a scheme.
     """
     if not isinstance(loaded, tuple):
         tokens = _sample_tokens(loaded, only, seed=seed, offline=offline)
@@ -92,23 +90,23 @@ def open_weights(
     layers: Sequence[int] | None = None,
     offline: bool = False,
 ) -> dict[int, RotaryWeights | Missing]:
-    """Find the weights of queries and keys of rotary encodings, by their number; none are read.
+    """Find the query and key weights of rotary schemes, by index, without reading them.
 
     Parameters
     ----------
     loaded
         Result of `load_any`.
     everywhere
-        Those on the Hub as well.
+        Whether to open weights on the Hub as well.
     layers
-        The only ones that are wanted.
+        Indices of the layers to open; None for all.
     offline
-        Use local files only.
+        Whether to use local files only.
 
     Raises
     ------
     UsageError
-        If no encoding turns one of these layers.
+        If one of these layers has no rotary positions.
     """
     records = loaded if isinstance(loaded, tuple) else ()
     rotary = {
@@ -126,8 +124,7 @@ def open_weights(
     if layers is not None and (missing_layers := sorted(set(layers) - known_layers)):
         raise UsageError(
             f"--layers {','.join(map(str, missing_layers))}: no layer of that number turns "
-            "queries and keys. "
-            "There are "
+            "queries and keys. There are "
             f"{', '.join(map(str, sorted(known_layers))) or 'none whose weights are known'}."
         )
     weights_by_number: dict[int, RotaryWeights | Missing] = {}
@@ -148,16 +145,18 @@ def open_weights(
 def measure_weight_use(
     record: Rotary, weights: RotaryWeights | Missing, length: int | None = None
 ) -> WeightUse:
-    """Measure what the weights of one rotary encoding say, layer by layer.
+    """Measure how the query and key weights of a rotary scheme use its pairs, layer by layer.
 
     Layers that cannot be read, or hold NaN or infinity, are skipped.
 
     Parameters
     ----------
-    record, weights
-        The encoding and its weights, or why there are none.
+    record
+        Rotary scheme.
+    weights
+        Its weights, or the reason why there are none.
     length
-        Positions of the text, which some rules depend on.
+        Length of the context in positions, on which some scaling rules depend.
     """
     context_length = length or record.max_positions
     ladder = record.frequencies(context_length)
@@ -215,7 +214,7 @@ def measure_weight_use(
 def _sample_tokens(
     table: PositionTable, only: Sequence[str] | None, *, seed: int, offline: bool
 ) -> TokenSample | None:
-    """Sample what positions are added to, where it is asked for or costs no requests."""
+    """Sample token embeddings if they are requested, or cost no requests to the Hub."""
     is_remote = table.source.revision is not None
     if is_remote if only is None else not {"scale", "all"} & set(only):
         return None
@@ -229,7 +228,7 @@ def _sample_tokens(
 
 
 def scheme_length(rows: slice | None) -> int | None:
-    """Read rows ``0:N`` as the length at which encodings without a table are looked at.
+    """Return ``N`` of the rows ``0:N`` as the length at which schemes are measured.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Position tables side by side: analyses, distances, and what others have published of them."""
+"""Comparison of position tables: analyses, distances, and published values of each table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,34 +34,109 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.blocks import BandBlock, EnvironmentBlock
+    from posprobe.studies.kernels import KernelComparison
 
 
 _Record = TypeVar("_Record", bound=PositionTable | Scheme)
+_Measured = TypeVar("_Measured")
 
-#: By null model, 5, 50 and 95 % of a number.
+#: Null band of a number, with its 5, 50 and 95 % quantiles, by null model.
 PairBand: TypeAlias = "dict[str, BandBlock | None]"
 
 #: Distances shown as matrices.
 DISTANCE_NUMBERS = ("cka", "procrustes", "subspace_overlap")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Saved):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PairwiseComparison(Saved):
+    """Labelled encodings, what is measured of each, and numbers of each pair.
+
+    Parameters
+    ----------
+    labels
+        Names of the encodings, all different.
+    environment
+        Versions, device, seed, command and time.
+    """
+
+    #: Numbers of pairs that are shown as matrices.
+    pair_numbers: ClassVar[tuple[str, ...]]
+
+    labels: tuple[str, ...]
+    environment: EnvironmentBlock
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``analysis.json``."""
+        indices = range(len(self.labels))
+        encodings = [self._encoding_block(index) for index in indices]
+        pairs = [self._pair_block(i, j) for i, j in combinations(indices, 2)]
+        return self._document(encodings, pairs)
+
+    def _encoding_block(self, index: int) -> dict[str, Any]:
+        """Return the block of one encoding."""
+        raise NotImplementedError
+
+    def _pair_block(self, i: int, j: int) -> dict[str, Any]:
+        """Return the block of one pair, with ``i`` below ``j``."""
+        raise NotImplementedError
+
+    def _document(
+        self, encodings: list[dict[str, Any]], pairs: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the document that consists of these blocks."""
+        raise NotImplementedError
+
+    def matrix(self, name: str) -> Floats:
+        """Return one number of all pairs as ``[m, m]``, NaN on the diagonal and where undefined."""
+        raise NotImplementedError
+
+    def _matrices(self) -> dict[str, Floats]:
+        return {name: self.matrix(name) for name in self.pair_numbers}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: the arrays of each encoding under its number."""
+        arrays: dict[str, NDArray[Any]] = dict(self._matrices())
+        for index in range(len(self.labels)):
+            encoding_arrays = self._encoding_arrays(index)
+            arrays |= {f"{index}_{name}": array for name, array in encoding_arrays.items()}
+        return arrays
+
+    def _encoding_arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
+        """Return the arrays of one encoding by name."""
+        raise NotImplementedError
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return the builders of the bundle's figures by name."""
+        return self._figures({"distances": self._matrices()})
+
+    def _figures(self, references: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
+        """Return the builders of the figures, with the matrices among ``references``."""
+        raise NotImplementedError
+
+    def _of(self) -> str:
+        return " and ".join(map(self._describe, range(len(self.labels))))
+
+    def _describe(self, index: int) -> str:
+        return repr(self.labels[index])
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Comparison(PairwiseComparison):
     """Tables with their analyses and distances.
 
     Parameters
     ----------
     labels
-        A name for each table, all different.
+        Names of the tables, all different.
     analyses
-        One for each table, of all its positions.
+        Analysis of each table, with all its positions.
     length
-        Positions of the shortest table: over the first so many, distances are taken.
+        Number of positions of the shortest table, over which distances are taken.
     distances
         Distances by the numbers of both tables, the smaller number first.
     bands
-        Null bands of the debiased CKA of the same pairs, by null model: of a surrogate of the one
-        with a surrogate of the other. None where undefined, or where there is no distance.
+        Null bands of the debiased CKA of the same pairs, by null model, between surrogates of both
+        tables. None where undefined, or where the pair has no distance.
     environment
         Versions, device, seed, command and time.
 
@@ -73,96 +148,120 @@ class Comparison(Saved):
     (2, [(0, 1)])
     """
 
-    labels: tuple[str, ...]
+    pair_numbers = DISTANCE_NUMBERS
+
     analyses: tuple[Analysis, ...]
     length: int
     distances: Mapping[tuple[int, int], Closeness]
     bands: Mapping[tuple[int, int], PairBand | None]
-    environment: EnvironmentBlock
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.comparison/2`)."""
-        tables = []
-        for label, analysis in zip(self.labels, self.analyses, strict=True):
-            table_document = analysis.to_dict()
-            del table_document["schema"]
-            published = [value.compared(table_document) for value in find_published(analysis.table)]
-            tables.append({"label": label, "published": published, **table_document})
-        pairs = [
-            PairBlock(
-                **vars(distance),
-                tables=[self.labels[i], self.labels[j]],
-                nulls=self.bands[i, j],
-            )
-            for (i, j), distance in self.distances.items()
-        ]
+    def _encoding_block(self, index: int) -> dict[str, Any]:
+        analysis = self.analyses[index]
+        document = analysis.to_dict()
+        del document["schema"]
+        published = [value.compared(document) for value in find_published(analysis.table)]
+        return {"label": self.labels[index], "published": published, **document}
+
+    def _pair_block(self, i: int, j: int) -> dict[str, Any]:
+        labels = [self.labels[i], self.labels[j]]
+        return as_block(
+            PairBlock(**vars(self.distances[i, j]), tables=labels, nulls=self.bands[i, j])
+        )
+
+    def _document(
+        self, encodings: list[dict[str, Any]], pairs: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         document = {
             "schema": COMPARISON,
             "length": self.length,
-            "tables": tables,
-            "pairs": [as_block(pair) for pair in pairs],
+            "tables": encodings,
+            "pairs": pairs,
             "environment": self.environment,
         }
-        answers = {label: a.answers for label, a in zip(self.labels, self.analyses, strict=True)}
+        answers = dict(
+            zip(self.labels, (analysis.answers for analysis in self.analyses), strict=True)
+        )
         if all(answers.values()):
             document["verdict"] = shared_block(answers)
         return document
 
     def matrix(self, name: str) -> Floats:
         """Return one kind of distance as ``[m, m]``, NaN on the diagonal and where undefined."""
-        distances = np.full((len(self.labels), len(self.labels)), np.nan)
-        for (i, j), distance in self.distances.items():
-            value = getattr(distance, name)
-            distances[i, j] = distances[j, i] = np.nan if value is None else value
-        return distances
+        numbers = {pair: getattr(distance, name) for pair, distance in self.distances.items()}
+        return symmetric_matrix(len(self.labels), numbers)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: every table's arrays under its number."""
-        arrays = {name: self.matrix(name) for name in DISTANCE_NUMBERS}
-        for index, analysis in enumerate(self.analyses):
-            arrays |= {f"{index}_{name}": array for name, array in analysis.arrays().items()}
-        return arrays
+    def _encoding_arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
+        return self.analyses[index].arrays()
 
-    def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle."""
+    def _figures(self, references: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
         from posprobe.figures import report_figures
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import curves_figure, distances_figure
         from posprobe.figures.styles import make_labels_printable
 
-        results_by_label = dict(
-            zip(self.labels, (analysis.results for analysis in self.analyses), strict=True)
-        )
+        results = [analysis.results for analysis in self.analyses]
+        results_by_label = dict(zip(self.labels, results, strict=True))
         similarities = select_results(results_by_label, "similarity", Similarity)
         spectra = select_results(results_by_label, "spectrum", Spectrum)
-        # Curves over offset and over frequency are of positions on a line.
-        lines = {
+        # Curves over offset and over frequency exist only for positions on a line.
+        sequences = {
             name: result
             for name, result in similarities.items()
             if name in spectra and not isinstance(result.layout, Grid)
         }
-        references = {
-            "spectra": make_labels_printable({name: spectra[name] for name in lines}),
-            "distances": {name: self.matrix(name) for name in DISTANCE_NUMBERS},
-        }
+        references["spectra"] = make_labels_printable({name: spectra[name] for name in sequences})
         figures = report_figures(similarities, ("similarity",)) if similarities else {}
         if components := select_results(results_by_label, "pca", PCA):
             figures |= report_figures(components, ("variance",), references)
-        labels = dict.fromkeys(self.labels)
-        figures["distances"] = partial(
-            distances_figure, REPORT, make_labels_printable(labels), references
-        )
-        if lines:
-            figures["curves"] = partial(
-                curves_figure, REPORT, make_labels_printable(lines), references
-            )
+        labels = make_labels_printable(dict.fromkeys(self.labels))
+        figures["distances"] = partial(distances_figure, REPORT, labels, references)
+        if sequences:
+            results_on_lines = make_labels_printable(sequences)
+            figures["curves"] = partial(curves_figure, REPORT, results_on_lines, references)
         return figures
 
-    def _of(self) -> str:
-        return " and ".join(
-            f"{label!r} ({analysis.table.layout}, dim={analysis.table.dim})"
-            for label, analysis in zip(self.labels, self.analyses, strict=True)
-        )
+    def _describe(self, index: int) -> str:
+        table = self.analyses[index].table
+        return f"{self.labels[index]!r} ({table.layout}, dim={table.dim})"
+
+
+def compare_any(
+    *records: PositionTable | Scheme,
+    rows: slice | None = None,
+    only: Iterable[str] | None = None,
+    nulls: int = 0,
+    device: Device = "auto",
+    seed: int = 0,
+    command: str | None = None,
+) -> Comparison | KernelComparison:
+    """Compare tables with `compare`, or any encodings with `compare_kernels`.
+
+    Parameters
+    ----------
+    records
+        Two or more encodings, of which the tables hold only the rows to compare.
+    rows
+        Rows ``slice(0, N)`` that state the length at which schemes are compared.
+    only, nulls, device
+        Options as for `compare`; they apply if all records are tables.
+    seed, command
+        Options as for `compare`.
+
+    Raises
+    ------
+    UsageError
+        As `compare` and `compare_kernels`; also if ``only`` is given with a scheme.
+    """
+    tables = [record for record in records if isinstance(record, PositionTable)]
+    if len(tables) == len(records):
+        return compare(*tables, only=only, nulls=nulls, device=device, seed=seed, command=command)
+    from posprobe.studies.checkpoint import scheme_length
+    from posprobe.studies.kernels import compare_kernels
+
+    length = scheme_length(rows)
+    if only is not None:
+        raise UsageError("--only chooses analyses of tables, and not all of these are tables.")
+    return compare_kernels(*records, length=length, seed=seed, command=command)
 
 
 def compare(
@@ -184,13 +283,13 @@ def compare(
     tables
         Two or more tables, arrays or torch parameters, as `posprobe.table` takes them.
     labels
-        One name for each; None keeps their own.
+        Names of the tables, one for each; None keeps their own.
     only
-        Measurements, as for `analyze`.
+        Names of the measurements, as for `analyze`.
     nulls
-        Random tables drawn per baseline; of each pair at least so many as a band needs are drawn.
+        Number of random tables per baseline; a pair gets at least as many as its band needs.
     device, seed, command
-        Same as for `analyze`.
+        Options as for `analyze`.
 
     Raises
     ------
@@ -206,19 +305,14 @@ def compare(
     >>> print(f"{comparison.distances[0, 1].cka:.2f}")
     0.56
     """
-    if len(tables) < 2:
-        raise UsageError(
-            "a comparison needs at least two tables. Name another, such as sinusoidal."
-        )
+    check_at_least_two(tables, "tables. Name another, such as sinusoidal.")
     tables = apply_labels(tuple(map(as_table, tables)), labels)
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
         for table in tables
     )
-    length = min(len(table) for table in tables)
-    sequence_length = min(
-        (len(table) for table in tables if not isinstance(table.layout, Grid)), default=0
-    )
+    sequences = [table for table in tables if not isinstance(table.layout, Grid)]
+    sequence_length = min(map(len, sequences), default=0)
     shared_tables = [
         table
         if isinstance(table.layout, Grid) or len(table) == sequence_length
@@ -226,45 +320,71 @@ def compare(
         for table in tables
     ]
     clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in shared_tables]
-    distances: dict[tuple[int, int], Closeness] = {}
-    bands: dict[tuple[int, int], PairBand | None] = {}
-    with stage("Distances", len(shared_tables) * (len(shared_tables) - 1) // 2) as advance:
-        for i, j in combinations(range(len(shared_tables)), 2):
-            if shared_tables[i].layout == shared_tables[j].layout:
-                distances[i, j] = closeness(clouds[i], clouds[j])
-                bands[i, j] = _pair_band(
-                    shared_tables[i], shared_tables[j], max(nulls, DRAWS), seed
-                )
-            else:
-                distances[i, j], bands[i, j] = (
-                    _undefined_closeness(shared_tables[i], shared_tables[j]),
-                    None,
-                )
-            advance(1)
+
+    def measure_pair(i: int, j: int) -> tuple[Closeness, PairBand | None]:
+        x, y = shared_tables[i], shared_tables[j]
+        if x.layout != y.layout:
+            return _undefined_closeness(x, y), None
+        return closeness(clouds[i], clouds[j]), _pair_band(x, y, max(nulls, DRAWS), seed)
+
+    pairs = measure_pairs(len(tables), measure_pair)
     return Comparison(
         labels=make_names_unique([table.name for table in tables]),
         analyses=analyses,
-        length=length,
-        distances=distances,
-        bands=bands,
+        length=min(len(table) for table in tables),
+        distances={pair: distance for pair, (distance, _) in pairs.items()},
+        bands={pair: band for pair, (_, band) in pairs.items()},
         environment=environment(analyses[0].environment["device"], seed, command),
     )
 
 
 def _undefined_closeness(x: PositionTable, y: PositionTable) -> Closeness:
-    """Say why tables whose positions do not correspond have no distance."""
+    """Return the undefined distance of tables without common positions, with the reason."""
     reason = f"a {x.layout} and a {y.layout}: no positions in common"
     numbers = ("cka", "cka_biased", "procrustes", "subspace_overlap")
     return Closeness(None, None, None, None, 0, dict.fromkeys(numbers, reason))
 
 
-def apply_labels(records: Sequence[_Record], labels: Sequence[str] | None) -> tuple[_Record, ...]:
-    """Call records by labels, one for each; without labels they keep their names.
+def check_at_least_two(records: Sequence[object], noun: str) -> None:
+    """Refuse a comparison of fewer than two records.
 
     Raises
     ------
     UsageError
-        If there are more or fewer labels than records, or one of them is empty or no text.
+        If there are fewer than two; ``noun`` ends the message.
+    """
+    if len(records) < 2:
+        raise UsageError(f"a comparison needs at least two {noun}")
+
+
+def measure_pairs(
+    count: int, measure: Callable[[int, int], _Measured]
+) -> dict[tuple[int, int], _Measured]:
+    """Measure all pairs of ``count`` records as a stage with progress, by pair of indices."""
+    results = {}
+    with stage("Distances", count * (count - 1) // 2) as advance:
+        for i, j in combinations(range(count), 2):
+            results[i, j] = measure(i, j)
+            advance(1)
+    return results
+
+
+def symmetric_matrix(size: int, numbers: Mapping[tuple[int, int], float | None]) -> Floats:
+    """Return numbers of pairs as ``[size, size]``, NaN on the diagonal and where undefined."""
+    matrix = np.full((size, size), np.nan)
+    for (i, j), number in numbers.items():
+        if number is not None:
+            matrix[i, j] = matrix[j, i] = number
+    return matrix
+
+
+def apply_labels(records: Sequence[_Record], labels: Sequence[str] | None) -> tuple[_Record, ...]:
+    """Name records by labels, one for each; without labels they keep their names.
+
+    Raises
+    ------
+    UsageError
+        If there are more or fewer labels than records, or one of them is empty or no string.
     """
     if labels is None:
         return tuple(records)
@@ -279,7 +399,7 @@ def apply_labels(records: Sequence[_Record], labels: Sequence[str] | None) -> tu
 
 
 def make_names_unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Make names all different: equal ones are numbered."""
+    """Make names unique by numbering equal ones."""
     labels: list[str] = []
     for name in names:
         numbered = (f"{name} ({k})" for k in count(1))
@@ -289,7 +409,7 @@ def make_names_unique(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand:
-    """Compute the CKA of surrogates of both tables, the same for either order of the pair."""
+    """Return null bands of the CKA of two tables, the same for either order of the pair."""
     table_pair = sorted((x, y), key=_table_order)
     scaled = [
         np.asarray(t.values, dtype=np.float64) / (float(np.abs(t.values).max()) or 1.0)

@@ -1,4 +1,4 @@
-"""Encodings of any scheme side by side, by how similarity depends on distance; runs among them."""
+"""Comparison of encodings of any scheme, and of runs, by how similarity depends on distance."""
 
 from __future__ import annotations
 
@@ -26,18 +26,23 @@ from posprobe.progress import stage
 from posprobe.questions.schemes import kernel_answers
 from posprobe.report.document import shared_block
 from posprobe.report.files import FORWARD, KERNELS, read_bundle, stored_arrays
-from posprobe.report.saved import Saved
 from posprobe.schemes import (
-    MAX_KERNEL,
-    POSITIONS,
+    MAX_KERNEL_ROWS,
+    POSITION_UNIT,
     LinearBias,
     RelativeBias,
     Rotary,
     Scheme,
-    stated_length,
+    declared_length,
 )
 from posprobe.sources import Source, describe_source
-from posprobe.studies.comparison import apply_labels, make_names_unique
+from posprobe.studies.comparison import (
+    PairwiseComparison,
+    apply_labels,
+    check_at_least_two,
+    make_names_unique,
+    symmetric_matrix,
+)
 from posprobe.studies.schemes import check_record
 from posprobe.tables import PositionTable
 from posprobe.words.schemes import kernels_headline
@@ -45,31 +50,31 @@ from posprobe.words.schemes import kernels_headline
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.blocks import EnvironmentBlock
-
 
 Encoding: TypeAlias = PositionTable | Scheme
 
-#: Positions compared where no record states a length, and the most that are unless asked for.
-DEFAULT_KERNEL_LENGTH, MAX_DEFAULT_KERNEL_LENGTH = 512, 1024
-#: Why a correlation is undefined.
+#: Number of positions that are compared if no record states a length.
+DEFAULT_KERNEL_LENGTH = 512
+#: Largest number of positions that are compared unless the user states a length.
+MAX_DEFAULT_KERNEL_LENGTH = 1024
+#: Reason for an undefined correlation.
 FLAT_CURVE_REASON = "an encoding has the same value at every distance"
-#: Distances shown as matrices.
+#: Numbers of pairs that are shown as matrices.
 PAIR_NUMBERS = ("correlation", "alignment")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class KernelComparison(Saved):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class KernelComparison(PairwiseComparison):
     """Encodings of any scheme at one length.
 
     Parameters
     ----------
     labels
-        A name for each record, all different.
+        Names of the records, all different.
     records
-        The encodings.
+        Encodings that are compared.
     layout
-        The positions at which all of them are compared.
+        Positions at which all of them are compared.
     curves
         Mean curve over heads of each encoding: ``[2 n - 1]`` by offset, key minus query, or ``[2 h
         - 1, 2 w - 1]`` by displacement. Where later keys are hidden, they mirror the earlier ones.
@@ -88,7 +93,8 @@ class KernelComparison(Saved):
         Versions, seed, command and time.
     """
 
-    labels: tuple[str, ...]
+    pair_numbers = PAIR_NUMBERS
+
     records: tuple[Encoding, ...]
     layout: Layout
     curves: tuple[Floats, ...]
@@ -97,42 +103,39 @@ class KernelComparison(Saved):
     correlation: Floats
     alignment: Floats
     walk: dict[str, Any] | None
-    environment: EnvironmentBlock
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.kernels/2`)."""
-        records = [self._record(i) for i in range(len(self.labels))]
-        pairs = [self._pair(i, j) for i, j in combinations(range(len(self.labels)), 2)]
-        shared_verdict = shared_block(
-            {
-                label: kernel_answers(record)
-                for label, record in zip(self.labels, records, strict=True)
-            }
-        )
+    def _document(
+        self, encodings: list[dict[str, Any]], pairs: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        answers = map(kernel_answers, encodings)
+        verdict = shared_block(dict(zip(self.labels, answers, strict=True)))
         headline = kernels_headline(pairs, self.walk)
         return {
             "schema": KERNELS,
             "length": self.layout.size,
             "layout": describe_layout(self.layout),
-            "records": records,
+            "records": encodings,
             "pairs": pairs,
             "walk": self.walk,
-            "verdict": shared_verdict
-            | {"summary": f"{headline} {shared_verdict['summary']}".lstrip()},
+            "verdict": verdict | {"summary": f"{headline} {verdict['summary']}".lstrip()},
             "environment": self.environment,
         }
 
-    def _record(self, i: int) -> dict[str, Any]:
-        record = self.records[i]
+    def matrix(self, name: str) -> Floats:
+        """Return ``correlation`` or ``alignment``, ``[m, m]``."""
+        return np.asarray(getattr(self, name))
+
+    def _encoding_block(self, index: int) -> dict[str, Any]:
+        record = self.records[index]
         # The mean over heads has one head.
-        measured = heads(self.curves[i][None], quantity="cosine", causal=_is_causal(record))
+        measured = heads(self.curves[index][None], quantity="cosine", causal=_is_causal(record))
         numbers = {
             name: _nan_to_none(getattr(measured, name)[0])
             for name in ("half_width", "monotone_fraction", "asymmetry")
-        } | {"translation_invariance": self.invariance[i]}
+        } | {"translation_invariance": self.invariance[index]}
         undefined = {"translation_invariance": FLAT_CURVE_REASON, **as_block(measured)["undefined"]}
         return {
-            "label": self.labels[i],
+            "label": self.labels[index],
             "name": record.name,
             "family": record.family,
             "scheme": record.scheme,
@@ -147,7 +150,7 @@ class KernelComparison(Saved):
             "source": describe_source(record.source),
         }
 
-    def _pair(self, i: int, j: int) -> dict[str, Any]:
+    def _pair_block(self, i: int, j: int) -> dict[str, Any]:
         numbers = {name: _nan_to_none(getattr(self, name)[i, j]) for name in PAIR_NUMBERS}
         pair = {
             "records": [self.labels[i], self.labels[j]],
@@ -162,15 +165,10 @@ class KernelComparison(Saved):
                 pair["heads"] = plain(match_heads(curves, (first.places, second.places)))
         return pair
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: each record's arrays under its number."""
-        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in PAIR_NUMBERS}
-        for number, (curve, kernel) in enumerate(zip(self.curves, self.kernels, strict=True)):
-            arrays |= {f"{number}_curve": curve, f"{number}_kernel": kernel}
-        return arrays
+    def _encoding_arrays(self, index: int) -> dict[str, NDArray[Any]]:
+        return {"curve": self.curves[index], "kernel": self.kernels[index]}
 
-    def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle."""
+    def _figures(self, references: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import KERNEL_FIGURES
         from posprobe.figures.styles import make_labels_printable
@@ -181,7 +179,6 @@ class KernelComparison(Saved):
             else standardised(_fold_offsets(curve), 0)[1:]
             for curve in self.curves
         ]
-        references = {"distances": {name: getattr(self, name) for name in PAIR_NUMBERS}}
         results = make_labels_printable(dict(zip(self.labels, curves, strict=True)))
         figures: dict[str, Callable[[], Figure]] = {
             name: partial(build, REPORT, results, references)
@@ -193,7 +190,7 @@ class KernelComparison(Saved):
         return figures
 
     def _heads_figure(self, first: MeasuredHeads, second: MeasuredHeads) -> Callable[[], Figure]:
-        """Return how to draw the heads of two runs that match best."""
+        """Return the builder of the figure of the best matching heads of two runs."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.rotary_use import matched_heads_figure
         from posprobe.figures.styles import make_labels_printable
@@ -209,12 +206,9 @@ class KernelComparison(Saved):
         baselines = {"matched": match_heads(curves, places).matched, "distances": distances}
         return partial(matched_heads_figure, REPORT, results, baselines)
 
-    def _of(self) -> str:
-        return " and ".join(map(repr, self.labels))
-
 
 def _visible_curves(first: MeasuredHeads, second: MeasuredHeads, n: int) -> tuple[Floats, Floats]:
-    """Return the heads' curves of two runs, at the earlier keys where either sees no others."""
+    """Return the curves of two runs' heads, only at earlier keys if either run is causal."""
     visible = n if first.causal or second.causal else None
     return first.curves(n)[:, :visible], second.curves(n)[:, :visible]
 
@@ -236,11 +230,11 @@ def compare_kernels(
     Parameters
     ----------
     records
-        Two or more: tables and encodings without one, on a line, or all on the same grid.
+        Two or more tables or schemes, all on a line or all on the same grid.
     labels
-        One name for each; None keeps their own.
+        Names of the records, one for each; None keeps their own.
     length
-        Positions; where None, those of the shortest, up to 1,024. A grid has its own.
+        Number of positions; None for those of the shortest record, up to 1,024. A grid has its own.
     seed
         Random seed of the random walks that correlations are compared with.
     command
@@ -265,8 +259,7 @@ def compare_kernels(
     >>> comparison.kernels[0].shape
     (32, 32)
     """
-    if len(records) < 2:
-        raise UsageError("a comparison needs at least two encodings.")
+    check_at_least_two(records, "encodings.")
     for record in records:
         check_record(record)
     length = None if length is None else check_integer("the length", length)
@@ -293,7 +286,7 @@ def compare_kernels(
 
 
 def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
-    units = {getattr(record, "unit", POSITIONS): record.name for record in records}
+    units = {getattr(record, "unit", POSITION_UNIT): record.name for record in records}
     if len(units) > 1:
         units_text = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
         raise UsageError(
@@ -323,7 +316,7 @@ def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
         else length
     )
     max_length = min(
-        [len(record) for record in records if isinstance(record, PositionTable)] + [MAX_KERNEL]
+        [len(record) for record in records if isinstance(record, PositionTable)] + [MAX_KERNEL_ROWS]
     )
     if not 3 <= n <= max_length:
         raise UsageError(f"{n} positions: from 3 to {max_length} can be compared.")
@@ -331,7 +324,7 @@ def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
 
 
 def _record_length(record: Encoding) -> int | None:
-    return len(record) if isinstance(record, PositionTable) else stated_length(record)
+    return len(record) if isinstance(record, PositionTable) else declared_length(record)
 
 
 def _quantity(record: Encoding) -> Literal["cosine", "bias", "rotation"]:
@@ -367,7 +360,7 @@ def _measure(record: Encoding, layout: Layout) -> tuple[Floats, Floats, float | 
     curve = np.asarray(record.curves(n).mean(axis=0))
     if _is_causal(record) and curve.ndim == 1:
         curve = np.concatenate([curve[:n], curve[n - 2 :: -1]])
-    # The mean over heads has one head: there is no need for the kernel of every one.
+    # The mean curve counts as one head, so the kernels of single heads are not needed.
     kernel = RelativeBias(curve[None], layout, record.name, record.source).kernel(n)[0]
     return curve, kernel, 1.0 if _centre_curve(curve).any() else None
 
@@ -378,7 +371,7 @@ def _fold_offsets(curve: Floats) -> Floats:
 
 
 def _centre_curve(curve: Floats) -> Floats:
-    """Return a curve by distance without distance 0, less its mean; zeros where it is flat."""
+    """Return a curve by distance, centred and without distance 0; zeros if it is flat."""
     values = np.delete(curve, curve.size // 2) if curve.ndim > 1 else _fold_offsets(curve)[1:]
     return _zero_if_flat(values, values - values.mean())
 
@@ -389,28 +382,27 @@ def _centre_kernel(kernel: Floats) -> Floats:
 
 
 def _zero_if_flat(values: Floats, centred: Floats) -> Floats:
-    """Replace what centring leaves of equal numbers, which is rounding, by zeros."""
+    """Return zeros if the values are equal and only rounding is left after centring."""
     is_flat = np.abs(centred).max() <= 1e-12 * np.abs(values).max()
     return np.zeros_like(centred) if is_flat else centred
 
 
-def _pairwise_cosines(values: Sequence[Floats]) -> Floats:
-    """Cosines between arrays, ``[m, m]``; NaN on the diagonal and with an array of zeros."""
-    cosines = np.full((len(values), len(values)), np.nan)
-    for i, x in enumerate(values):
-        for j in range(i):
-            y = values[j]
-            product_of_norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-            if product_of_norms:
-                cosines[i, j] = cosines[j, i] = float(np.vdot(x, y)) / product_of_norms
-    return cosines
+def _pairwise_cosines(arrays: Sequence[Floats]) -> Floats:
+    """Return cosines between arrays, ``[m, m]``; NaN on the diagonal and with an array of zeros."""
+    norms = [float(np.linalg.norm(array)) for array in arrays]
+    cosines = {
+        (i, j): float(np.vdot(arrays[i], arrays[j])) / (norms[i] * norms[j])
+        for i, j in combinations(range(len(arrays)), 2)
+        if norms[i] * norms[j]
+    }
+    return symmetric_matrix(len(arrays), cosines)
 
 
 def _nan_to_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-#: What helps where a run cannot be read.
+#: Advice for a run that cannot be read.
 _RUN_AGAIN_ADVICE = "Run the model again: `posprobe forward REF --only rotary_use`."
 
 
@@ -434,7 +426,7 @@ class MeasuredHeads(RelativeBias):
 
 
 def run_document(reference: str) -> dict[str, Any] | None:
-    """Return the document of a run that a folder holds; None of anything else."""
+    """Return the document of the run in a folder; None for any other reference."""
     try:
         document = read_bundle(Path(reference))
     except (UnknownReference, InvalidCheckpoint, OSError, ValueError):
@@ -443,9 +435,9 @@ def run_document(reference: str) -> dict[str, Any] | None:
 
 
 def measured_heads(reference: str) -> MeasuredHeads | None:
-    """Read the curves of a run's heads from its bundle; None where a folder holds no run.
+    """Read the curves of a run's heads from its bundle; None if the folder holds no run.
 
-    Distances are those that all layers were measured at: fewer where one sees a window.
+    Only distances that all layers were measured at are kept, fewer if a layer has a window.
 
     Raises
     ------
@@ -489,7 +481,7 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
 
 
 def _check_count(value: Any) -> int:
-    """Return a number that counts, which somebody may have edited."""
+    """Check a count that was read from a document, which may have been edited."""
     if type(value) is not int or not 0 <= value < 2**31:
         raise ValueError(f"{value!r:.40} is no such number")
     return value
@@ -498,9 +490,9 @@ def _check_count(value: Any) -> int:
 def _offset_curves(
     curves: Floats, layers: list[dict[str, Any]], places: tuple[Place, ...]
 ) -> Floats:
-    """Take curves by distance, ``[layers, heads, n]``, as those of heads by offset of the key.
+    """Turn curves by distance ``[layers, heads, n]`` into curves of heads by offset.
 
-    Where no layer sees later keys they are as earlier ones.
+    If no layer sees later keys, they mirror the earlier ones.
     """
     rows = {_check_count(layer["layer"]): row for row, layer in enumerate(layers)}
     if len(rows) < len(layers) or len(set(places)) < len(places):

@@ -1,4 +1,4 @@
-"""Published values of models' tables, and how a table at hand is recognised as one of them."""
+"""Published values of models' tables, and the recognition of these tables."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """One published value.
+    """A published value of a model's table.
 
     Parameters
     ----------
     model, title
-        The model's short and full name.
+        Short and full name of the model.
     key
         Key path of posprobe's own value in ``analysis.json``, with dots.
     quantity
         Name of the quantity in words.
     value, unit
-        Value in posprobe's unit (shares rather than percentages); the unit is None for a bare
-        number.
+        Value in posprobe's unit (shares rather than percentages); the unit is None for a number
+        without one.
     stated
         Value as printed in the source.
     tolerance
-        Largest difference of a sound repetition: the rounding of the source, or for a single
-        unseeded run three standard deviations of ours over 100 seeds. None where it was not
-        measured.
+        Largest difference of a correct replication: the rounding of the source, or for a single
+        unseeded run three standard deviations of ours over 100 seeds. None if it was not measured.
     rows
-        First row and one past the last; None where they do not matter.
+        First row and one past the last; None if they do not matter.
     takes
         ``"all"``: the table must be cut to these rows. ``"first"``: the analysis cuts it itself.
     stored
@@ -74,13 +73,13 @@ class Published:
     differs: str = ""
 
     def compared(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the value with posprobe's own from an ``analysis.json``, ready for JSON.
+        """Return a JSON object with the value and posprobe's own from an ``analysis.json``.
 
-        ``ours`` is None where the document does not hold the quantity.
+        ``ours`` is None if the document lacks the quantity.
         """
         path, _, key = self.key.rpartition(".")
         ours = lookup(document, self.key)
-        if key.isdecimal():  # a place in a list
+        if key.isdecimal():  # an index in a list
             ours = next(iter((lookup(document, path) or ())[int(key) :]), None)
         return asdict(self) | {
             "rows": list(self.rows) if self.rows else None,
@@ -90,14 +89,14 @@ class Published:
 
 @dataclass(frozen=True)
 class _Model:
-    """What a model's table is known by: its place in a checkpoint, or a formula."""
+    """Features by which a model's table is recognised: its tensor, or a formula."""
 
     title: str
     hub: tuple[str, ...] = ()
     tensor: str = ""
     shape: tuple[int, int] = (0, 0)
-    sha256: tuple[str, ...] = ()  # of the tensor in single precision
-    formula: str = ""  # all lengths of it
+    sha256: tuple[str, ...] = ()  # checksums of the tensor in single precision
+    formula: str = ""  # pattern that matches all lengths of it
 
 
 @cache
@@ -134,16 +133,16 @@ def _make_published(
 def find_published(table: PositionTable) -> tuple[Published, ...]:
     """Return the published values of the model that a table belongs to.
 
-    A table is known to be a model's in one of four ways: its stored bytes have a known SHA-256,
-    whatever the file is called; it came from the model's repository on the Hub, under one of its
-    ids; it is a formula; or it came from a local folder with the model's name that holds a tensor
-    of the model's name and shape. That is the weakest sign, since a fine-tuned copy looks the same;
-    where the model's bytes are known in that format and these differ, there is no match.
+    A table is recognised in one of four ways: its stored bytes have a known SHA-256, whatever the
+    name of the file; it came from the model's repository on the Hub, under one of its ids; it is a
+    formula; or it came from a local folder with the model's name that holds a tensor of the model's
+    name and shape. That is the weakest evidence, since a fine-tuned copy looks the same; if the
+    model's bytes are known in that format and these differ, there is no match.
 
     Returns
     -------
     tuple
-        With `Published.matched` and `Published.differs` filled in; empty for any other table.
+        Values with `Published.matched` and `Published.differs`; empty for any other table.
     """
     matches = {name: _match_model(model, table) for name, model in _models().items()}
     return tuple(
@@ -162,7 +161,7 @@ def _match_model(model: _Model, table: PositionTable) -> Match | None:
         return "bytes"
     if not (source.tensor or "").endswith(model.tensor) or source.shape != model.shape:
         return None
-    if source.revision is not None:  # only what was read from the Hub has a commit
+    if source.revision is not None:  # only tables from the Hub have a commit
         return "hub" if source.resolved in model.hub else None
     has_checksum = model.sha256 and source.dtype == "F32" and source.sha256 is not None
     has_hub_name = PurePath(source.resolved).name in {hub.rpartition("/")[2] for hub in model.hub}

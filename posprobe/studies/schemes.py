@@ -24,7 +24,14 @@ from posprobe.questions.schemes import answers_of
 from posprobe.report.document import answer_block, findings_of
 from posprobe.report.files import ANALYSIS
 from posprobe.report.saved import Plotted
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
+from posprobe.schemes import (
+    LinearBias,
+    RelativeBias,
+    Rotary,
+    Scheme,
+    declared_length,
+    describe_scheme,
+)
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 from posprobe.words.schemes import summary
@@ -84,7 +91,7 @@ class SchemeAnalysis(Plotted):
             {
                 "name": record.name,
                 "family": record.family,
-                **facts(record),
+                **describe_scheme(record),
                 "notes": list(record.notes),
                 "source": describe_source(record.source),
                 **{name: as_block(result) for name, result in results.items()},
@@ -274,4 +281,4 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
 def _curve_length(record: Scheme, length: int | None) -> int:
     if isinstance(record, RelativeBias) and isinstance(record.layout, Grid):
         return record.layout.size
-    return length or min(stated_length(record) or DEFAULT_CURVE_LENGTH, MAX_CURVE_LENGTH)
+    return length or min(declared_length(record) or DEFAULT_CURVE_LENGTH, MAX_CURVE_LENGTH)

@@ -23,7 +23,7 @@ from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table
 from posprobe.report.html import listing
 from posprobe.report.svg import embedded
-from posprobe.studies.series import HEADLINE, Series
+from posprobe.studies.series import HEADLINE_NUMBERS, Series
 from posprobe.sweeps.columns import USER_PREFIX, ColumnType
 from posprobe.text import cell, plain
 from posprobe.words import ASKS
@@ -112,7 +112,9 @@ def atlas(
 
 def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]) -> Table:
     comparable = compared_numbers()
-    numbers = {key: comparable[key].label for key in dict.fromkeys([*HEADLINE, *comparable])}
+    numbers = {
+        key: comparable[key].label for key in dict.fromkeys([*HEADLINE_NUMBERS, *comparable])
+    }
     numbers = dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS])
     user_labels = {
         key: _shorten(key.removeprefix(USER_PREFIX)) for key in [*user_types][:MAX_USER_COLUMNS]

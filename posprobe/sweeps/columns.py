@@ -62,7 +62,7 @@ _SWEEP_COLUMNS: Mapping[str, ColumnType] = {
 MAX_CSV_COLUMNS = 40
 #: Prefix of the columns that a saved run of a rotary model adds.
 _ROTARY_USE_PREFIX = "rotary_use.summary."
-_HEADLINE_NUMBERS = (
+_CSV_NUMBERS = (
     "budget.rotation", "budget.smooth", "similarity.centered.neighbour_mean",
     "similarity.centered.translation_invariance", "pca.stable_rank", "pca.participation_ratio",
     "pca.top3", "spectrum.entropy", "sinusoid.cka", "shift.skill", "grid.row_share",
@@ -104,7 +104,7 @@ def headline_columns(user_columns: Iterable[str]) -> set[str]:
     )
     answers = [f"answers.{name}" for name in questions.TABLE_QUESTIONS]
     names = dict.fromkeys(
-        (*descriptions, *user_columns, "summary", *answers, SEAM_COLUMN, *_HEADLINE_NUMBERS)
+        (*descriptions, *user_columns, "summary", *answers, SEAM_COLUMN, *_CSV_NUMBERS)
     )
     return set(list(names)[:MAX_CSV_COLUMNS])
 

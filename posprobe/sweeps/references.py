@@ -17,7 +17,7 @@ from typing import Any
 
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.opening import open_regular
-from posprobe.readers import SUFFIXES, WEIGHTS
+from posprobe.readers import READER_SUFFIXES, WEIGHT_FILES
 from posprobe.reference import local_path, parse_reference
 
 #: The column of a list that holds the references.
@@ -180,14 +180,15 @@ def _find_checkpoints(folder: Path) -> Iterator[Path]:
         weights = [
             name
             for name in files
-            if name in WEIGHTS or (name.endswith(SUFFIXES) and not _NO_WEIGHTS.match(name))
+            if name in WEIGHT_FILES
+            or (name.endswith(READER_SUFFIXES) and not _NO_WEIGHTS.match(name))
         ]
         if not weights:
             # By itself this folder would be a failure with a reason, so it is not skipped here.
             if not folders and "config.json" in files and _states_model(Path(directory)):
                 yield Path(directory)
             continue
-        if len(weights) == 1 or any(weights_name in files for weights_name in WEIGHTS):
+        if len(weights) == 1 or any(weights_name in files for weights_name in WEIGHT_FILES):
             yield Path(directory)
         else:
             yield from (Path(directory, name) for name in weights)

@@ -24,7 +24,7 @@ from posprobe.report.files import expanded, there
 from posprobe.studies import Analysis
 from posprobe.studies.checkpoint import analyze_any
 from posprobe.studies.kernels import run_document
-from posprobe.studies.series import HEADLINE
+from posprobe.studies.series import HEADLINE_NUMBERS
 from posprobe.studies.table import check_request
 from posprobe.sweeps import many
 from posprobe.sweeps.columns import USER_PREFIX, columns, rows_of, run_row
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 #: Columns of the table if the user names none.
-DEFAULT_NUMBERS = ("positions", "dim", *HEADLINE)
+DEFAULT_NUMBERS = ("positions", "dim", *HEADLINE_NUMBERS)
 #: Number of rows whose source the caption names.
 MAX_SOURCED_ROWS = 12
 TABLE_FORMATS = ("markdown", "latex")

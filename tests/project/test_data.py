@@ -34,7 +34,7 @@ def has_type(value: object, hint: Any) -> bool:
 
 RECORDS: Mapping[str, Iterable[Any]] = {
     "families": rows.registry().families,
-    "published values": published.published(),
+    "published values": published.published_values(),
     "models of published values": published._models().values(),
     "relative positions": relative.rules(),
     "layers": layers.rules(),

@@ -21,7 +21,7 @@ from posprobe.report import to_json
 from posprobe.report.render import page_of, render
 from posprobe.report.screen import text
 from posprobe.studies import compare
-from posprobe.studies.published import published_for
+from posprobe.studies.published import find_published
 from posprobe.words.formats import similarity
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def test_a_known_table_has_its_published_values_beside_ours() -> None:
     known_table, unknown = document["tables"]
     assert unknown["published"] == []
     values = {value["key"]: value for value in known_table["published"]}
-    assert set(values) == {value.key for value in published_for(tables[0])}
+    assert set(values) == {value.key for value in find_published(tables[0])}
     absolute = values["probes.absolute_published.mae"]
     assert "Wang & Chen 2020" in absolute["citation"]
     assert absolute["value"] == 0

@@ -15,7 +15,7 @@ import posprobe as pp
 from posprobe.blocks import describe
 from posprobe.layouts import Sequence
 from posprobe.sources import Source
-from posprobe.studies.published import Published, published, published_for
+from posprobe.studies.published import Published, find_published, published_values
 from posprobe.tables import DroppedRow, PositionTable
 
 GPT2_BYTES = "29c69587e2af826b7c159c38620a32e549a925e6d9a0dc37cb563f377f5be772"
@@ -50,7 +50,7 @@ def document(table: PositionTable, **blocks: Any) -> dict[str, Any]:
 
 
 def test_every_value_says_what_it_is_and_where_it_stands() -> None:
-    values = published()
+    values = published_values()
     assert len({(value.model, value.key) for value in values}) == len(values)
     for value in values:
         assert value.citation
@@ -66,7 +66,9 @@ def test_every_value_says_what_it_is_and_where_it_stands() -> None:
 
 
 def test_the_values_of_the_two_published_tables_are_all_there() -> None:
-    printed_values = {(value.model, value.key.split(".")[1]): value.stated for value in published()}
+    printed_values = {
+        (value.model, value.key.split(".")[1]): value.stated for value in published_values()
+    }
     models = ("bert-base-uncased", "roberta-base", "gpt2", "sinusoid")
     absolute = ["34.14", "6.06", "1.03", "0.0"]
     order = ["19.72 %", "7.23 %", "1.56 %", "5.08 %"]
@@ -76,7 +78,7 @@ def test_the_values_of_the_two_published_tables_are_all_there() -> None:
 
 def test_the_page_on_replication_lists_every_value() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    for value in published():
+    for value in published_values():
         assert value.stated in page, value
 
 
@@ -114,19 +116,19 @@ BERT = "embeddings.position_embeddings.weight"
 def test_a_table_is_known_by_its_id_its_bytes_its_name_or_its_formula(
     table: PositionTable, matched: str | None
 ) -> None:
-    assert {value.matched for value in published_for(table)} == ({matched} if matched else set())
+    assert {value.matched for value in find_published(table)} == ({matched} if matched else set())
 
 
 def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
     name = "roberta.embeddings.position_embeddings.weight"
     full_table = from_hub("FacebookAI/roberta-base", (514, 768), name)
     values = named(
-        published_for(replace(full_table[2:], dropped=(DroppedRow(0, "a"), DroppedRow(1, "b"))))
+        find_published(replace(full_table[2:], dropped=(DroppedRow(0, "a"), DroppedRow(1, "b"))))
     )
     assert values
     assert all("2 are not positions" in value.differs for value in values.values())
     # With every stored row, the order probe takes the published rows; the other takes 512 of 514.
-    values = named(published_for(full_table))
+    values = named(find_published(full_table))
     assert values["probes.order_published.error"].differs == ""
     assert "rows 0 to 513, here 0 to 511" in values["probes.absolute_published.mae"].differs
 
@@ -136,7 +138,7 @@ def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
 
 def test_rows_must_be_those_that_were_published() -> None:
     all_rows, cut, few_rows = (
-        named(published_for(t)) for t in (gpt2(), gpt2()[1:512], gpt2()[1:128])
+        named(find_published(t)) for t in (gpt2(), gpt2()[1:512], gpt2()[1:128])
     )
     assert all_rows["probes.absolute_published.mae"].differs == ""
     assert all_rows["pca.stable_rank"].differs == "published for rows 1 to 511, here 0 to 1023"
@@ -149,14 +151,14 @@ def test_rows_must_be_those_that_were_published() -> None:
 
 def test_dropped_rows_matter_only_where_stored_rows_count() -> None:
     table = replace(gpt2(), dropped=(DroppedRow(0, "made"),))
-    assert named(published_for(table))["probes.absolute_published.mae"].differs == ""
+    assert named(find_published(table))["probes.absolute_published.mae"].differs == ""
 
 
 def test_ours_stands_beside_the_published_value() -> None:
     table = gpt2()[1:512]
     shown_document = document(table, pca={"stable_rank": 2.054, "top3": None})
     values = {
-        value["key"]: value for value in (v.compared(shown_document) for v in published_for(table))
+        value["key"]: value for value in (v.compared(shown_document) for v in find_published(table))
     }
     assert values["pca.stable_rank"]["ours"] == 2.054
     assert values["pca.stable_rank"]["value"] == 2.05
@@ -167,7 +169,7 @@ def test_ours_stands_beside_the_published_value() -> None:
 
 
 def test_a_value_inside_a_list_is_found() -> None:
-    walk_value = next(value for value in published() if value.model == "random-walk")
+    walk_value = next(value for value in published_values() if value.model == "random-walk")
     assert walk_value.compared({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"] == 0.61
     assert walk_value.compared({"pca": {"explained_variance_ratio": []}})["ours"] is None
     assert walk_value.compared({"pca": {"explained_variance_ratio": None}})["ours"] is None

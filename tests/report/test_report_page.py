@@ -73,7 +73,7 @@ def test_the_page_has_a_descriptive_title(page: Page) -> None:
 def test_only_the_own_script_runs_and_no_url_is_fetched(page: Page, folder: Path) -> None:
     size = (folder / "report.html").stat().st_size
     assert size < (400_000 if (folder / "figures" / "overview-budget.svg").exists() else LIMIT)
-    assert page.runs_nothing_but_its_own()
+    assert page.runs_only_own_scripts()
     assert not page.all("iframe", "object", "embed", "link", "base", "form")
     for element in page.elements:
         for name, value in element.attributes.items():
@@ -288,7 +288,7 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     text: str, harmless: Page, tmp_path: Path
 ) -> None:
     page = hostile_page(text, tmp_path)
-    assert page.runs_nothing_but_its_own()
+    assert page.runs_only_own_scripts()
     # The same elements with the same attributes as with a harmless name, so no markup came in.
     shape = [(element.name, list(element.attributes)) for element in page.elements]
     assert shape == [(element.name, list(element.attributes)) for element in harmless.elements]
@@ -305,7 +305,7 @@ def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_p
     folder = pp.compare(*tables, only=["similarity", "pca"], nulls=0).save(tmp_path / "bundle")
     drawings = sorted((folder / "figures").glob("*.svg"))
     assert len(drawings) > 1
-    assert parse_page(folder).runs_nothing_but_its_own()
+    assert parse_page(folder).runs_only_own_scripts()
     for path in drawings:
         root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
         svg_text = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
@@ -326,7 +326,7 @@ def test_a_hostile_name_is_shown_in_a_notebook_as_text(text: str) -> None:
     (frame,) = Page(pp.analyze(table, only=["norms"], nulls=0)._repr_html_()).elements
     assert set(frame.attributes) == {"srcdoc", "sandbox", "width", "height", "style"}
     inner = Page(frame.attributes["srcdoc"] or "")
-    assert inner.runs_nothing_but_its_own()
+    assert inner.runs_only_own_scripts()
     assert any(plain(text) in element.text for element in inner.elements)
 
 
@@ -334,7 +334,7 @@ def test_a_hostile_document_is_escaped_as_well() -> None:
     document = pp.analyze(hostile_table("harmless"), only=["norms"], nulls=0).to_dict()
     document["norms"]["mean"] = '<script>"&'
     page = Page(render(document, {}))
-    assert page.runs_nothing_but_its_own()
+    assert page.runs_only_own_scripts()
     assert '<script>"&' in page.all("body")[0].text
     assert "alert" not in to_json(document)
 

@@ -19,7 +19,7 @@ from timm.models import save_for_hf
 import posprobe as pp
 from posprobe.checkpoints.checkpoint import encode_values, widen_bfloat16
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
-from posprobe.resizing.checkpoint import copy_place, write_checkpoint
+from posprobe.resizing.checkpoint import check_copy_folder, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -217,9 +217,9 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
         (tmp_path / "no" / "copy", "no folder"),
     ):
         with pytest.raises(OutputError, match=says):
-            copy_place(str(source), place)
+            check_copy_folder(str(source), place)
     with pytest.raises(UsageError, match="is not a checkpoint"):
-        copy_place("sinusoidal:8x4", tmp_path / "copy")
+        check_copy_folder("sinusoidal:8x4", tmp_path / "copy")
 
 
 def test_only_safetensors_checkpoints_are_copied(tmp_path: Path) -> None:

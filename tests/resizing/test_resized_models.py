@@ -17,7 +17,7 @@ from torch.nn import functional
 import posprobe as pp
 from posprobe.errors import UsageError
 from posprobe.families.read import load_any
-from posprobe.forward.models import built_anew
+from posprobe.forward.models import rebuild_model
 from posprobe.measurements.model import Contexts
 from posprobe.report.screen import text
 from posprobe.resizing.rotary import RulesCompared
@@ -188,7 +188,7 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
     # By hand: linear scaling is the unchanged model at positions that lie closer together.
     places = (torch.arange(NEW_LENGTH) * OLD_LENGTH / NEW_LENGTH)[None]
     old.config.rope_parameters = {"rope_type": "default", "rope_theta": 100.0}
-    plain = built_anew(old, old.config)
+    plain = rebuild_model(old, old.config)
     with torch.no_grad():
         logits = plain(windows, position_ids=places).logits[:, :-1].transpose(1, 2)
     by_hand = functional.cross_entropy(logits, windows[:, 1:])
