@@ -1,4 +1,4 @@
-"""What takes the place of a model's positions, and where: tables, rotations, biases."""
+"""Substitutes for a model's position table, rotations or biases, and where they go."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from posprobe.analyses.view import view
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.errors import UsageError
-from posprobe.forward.experiments import position_table, restored
-from posprobe.forward.models import required
-from posprobe.forward.rotary import frequencies_of
-from posprobe.forward.running import final_states, positions_of
-from posprobe.layouts import Grid, Layout, Sequence as Line, cut
+from posprobe.forward.experiments import find_position_table, restore_tensors
+from posprobe.forward.models import import_package
+from posprobe.forward.rotary import frequency_buffers
+from posprobe.forward.running import compute_final_states, find_layout
+from posprobe.layouts import Grid, Layout, Sequence as Line, slice_layout
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     import torch
 
 
-#: What an explanation is made of: those of one kind differ in their size alone.
-Kind: TypeAlias = Literal[
+#: Kind of an explanation. Explanations of one kind differ only in their size.
+ExplanationKind: TypeAlias = Literal[
     "table", "components", "sinusoids", "rotations", "ladder", "smoothed", "codes", "repaired",
     "formula", "null", "removed", "given", "band", "head",
 ]  # fmt: skip
 
-#: How many components, or sinusoids, are kept.
-COUNTS = (1, 2, 3, 5, 10, 20, 50)
-#: Standard deviations of the Gaussian weights of neighbours, in positions; on a grid, in patches.
-SMOOTHED = (1, 2, 4, 8, 16)
-#: Fewest positions that are smoothed, or set against waves: of fewer, nothing can be told.
-MIN_ROWS = 8
-#: Singular values below this share of the largest are rounding.
-ROUNDING = 1e-10
-#: What stands in the place of every row when the table is removed.
-REMOVED = "mean"
+#: Numbers of components, or of sinusoids, that explanations keep.
+COMPONENT_COUNTS = (1, 2, 3, 5, 10, 20, 50)
+#: Standard deviations of the Gaussian smoothing, in positions; on a grid, in patches.
+SMOOTHING_POSITIONS = (1, 2, 4, 8, 16)
+#: Tables with fewer positions are neither smoothed nor fitted with waves, which would say nothing.
+MIN_EXPLAINED_ROWS = 8
+#: Singular values below this share of the largest are rounding errors.
+MIN_SINGULAR_VALUE_RATIO = 1e-10
+#: Name of the substitute that removes the table: every row becomes the mean row.
+MEAN_ROW_NAME = "mean"
 
-_NULLS = {
+_NULL_LABELS = {
     "gaussian": "rows in random directions",
     "permuted": "its rows in random order",
     "walk": "a random walk of its steps",
@@ -63,7 +63,7 @@ _NULLS = {
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A table that stands in the place of another.
+    """A table that takes the place of another.
 
     Parameters
     ----------
@@ -83,21 +83,20 @@ class Explanation:
     name: str
     label: str
     rows: Floats = field(repr=False)
-    kind: Kind
+    kind: ExplanationKind
     size: int | None = None
 
 
 def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explanation, ...]:
-    """Make the tables that different explanations of a table keep.
+    """Return the tables that different explanations of a table would leave of it.
 
     The table itself; its k leading principal components; its k best sinusoids
     (`analyses.descriptive.matching_pursuit`); the rotations that stand out of a smooth spectrum
     (`analyses.composition.planes`); the sinusoid of its shape, and that of the base that
     fits best, each rotated and scaled to fit (Procrustes: Schönemann 1966); the table smoothed; row
     code plus column code; the table without its special rows, or patches; a draw of each null model
-    (`posprobe.nulls`); the mean row; zeros. Those that a table does not have are left out: a grid
-    has no sinusoids of one axis, a sequence no row code, a table without special rows none to
-    replace.
+    (`posprobe.nulls`); the mean row; zeros. Explanations that do not apply are left out: a grid has
+    no sinusoids of one axis, a sequence no row code, and not every table has outlier rows.
 
     Parameters
     ----------
@@ -114,51 +113,51 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     Examples
     --------
     >>> import posprobe as pp
-    >>> made = pp.forward.explanations(pp.sinusoidal(32, 8))
-    >>> [each.name for each in made][:4]
+    >>> explanations = pp.forward.explanations(pp.sinusoidal(32, 8))
+    >>> [explanation.name for explanation in explanations][:4]
     ['itself', 'components_1', 'components_2', 'components_3']
-    >>> made[0].rows.shape
+    >>> explanations[0].rows.shape
     (32, 8)
     """
-    given = positions(table)
-    values = to_numpy(given.values).astype(np.float64)
+    table_positions = positions(table)
+    values = to_numpy(table_positions.values).astype(np.float64)
     mean = values.mean(axis=0)
-    around = centred(values)[0]
-    grid = isinstance(given.layout, Grid)
+    centred_rows = centred(values)[0]
+    is_grid = isinstance(table_positions.layout, Grid)
 
-    def moved(*parts: Iterable[Explanation]) -> Iterator[Explanation]:
-        for each in chain(*parts):
-            yield replace(each, rows=mean + each.rows)
+    def add_mean(*groups: Iterable[Explanation]) -> Iterator[Explanation]:
+        for explanation in chain(*groups):
+            yield replace(explanation, rows=mean + explanation.rows)
 
     return (
-        itself(values),
-        *moved(
-            _components(around),
-            () if grid else _waves(values, around, seed),
-            _formulas(around, given.layout),
-            _smoothed(around, given.layout),
-            _codes(around, given.layout),
+        explain_by_itself(values),
+        *add_mean(
+            _explain_by_components(centred_rows),
+            () if is_grid else _explain_by_waves(values, centred_rows, seed),
+            _explain_by_formulas(centred_rows, table_positions.layout),
+            _explain_by_smoothing(centred_rows, table_positions.layout),
+            _explain_by_codes(centred_rows, table_positions.layout),
         ),
-        *_repaired(values, given),
-        *moved(_surrogates(around, given.layout, seed)),
-        mean_row(values),
+        *_explain_by_repair(values, table_positions),
+        *add_mean(_explain_by_null_models(centred_rows, table_positions.layout, seed)),
+        explain_by_mean_row(values),
         Explanation("zeros", "zeros everywhere", np.zeros_like(values), "removed"),
     )
 
 
-def itself(values: Floats) -> Explanation:
-    """Return a table ``[n, d]`` in its own place."""
+def explain_by_itself(values: Floats) -> Explanation:
+    """Return the explanation that leaves a table ``[n, d]`` unchanged."""
     return Explanation("itself", "the table itself", values, "table")
 
 
-def mean_row(values: Floats) -> Explanation:
-    """Return the mean row in the place of every row of a table ``[n, d]``."""
+def explain_by_mean_row(values: Floats) -> Explanation:
+    """Return the explanation that replaces every row of a table ``[n, d]`` by the mean row."""
     rows = np.broadcast_to(values.mean(axis=0), values.shape).copy()
-    return Explanation(REMOVED, "the mean row everywhere", rows, "removed")
+    return Explanation(MEAN_ROW_NAME, "the mean row everywhere", rows, "removed")
 
 
-def explained(values: Floats, rows: Floats) -> float | None:
-    """Return the share of a table's variance that a table in its place keeps.
+def explained_share(values: Floats, rows: Floats) -> float | None:
+    """Return the share of a table's variance that a substitute keeps.
 
     Parameters
     ----------
@@ -171,167 +170,186 @@ def explained(values: Floats, rows: Floats) -> float | None:
         1 less the squared distance over that of the rows from their mean, below 0 where the mean
         row would be closer; None of a constant table.
     """
-    around = centred(values)[0]
-    scale = float(np.abs(around).max(initial=0.0))
+    centred_rows = centred(values)[0]
+    scale = float(np.abs(centred_rows).max(initial=0.0))
     if not scale:
         return None
-    whole = float(np.square(around / scale).sum())
-    return 1 - float(np.square((values - rows) / scale).sum()) / whole
+    total = float(np.square(centred_rows / scale).sum())
+    return 1 - float(np.square((values - rows) / scale).sum()) / total
 
 
-def _components(around: Floats) -> Iterator[Explanation]:
-    left, singular, right = np.linalg.svd(around, full_matrices=False)
-    rank = int((singular > ROUNDING * singular[0]).sum()) if singular[0] > 0 else 0
-    # The last is all that there are, where they are few.
-    for k in sorted({min(k, rank) for k in COUNTS} - {0}):
-        rows = (left[:, :k] * singular[:k]) @ right[:k]
-        yield _sized("components", k, rows, "leading component")
+def _explain_by_components(centred_rows: Floats) -> Iterator[Explanation]:
+    u, singular_values, vt = np.linalg.svd(centred_rows, full_matrices=False)
+    rank = (
+        int((singular_values > MIN_SINGULAR_VALUE_RATIO * singular_values[0]).sum())
+        if singular_values[0] > 0
+        else 0
+    )
+    # A table of low rank ends with all its components.
+    for k in sorted({min(k, rank) for k in COMPONENT_COUNTS} - {0}):
+        rows = (u[:, :k] * singular_values[:k]) @ vt[:k]
+        yield _sized_explanation("components", k, rows, "leading component")
 
 
-def _sized(kind: Kind, k: int, rows: Floats, noun: str) -> Explanation:
-    """Return what is made of so many parts of a kind."""
+def _sized_explanation(kind: ExplanationKind, k: int, rows: Floats, noun: str) -> Explanation:
+    """Return an explanation of ``k`` components, sinusoids or the like."""
     return Explanation(f"{kind}_{k}", noun if k == 1 else f"{k} {noun}s", rows, kind, k)
 
 
-def _waves(values: Floats, around: Floats, seed: int) -> Iterator[Explanation]:
-    """Fit sinusoids, the best ones and those of the rotations, to a sequence."""
-    n = len(around)
-    if n < MIN_ROWS or not around.any():
+def _explain_by_waves(values: Floats, centred_rows: Floats, seed: int) -> Iterator[Explanation]:
+    """Yield fits of sinusoids to a sequence: the best ones, and those of its rotations."""
+    n = len(centred_rows)
+    if n < MIN_EXPLAINED_ROWS or not centred_rows.any():
         return
-    chosen = choose_sinusoids(cloud(values), max(COUNTS)).frequencies
-    for k in (k for k in COUNTS if k <= len(chosen)):
-        rows = _fitted(around, chosen[k - 1])
-        yield _sized("sinusoids", k, rows, "best sinusoid")
-    if n < 2 * MIN_ROWS or around.shape[1] < 2:
+    frequencies = choose_sinusoids(cloud(values), max(COMPONENT_COUNTS)).frequencies
+    for k in (k for k in COMPONENT_COUNTS if k <= len(frequencies)):
+        rows = _fit_sinusoids(centred_rows, frequencies[k - 1])
+        yield _sized_explanation("sinusoids", k, rows, "best sinusoid")
+    if n < 2 * MIN_EXPLAINED_ROWS or centred_rows.shape[1] < 2:
         return
-    turning = view(values, seed=seed).turning.rotations
-    if turning:
-        k = len(turning)
-        rows = _fitted(around, np.array([1 / each.period for each in turning]))
+    rotations = view(values, seed=seed).turning.rotations
+    if rotations:
+        k = len(rotations)
+        rows = _fit_sinusoids(
+            centred_rows, np.array([1 / rotation.period for rotation in rotations])
+        )
         label = "the rotation found" if k == 1 else f"the {k} rotations found"
         yield Explanation("rotations", f"{label}, alone", rows, "rotations", k)
 
 
-def _fitted(around: Floats, frequencies: Floats) -> Floats:
-    """Return what sinusoids of given frequencies, in cycles per position, keep: ``[n, d]``."""
-    angles = 2 * np.pi * np.outer(np.arange(len(around)), frequencies)
+def _fit_sinusoids(centred_rows: Floats, frequencies: Floats) -> Floats:
+    """Fit sinusoids of these frequencies, in cycles per position, to rows ``[n, d]``."""
+    angles = 2 * np.pi * np.outer(np.arange(len(centred_rows)), frequencies)
     waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
     basis, _ = np.linalg.qr(waves - waves.mean(axis=0))
-    return np.asarray(basis @ (basis.T @ around))
+    return np.asarray(basis @ (basis.T @ centred_rows))
 
 
-def _formulas(around: Floats, layout: Layout) -> Iterator[Explanation]:
-    """Rotate and scale sinusoids of the table's shape onto it."""
-    n, d = around.shape
-    if n < MIN_ROWS or not around.any() or d % (4 if isinstance(layout, Grid) else 2):
+def _explain_by_formulas(centred_rows: Floats, layout: Layout) -> Iterator[Explanation]:
+    """Yield closed-form tables of the same shape, rotated and scaled to fit."""
+    n, d = centred_rows.shape
+    if (
+        n < MIN_EXPLAINED_ROWS
+        or not centred_rows.any()
+        or d % (4 if isinstance(layout, Grid) else 2)
+    ):
         return
     if isinstance(layout, Grid):
-        made = sincos2d(layout.height, layout.width, d)
-        rows = _aligned(made.values, around)
+        formula = sincos2d(layout.height, layout.width, d)
+        rows = _align_rows(formula.values, centred_rows)
         yield Explanation("sinusoid", "2-D sin-cos, rotated to fit", rows, "formula")
         return
-    rows = _aligned(sinusoidal(n, d).values, around)
+    rows = _align_rows(sinusoidal(n, d).values, centred_rows)
     yield Explanation("sinusoid", "sinusoid, rotated to fit", rows, "formula")
-    fit = fit_base(cloud(around), d)
+    fit = fit_base(cloud(centred_rows), d)
     if fit.bases.size:
         base = fit.base or float(fit.bases[int(np.argmax(fit.cka))])
-        rows = _aligned(sinusoidal(n, d, base=base).values, around)
+        rows = _align_rows(sinusoidal(n, d, base=base).values, centred_rows)
         label = f"ladder of base {base:.3g}, rotated to fit"
         yield Explanation("ladder", label, rows, "ladder")
 
 
-def _aligned(shape: Array, around: Floats) -> Floats:
-    """Rotate and scale a table so that it is as near as it can be: orthogonal Procrustes."""
+def _align_rows(values: Array, centred_rows: Floats) -> Floats:
+    """Rotate and scale a table onto rows ``[n, d]`` by orthogonal Procrustes."""
     from scipy.linalg import orthogonal_procrustes
 
-    source = np.asarray(shape, dtype=np.float64)
+    source = np.asarray(values, dtype=np.float64)
     source = source - source.mean(axis=0)
-    turn, size = orthogonal_procrustes(source, around)
-    return np.asarray(size / np.square(source).sum() * source @ turn)
+    rotation, scale = orthogonal_procrustes(source, centred_rows)
+    return np.asarray(scale / np.square(source).sum() * source @ rotation)
 
 
-def _smoothed(around: Floats, layout: Layout) -> Iterator[Explanation]:
+def _explain_by_smoothing(centred_rows: Floats, layout: Layout) -> Iterator[Explanation]:
     sides = (layout.height, layout.width)
-    if len(around) < MIN_ROWS:
+    if len(centred_rows) < MIN_EXPLAINED_ROWS:
         return
     noun = "patch" if isinstance(layout, Grid) else "position"
-    cells = around.reshape(*sides, -1)
-    for length in (length for length in SMOOTHED if 4 * length <= max(sides)):
-        rows = cells
+    patches = centred_rows.reshape(*sides, -1)
+    for length in (length for length in SMOOTHING_POSITIONS if 4 * length <= max(sides)):
+        rows = patches
         for axis, size in enumerate(sides):
-            rows = np.moveaxis(np.tensordot(_weights(size, length), rows, (1, axis)), 0, axis)
+            rows = np.moveaxis(
+                np.tensordot(_gaussian_weights(size, length), rows, (1, axis)), 0, axis
+            )
         plural = "" if length == 1 else ("es" if noun == "patch" else "s")
         label = f"smoothed over {length} {noun}{plural}"
-        smooth = rows.reshape(around.shape)
-        yield Explanation(f"smoothed_{length}", label, smooth, "smoothed", length)
+        smoothed_rows = rows.reshape(centred_rows.shape)
+        yield Explanation(f"smoothed_{length}", label, smoothed_rows, "smoothed", length)
 
 
-def _weights(size: int, length: float) -> Floats:
-    """Return Gaussian weights of neighbours that add up to 1 at the ends, too: ``[n, n]``."""
-    place = np.arange(size)
-    weights = np.exp(-0.5 * np.square((place[:, None] - place[None]) / length))
+def _gaussian_weights(size: int, length: float) -> Floats:
+    """Return Gaussian weights of neighbours, ``[n, n]``, whose rows sum to 1, also at the ends."""
+    index = np.arange(size)
+    weights = np.exp(-0.5 * np.square((index[:, None] - index[None]) / length))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _codes(around: Floats, layout: Layout) -> Iterator[Explanation]:
+def _explain_by_codes(centred_rows: Floats, layout: Layout) -> Iterator[Explanation]:
     if not isinstance(layout, Grid):
         return
-    cells = around.reshape(layout.height, layout.width, -1)
-    rows = cells.mean(axis=1)[:, None] + cells.mean(axis=0)[None]
-    yield Explanation("codes", "row code plus column code", rows.reshape(around.shape), "codes")
+    patches = centred_rows.reshape(layout.height, layout.width, -1)
+    rows = patches.mean(axis=1)[:, None] + patches.mean(axis=0)[None]
+    yield Explanation(
+        "codes", "row code plus column code", rows.reshape(centred_rows.shape), "codes"
+    )
 
 
-def _repaired(values: Floats, given: Positions) -> Iterator[Explanation]:
-    special = [row.row for row in seams(given).special]
-    k, grid = len(special), given.layout
+def _explain_by_repair(values: Floats, table_positions: Positions) -> Iterator[Explanation]:
+    outlier_rows = [row.row for row in seams(table_positions).special]
+    k, grid = len(outlier_rows), table_positions.layout
     if not 0 < k < len(values) - 1:
         return
     if isinstance(grid, Grid):
-        rows, nouns = without(values, special, grid.height, grid.width, np), ("patch", "patches")
+        rows, nouns = (
+            without(values, outlier_rows, grid.height, grid.width, np),
+            ("patch", "patches"),
+        )
     else:
         rows, nouns = values.copy(), ("row", "rows")
-        missing = np.isin(np.arange(len(values)), special)
-        rows[missing] = interpolate_rows(values, missing)
+        is_missing = np.isin(np.arange(len(values)), outlier_rows)
+        rows[is_missing] = interpolate_rows(values, is_missing)
     count = f"{k} special {nouns[1]}" if k > 1 else f"special {nouns[0]}"
     yield Explanation("repaired", f"without its {count}", rows, "repaired", k)
 
 
-def _surrogates(around: Floats, layout: Layout, seed: int) -> Iterator[Explanation]:
-    """Draw one table of each null model about the mean row."""
-    if not around.any():
+def _explain_by_null_models(
+    centred_rows: Floats, layout: Layout, seed: int
+) -> Iterator[Explanation]:
+    """Yield one draw of each null model, centred."""
+    if not centred_rows.any():
         return
-    scale = float(np.abs(around).max())
+    scale = float(np.abs(centred_rows).max())
     for index, name in enumerate(nulls.NULLS):
         if name not in nulls.null_models(layout):
             continue
         rng = np.random.default_rng([seed, index])
         if name == "stationary":
-            drawn = _stationary(around / scale, layout, rng)
+            null_rows = _draw_stationary(centred_rows / scale, layout, rng)
         else:
-            drawn = nulls.draw_rows(around / scale, name, rng, layout).astype(np.float64)
-        rows = scale * (drawn - drawn.mean(axis=0))
-        yield Explanation(name, _NULLS[name], rows, "null")
+            null_rows = nulls.draw_rows(centred_rows / scale, name, rng, layout).astype(np.float64)
+        rows = scale * (null_rows - null_rows.mean(axis=0))
+        yield Explanation(name, _NULL_LABELS[name], rows, "null")
 
 
-def _stationary(around: Floats, layout: Layout, rng: np.random.Generator) -> Floats:
-    """Draw the stationary process in the table's own columns."""
-    process = fit_process(around, layout)
-    drawn = process.draw(rng).astype(np.float64)
-    right = np.linalg.svd(around, full_matrices=False)[2]
-    # The process has the strongest directions last, and may have one more, along the mean.
+def _draw_stationary(centred_rows: Floats, layout: Layout, rng: np.random.Generator) -> Floats:
+    """Draw the stationary process of a table in the table's own columns."""
+    process = fit_process(centred_rows, layout)
+    process_rows = process.draw(rng).astype(np.float64)
+    vt = np.linalg.svd(centred_rows, full_matrices=False)[2]
+    # The strongest directions of the process come last, and it may have one more, along the mean.
     count = int((process.columns > 0).sum())
-    return np.asarray(drawn[:, :count] @ right[:count][::-1])
+    return np.asarray(process_rows[:, :count] @ vt[:count][::-1])
 
 
-#: Most bands into which the frequencies of rotations are sorted.
-BANDS = 8
-#: What stands in the place of all rotations, or of all heads' biases, when they are removed.
-NOTHING = "none"
+#: The frequencies of rotations are sorted into at most so many bands.
+MAX_FREQUENCY_BANDS = 8
+#: Name of the substitute that removes all rotations, or the biases of all heads.
+NO_SCHEME_NAME = "none"
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What is replaced, and by what.
+    """Tensors of a model that are replaced, and their substitutes.
 
     Parameters
     ----------
@@ -358,19 +376,19 @@ class Target:
     removed: str
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let it be replaced within the block; afterwards it is as it was, whatever happens."""
-        with restored(*(tensor for tensor, _ in self.slots)):
+    def restore_on_exit(self) -> Iterator[None]:
+        """Restore the tensors at the end of the block, also after an error."""
+        with restore_tensors(*(tensor for tensor, _ in self.slots)):
             yield
 
     def write(self, rows: Floats) -> None:
-        """Put rows ``[n, d]`` in place."""
-        begin = 0
-        for tensor, places in self.slots:
-            part = required("torch").from_numpy(rows[begin : begin + len(places)])
+        """Write the rows ``[n, d]`` of a substitute into the tensors."""
+        start = 0
+        for tensor, slot_rows in self.slots:
+            slot_values = import_package("torch").from_numpy(rows[start : start + len(slot_rows)])
             flat = tensor.data.view(-1, rows.shape[1])
-            flat[places] = part.to(device=tensor.device, dtype=tensor.dtype)
-            begin += len(places)
+            flat[slot_rows] = slot_values.to(device=tensor.device, dtype=tensor.dtype)
+            start += len(slot_rows)
 
 
 def find_target(
@@ -383,7 +401,7 @@ def find_target(
     seed: int,
     title: str,
 ) -> Target:
-    """Find what of a model is replaced: its table, or else its rotations or heads' biases.
+    """Find the tensors to replace: a model's table, or else its rotations or heads' biases.
 
     Parameters
     ----------
@@ -395,12 +413,12 @@ def find_target(
     Raises
     ------
     UsageError
-        If there is nothing that can be replaced, or it cannot be told which rows are positions.
+        If there is nothing to replace, or the rows that are positions cannot be identified.
     """
     try:
-        path, table = position_table(model, title)
+        path, table = find_position_table(model, title)
     except UsageError as error:
-        target = _rotations(model, batch) or _biases(model, batch)
+        target = _find_rotation_target(model, batch) or _find_bias_target(model, batch)
         if target is None:
             raise UsageError(
                 f"{error} Of several parts name one, as REF#decoder; of models without a table "
@@ -411,147 +429,166 @@ def find_target(
                 f"{title}: it has no table of positions, so neither positions nor tables can be "
                 "chosen. Leave out --rows (rows, tables)."
             ) from error
-        _check_it_is_used(model, batch[:1], target, title)
+        _check_effect(model, batch[:1], target, title)
         return target
-    layout, places = _positions(model, batch, table, title)
+    layout, reached_rows = _find_positions(model, batch, table, title)
     start = 0
     if rows is not None:
-        start, stop, layout = cut(layout, rows, title)
-        places = places[start:stop]
+        start, stop, layout = slice_layout(layout, rows, title)
+        reached_rows = reached_rows[start:stop]
     if layout.size == 1:
         raise UsageError(
             f"{title}: one position is replaced, and its row is the mean row itself. Use longer "
             "contexts, or more positions (--rows)."
         )
-    values = table.detach().reshape(-1, table.shape[-1])[places].cpu().double().numpy()
-    own = PositionTable(values, layout, title, Source(title, title), start=start)
-    made = [*explanations(own, seed=seed)] if explain else [itself(values), mean_row(values)]
-    for label, given in tables.items():
-        other = np.asarray(given, dtype=np.float64)
-        if other.shape != values.shape or not np.isfinite(other).all():
+    values = table.detach().reshape(-1, table.shape[-1])[reached_rows].cpu().double().numpy()
+    stored_table = PositionTable(values, layout, title, Source(title, title), start=start)
+    substitutes = [explain_by_itself(values), explain_by_mean_row(values)]
+    if explain:
+        substitutes = [*explanations(stored_table, seed=seed)]
+    for label, table_values in tables.items():
+        substitute_rows = np.asarray(table_values, dtype=np.float64)
+        if substitute_rows.shape != values.shape or not np.isfinite(substitute_rows).all():
             raise UsageError(
-                f"{title}: {label} is of shape {list(other.shape)}; finite numbers of shape "
-                f"{list(values.shape)} are expected in the place of the rows that contexts reach."
+                f"{title}: {label} is of shape {list(substitute_rows.shape)}; finite numbers of "
+                f"shape {list(values.shape)} are expected in the place of the rows that contexts "
+                "reach."
             )
-        made.append(Explanation(label, label, other, "given"))
-    return Target(path, "table", ((table, places),), layout, start, tuple(made), REMOVED)
+        substitutes.append(Explanation(label, label, substitute_rows, "given"))
+    slots = ((table, reached_rows),)
+    return Target(path, "table", slots, layout, start, tuple(substitutes), MEAN_ROW_NAME)
 
 
-def _positions(
+def _find_positions(
     model: Any, batch: torch.Tensor, table: torch.Tensor, title: str
 ) -> tuple[Layout, torch.Tensor]:
-    """Return how positions lie, and the rows of the table that are theirs."""
-    places = _rows_reached(model, batch[:1], table, title)
+    """Return the layout of the positions, and their rows of the table."""
+    reached_rows = _find_reached_rows(model, batch[:1], table, title)
     if batch.ndim == 2:
-        return Line(len(places)), places
-    layout = positions_of(model, batch, final_states(model, batch[:1]).shape[1])
-    if layout.size > len(places):
-        raise UsageError(f"{title}: its table has {len(places)} rows for a {layout} of patches.")
-    return layout, places[len(places) - layout.size :]
+        return Line(len(reached_rows)), reached_rows
+    layout = find_layout(model, batch, compute_final_states(model, batch[:1]).shape[1])
+    if layout.size > len(reached_rows):
+        raise UsageError(
+            f"{title}: its table has {len(reached_rows)} rows for a {layout} of patches."
+        )
+    return layout, reached_rows[len(reached_rows) - layout.size :]
 
 
-def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: str) -> torch.Tensor:
-    """Return the rows of the table that a context reaches: those that its last states depend on.
+def _find_reached_rows(
+    model: Any, batch: torch.Tensor, table: torch.Tensor, title: str
+) -> torch.Tensor:
+    """Return the rows of the table on which the last states of a context depend.
 
-    Models count from 0, from 2, or on from padding.
+    Models number positions from 0, from 2, or from behind the padding row.
     """
-    pt = required("torch")
+    pt = import_package("torch")
     if batch.ndim == 4:
-        every: torch.Tensor = pt.arange(table.numel() // table.shape[-1], device=table.device)
-        return every
-    wanted = table.requires_grad
+        all_rows: torch.Tensor = pt.arange(table.numel() // table.shape[-1], device=table.device)
+        return all_rows
+    had_gradient = table.requires_grad
     try:
         with pt.enable_grad():
             table.requires_grad_(True)
-            states = final_states(model, batch)
-            # After a LayerNorm the sum of the states, or of their squares, depends on nothing.
+            states = compute_final_states(model, batch)
+            # Unequal weights, since a LayerNorm fixes the sum of the states and of their squares.
             weights = pt.linspace(0, 1, states.shape[-1], dtype=states.dtype, device=states.device)
-            told = (states * weights**2).sum()
-            used = told.requires_grad
-            slopes = pt.autograd.grad(told, table, allow_unused=True) if used else (None,)
+            weighted_sum = (states * weights**2).sum()
+            is_differentiable = weighted_sum.requires_grad
+            gradients = (
+                pt.autograd.grad(weighted_sum, table, allow_unused=True)
+                if is_differentiable
+                else (None,)
+            )
     finally:
-        table.requires_grad_(wanted)
-    if slopes[0] is not None:
-        found: torch.Tensor = slopes[0].flatten(0, -2).abs().sum(dim=1).nonzero()[:, 0]
-        if len(found) == batch.shape[1]:
-            return found
+        table.requires_grad_(had_gradient)
+    if gradients[0] is not None:
+        reached_rows: torch.Tensor = gradients[0].flatten(0, -2).abs().sum(dim=1).nonzero()[:, 0]
+        if len(reached_rows) == batch.shape[1]:
+            return reached_rows
     raise UsageError(
         f"{title}: it cannot be told which rows of its table are the positions of a context."
     )
 
 
-def _rotations(model: Any, batch: torch.Tensor) -> Target | None:
-    """Sort the frequencies of rotations into bands, and stop the rotations of some."""
-    found = frequencies_of(model)
-    # Falcon has the frequencies also where ALiBi stands in their place.
-    alibi = getattr(getattr(model, "config", None), "alibi", False)
-    if not found or batch.ndim != 2 or alibi:
+def _find_rotation_target(model: Any, batch: torch.Tensor) -> Target | None:
+    """Return substitutes that stop the rotations of one band of frequencies, or of all."""
+    buffers = frequency_buffers(model)
+    # Falcon has frequencies even if it uses ALiBi instead of rotations.
+    has_alibi = getattr(getattr(model, "config", None), "alibi", False)
+    if not buffers or batch.ndim != 2 or has_alibi:
         return None
-    # Of each ladder its own ranks: models have one, or a copy in each layer, or one per kind.
-    ladders = [tensor.detach().cpu().double().numpy().ravel() for tensor in found.values()]
+    # Each ladder is ranked by itself: a model may have one, one per layer, or one per layer kind.
+    ladders = [tensor.detach().cpu().double().numpy().ravel() for tensor in buffers.values()]
     ranks = [np.argsort(np.argsort(-ladder, kind="stable")) for ladder in ladders]
-    bands = [rank * min(BANDS, len(rank)) // len(rank) for rank in ranks]
+    bands = [rank * min(MAX_FREQUENCY_BANDS, len(rank)) // len(rank) for rank in ranks]
     band, frequencies = np.concatenate(bands)[:, None], np.concatenate(ladders)[:, None]
-    made = [Explanation("itself", "all rotations as they are", frequencies, "table")]
+    substitutes = [Explanation("itself", "all rotations as they are", frequencies, "table")]
     for k in range(int(band.max()) + 1):
-        turning = frequencies[(band == k) & (frequencies > 0)]
-        if turning.size:
-            fast, slow = 2 * np.pi / turning.max(), 2 * np.pi / turning.min()
+        rotating = frequencies[(band == k) & (frequencies > 0)]
+        if rotating.size:
+            fast, slow = 2 * np.pi / rotating.max(), 2 * np.pi / rotating.min()
             label = f"without periods of {fast:.3g} to {slow:.3g} positions"
             rows = np.where(band == k, 0.0, frequencies)
-            made.append(Explanation(f"band_{k + 1}", label, rows, "band", k + 1))
-    nothing = np.zeros_like(frequencies)
-    made.append(Explanation(NOTHING, "no rotation", nothing, "removed"))
-    return _whole("rotary", found, batch, made, width=1)
+            substitutes.append(Explanation(f"band_{k + 1}", label, rows, "band", k + 1))
+    no_rotation = np.zeros_like(frequencies)
+    substitutes.append(Explanation(NO_SCHEME_NAME, "no rotation", no_rotation, "removed"))
+    return _scheme_target("rotary", buffers, batch, substitutes, width=1)
 
 
-def _biases(model: Any, batch: torch.Tensor) -> Target | None:
-    """Make the biases of each head the same at all offsets, which a softmax does not see."""
-    found = {
+def _find_bias_target(model: Any, batch: torch.Tensor) -> Target | None:
+    """Return substitutes that make the biases of one head, or of all, equal at all offsets.
+
+    A softmax ignores equal biases.
+    """
+    parameters = {
         name: tensor
         for name, tensor in model.named_parameters()
         if name.endswith("relative_attention_bias.weight") and tensor.device.type != "meta"
     }
-    if not found or batch.ndim != 2:
+    if not parameters or batch.ndim != 2:
         return None
-    tables = [tensor.detach().cpu().double().numpy() for tensor in found.values()]
+    tables = [tensor.detach().cpu().double().numpy() for tensor in parameters.values()]
     if len({table.shape[1:] for table in tables}) > 1 or tables[0].ndim != 2:
         return None
     values = np.concatenate(tables)
-    flat = np.concatenate([np.broadcast_to(each.mean(axis=0), each.shape) for each in tables])
-    made = [Explanation("itself", "all biases as they are", values, "table")]
+    mean_biases = np.concatenate(
+        [np.broadcast_to(table.mean(axis=0), table.shape) for table in tables]
+    )
+    substitutes = [Explanation("itself", "all biases as they are", values, "table")]
     for head in range(values.shape[1]):
-        alone = values.copy()
-        alone[:, head] = flat[:, head]
+        rows = values.copy()
+        rows[:, head] = mean_biases[:, head]
         label = f"head {head}: its mean at all offsets"
-        made.append(Explanation(f"head_{head}", label, alone, "head", head + 1))
-    made.append(Explanation(NOTHING, "all heads: their mean at all offsets", flat, "removed"))
-    return _whole("relative", found, batch, made, width=values.shape[1])
+        substitutes.append(Explanation(f"head_{head}", label, rows, "head", head + 1))
+    substitutes.append(
+        Explanation(NO_SCHEME_NAME, "all heads: their mean at all offsets", mean_biases, "removed")
+    )
+    return _scheme_target("relative", parameters, batch, substitutes, width=values.shape[1])
 
 
-def _whole(
+def _scheme_target(
     scheme: Scheme,
-    found: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],
     batch: torch.Tensor,
-    made: list[Explanation],
+    substitutes: list[Explanation],
     *,
     width: int,
 ) -> Target:
-    pt = required("torch")
+    pt = import_package("torch")
     slots = tuple(
         (tensor, pt.arange(tensor.numel() // width, device=tensor.device))
-        for tensor in found.values()
+        for tensor in tensors.values()
     )
     layout = Line(batch.shape[1])
-    return Target(next(iter(found)), scheme, slots, layout, 0, tuple(made), NOTHING)
+    return Target(next(iter(tensors)), scheme, slots, layout, 0, tuple(substitutes), NO_SCHEME_NAME)
 
 
-def _check_it_is_used(model: Any, batch: torch.Tensor, target: Target, title: str) -> None:
-    """Refuse a model that keeps what it once computed: what is written would change nothing."""
-    before = final_states(model, batch)
-    with target.held():
+def _check_effect(model: Any, batch: torch.Tensor, target: Target, title: str) -> None:
+    """Refuse a model that caches its positions, so that a substitute would have no effect."""
+    before = compute_final_states(model, batch)
+    with target.restore_on_exit():
         target.write(target.substitutes[-1].rows)
-        after = final_states(model, batch)
+        after = compute_final_states(model, batch)
     if bool((before == after).all()):
         raise UsageError(
             f"{title}: {target.path} makes no difference to its states once it has run."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -222,57 +222,65 @@ def classify_table(answers: Answers) -> TableKind:
     answers
         Answers about one stretch, by question.
     """
-
-    def yes(question: str) -> bool:
-        return question in answers and answers[question].yes
-
-    def facts(question: str) -> Any:
-        return answers[question].facts
-
     order_answer = answers["order"]
-    if yes("closed_form"):
+    if _is_yes(answers, "closed_form"):
         return TableKind("formula", ("closed_form",))
     if order_answer.reason in {"all_equal", "too_few"}:
         return TableKind("equal" if order_answer.reason == "all_equal" else "too_few", ("order",))
-    if yes("rows_and_columns"):
-        rotating_questions = ("axis_rotations",) if yes("axis_rotations") else ()
-        return TableKind("codes", ("rows_and_columns", *rotating_questions))
+    if _is_yes(answers, "rows_and_columns"):
+        rotation_questions = ("axis_rotations",) if _is_yes(answers, "axis_rotations") else ()
+        return TableKind("codes", ("rows_and_columns", *rotation_questions))
+    if order_answer.answer == "cannot tell":
+        return TableKind("unknown", ("order",))
     if not order_answer.yes:
-        if order_answer.answer == "cannot tell":
-            return TableKind("unknown", ("order",))
-        is_equidistant = getattr(facts("absolute_position"), "equally_far", False)
+        position_facts = answers["absolute_position"].facts
+        is_equidistant = getattr(position_facts, "equally_far", False)
         return TableKind("equally_far" if is_equidistant else "independent", ("order",))
-    if "rows_and_columns" in answers and yes("smooth"):
+    if "rows_and_columns" in answers and _is_yes(answers, "smooth"):
         return TableKind("surface", ("smooth",))
-    winding_questions: tuple[str, ...] = ("winding",) if yes("winding") else ()
-    if yes("rotations"):
-        rotations_facts = facts("rotations")
-        ladder_questions = ("ladder",) if yes("ladder") else ()
-        min_share = MIN_ROTATION_KIND_SHARE
-        if yes("smooth"):
-            min_share = MIN_ROTATION_SHARE_OF_SMOOTH
-        elif winding_questions and facts("winding").rotation is not None:
-            # The winding is one of the rotations, so they define the kind however small they are.
-            min_share = 0.0
-        if ladder_questions or not rotations_facts.lines or rotations_facts.share >= min_share:
-            name: KindName = "series" if ladder_questions else "rotations"
-            return TableKind(name, ("rotations", *ladder_questions))
-    added_questions = winding_questions
-    if yes("rotations") and facts("rotations").share >= MIN_NAMED_ROTATION_SHARE:
-        added_questions += ("rotations",)
-    if yes("smooth"):
-        smooth_facts = facts("smooth")
-        if smooth_facts.straight is not None:
-            return TableKind("line" if smooth_facts.line else "noisy_line", ("smooth",))
-        return TableKind("smooth", ("smooth", *added_questions))
+    return _classify_rotations(answers) or _classify_curve(answers)
+
+
+def _is_yes(answers: Answers, question: str) -> bool:
+    """Return whether a question was asked and answered yes."""
+    return question in answers and answers[question].yes
+
+
+def _classify_rotations(answers: Answers) -> TableKind | None:
+    """Return the kind of an ordered table if it consists of rotations."""
+    if not _is_yes(answers, "rotations"):
+        return None
+    facts = answers["rotations"].facts
+    min_share = MIN_ROTATION_KIND_SHARE
+    if _is_yes(answers, "smooth"):
+        min_share = MIN_ROTATION_SHARE_OF_SMOOTH
+    elif _is_yes(answers, "winding") and answers["winding"].facts.rotation is not None:
+        # The winding is one of the rotations, so they define the kind however small they are.
+        min_share = 0.0
+    if _is_yes(answers, "ladder"):
+        return TableKind("series", ("rotations", "ladder"))
+    if not facts.lines or facts.share >= min_share:
+        return TableKind("rotations", ("rotations",))
+    return None
+
+
+def _classify_curve(answers: Answers) -> TableKind:
+    """Return the kind of an ordered table that does not consist of rotations."""
+    order_answer, smooth_answer = answers["order"], answers["smooth"]
+    questions: tuple[str, ...] = ("winding",) if _is_yes(answers, "winding") else ()
+    if _is_yes(answers, "rotations"):
+        rotation_share = answers["rotations"].facts.share
+        questions += ("rotations",) if rotation_share >= MIN_NAMED_ROTATION_SHARE else ()
+    if smooth_answer.yes:
+        if smooth_answer.facts.straight is not None:
+            return TableKind("line" if smooth_answer.facts.line else "noisy_line", ("smooth",))
+        return TableKind("smooth", ("smooth", *questions))
     is_wandering = answers["absolute_position"].reason == "wanders"
-    if is_wandering and answers["smooth"].answer == "no":
-        return TableKind("walk", ("smooth", *added_questions))
+    if is_wandering and smooth_answer.answer == "no":
+        return TableKind("walk", ("smooth", *questions))
     if order_answer.reason in {"norms", "norms_and_wave"}:
-        return TableKind("norms", ("order", *added_questions))
-    neighbour_cosine = facts("order").cosine
-    if abs(neighbour_cosine) >= MIN_SIMILAR_COSINE:
-        return TableKind(
-            "similar" if neighbour_cosine > 0 else "opposite", ("order", *added_questions)
-        )
-    return TableKind("ordered", ("order", *added_questions))
+        return TableKind("norms", ("order", *questions))
+    cosine = order_answer.facts.cosine
+    if abs(cosine) >= MIN_SIMILAR_COSINE:
+        return TableKind("similar" if cosine > 0 else "opposite", ("order", *questions))
+    return TableKind("ordered", ("order", *questions))

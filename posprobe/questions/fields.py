@@ -309,7 +309,6 @@ def ask_patch_position(view: View) -> Answer:
     limits = (MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES)
     if refusal := unfit_grid_answer("absolute_position", view, PATCH_POSITION_KEYS, *limits):
         return refusal
-    height, width = view.shape
     rng = view.rng(14)
     field = fit_field(view.points, view.shape)
     points = view.coordinates[:, :MAX_FIELD_COMPONENTS]
@@ -324,11 +323,7 @@ def ask_patch_position(view: View) -> Answer:
         *N_PATCH_POSITION_DRAWS,
     )
     typical = np.median(null_draws, axis=0)
-    patches = units(view.points).reshape(height, width, -1)
-    neighbour_cosine = max(
-        float(np.einsum("rcd,rcd->rc", patches_along_axis[1:], patches_along_axis[:-1]).mean())
-        for patches_along_axis in (patches, patches.swapaxes(0, 1))
-    )
+    neighbour_cosine = _neighbour_cosine(view)
     facts = PatchPosition(
         components=points.shape[1],
         misfit=max(float(statistics[0]), 0.0),
@@ -346,7 +341,7 @@ def ask_patch_position(view: View) -> Answer:
     significant_signs = [k for k in range(2) if is_large[k] and 2 * ranks(null_draws)[k] <= LEVEL]
     sign_index = min(significant_signs, key=lambda k: ranks(null_draws)[k], default=0)
     is_slow = facts.misfit > MAX_DISPLACEMENT_MISFIT
-    has_enough = not is_slow and min(height, width) >= MIN_DENIAL_SIDE_PATCHES
+    has_enough = not is_slow and min(view.shape) >= MIN_DENIAL_SIDE_PATCHES
     reasons = (("patch_products", "patch_norms")[sign_index], "patch_displacement", "patch_open")
     answer, reason = judge_p_value(p, *reasons, has_enough=has_enough)
     if answer == "yes" and not significant_signs:
@@ -359,6 +354,15 @@ def ask_patch_position(view: View) -> Answer:
     statistic, statistic_draws = float(statistics[sign_index]), null_draws[:, sign_index]
     test = null_test(statistic, statistic_draws, "stationary", p, n_statistics=2)
     return Answer("absolute_position", answer, reason, facts, test, PATCH_POSITION_KEYS)
+
+
+def _neighbour_cosine(view: View) -> float:
+    """Return the mean cosine of patches side by side, along the axis where it is larger."""
+    patches = units(view.points).reshape(*view.shape, -1)
+    return max(
+        float(np.einsum("rcd,rcd->rc", along_axis[1:], along_axis[:-1]).mean())
+        for along_axis in (patches, patches.swapaxes(0, 1))
+    )
 
 
 def _position_statistics(

@@ -1,11 +1,11 @@
-"""Codes of grids: whether order matters, whether codes of row and column add up, and go round.
+"""Questions about grids: whether order matters, whether row and column codes add up, and rotate.
 
-Lines in the spectrum of a code show rotations of many turns. Of few turns they are harder to tell:
-the principal components of any smooth curve look like sinusoids of half a turn, one turn, one and a
-half, and so on (Antognini & Sohl-Dickstein 2018, section 3). But their variances fall: two of them
-seldom have equal amplitudes a quarter of a period apart, as the two phases of a rotation have. What
-is measured is therefore how much of the variance is in one circle, and beside it stand smooth
-random curves.
+Lines in the spectrum of a code show rotations of many turns. Rotations of few turns are harder to
+tell: the principal components of any smooth curve look like sinusoids of half a turn, one turn, one
+and a half, and so on (Antognini & Sohl-Dickstein 2018, section 3). But their variances fall: two of
+them seldom have equal amplitudes a quarter of a period apart, as the two phases of a rotation have.
+So the share of the variance in one circle is measured, and compared with that of smooth random
+curves.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from posprobe.questions.rank_tests import (
     value_property,
 )
 
-#: Permutations of the patches: so many that the least p-value stands alone among the questions.
+#: Permutations of the patches: their smallest p-value is significant alone among the questions.
 N_PATCH_ORDER_DRAWS = 199
-#: Patches from which it is denied that their place matters: fewer have too few neighbours.
+#: Fewest patches at which the answer can be no: fewer have too few neighbours.
 MIN_ORDER_DENIAL_PATCHES = 16
 NEIGHBOUR_KEYS = ("grid.neighbour_right", "grid.neighbour_below")
 
@@ -65,12 +65,12 @@ class GridLimits:
 
 @dataclass(frozen=True)
 class PatchOrder:
-    """What tells that the place of a patch matters.
+    """Evidence that the position of a patch matters.
 
     Parameters
     ----------
     cosine, chance
-        Mean cosine of patches side by side as seen from the middle, and of any two patches.
+        Mean cosine of centred patches side by side, and of any two patches.
     """
 
     cosine: float
@@ -86,7 +86,7 @@ def unfit_grid_answer(
     min_side: int = 1,
     max_patches: int = MAX_VIEW_ROWS,
 ) -> Answer | None:
-    """Answer a question about a grid that is too small or too large for it.
+    """Answer cannot tell for a grid that is too small or too large; else return None.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def unfit_grid_answer(
 def split_codes(
     points: NDArray[np.floating[Any]], shape: tuple[int, int]
 ) -> tuple[Floats, Floats, Floats]:
-    """Split ``[h * w, d]`` into row code ``[h, d]``, column code ``[w, d]`` and the rest."""
+    """Split ``[h * w, d]`` into row code ``[h, d]``, column code ``[w, d]`` and remainder."""
     patches = points.astype(np.float64).reshape(*shape, -1)
     patches = patches - patches.mean(axis=(0, 1))
     rows, columns = patches.mean(axis=1), patches.mean(axis=0)
@@ -117,33 +117,27 @@ def split_codes(
 
 
 def ask_patch_order(view: View) -> Answer:
-    """Ask whether patches side by side are more, or less, similar than patches permuted."""
+    """Ask whether patches side by side are more, or less, similar than permuted patches."""
     if refusal := unfit_grid_answer("order", view, NEIGHBOUR_KEYS):
         return refusal
     height, width = view.shape
     unit_rows = units(view.points)
-    # Of the Gram matrix, a permutation needs the entries of neighbours alone.
+    # A permutation needs only the entries of neighbours in the Gram matrix.
     gram = unit_rows @ unit_rows.T
     patches = np.arange(height * width).reshape(height, width)
     second_patches = np.concatenate([patches[:, 1:].ravel(), patches[1:].ravel()])
     first_patches = np.concatenate([patches[:, :-1].ravel(), patches[:-1].ravel()])
-    cosine, chance_mean = (
-        float(gram[second_patches, first_patches].mean()),
-        chance_cosine(unit_rows),
-    )
+    cosine = float(gram[second_patches, first_patches].mean())
+    chance_mean = chance_cosine(unit_rows)
     rng = view.rng(12)
     permutations = (rng.permutation(len(view)) for _ in range(N_PATCH_ORDER_DRAWS))
     null_draws = np.array(
-        [
-            gram[permutation[second_patches], permutation[first_patches]].mean()
-            for permutation in permutations
-        ]
+        [gram[order[second_patches], order[first_patches]].mean() for order in permutations]
     )
     p = rank_p_value(abs(cosine - chance_mean), np.abs(null_draws - chance_mean))
     has_enough = len(view) >= MIN_ORDER_DENIAL_PATCHES
-    answer, reason = judge_p_value(
-        p, "patch_neighbours", "patch_none", "patch_open", has_enough=has_enough
-    )
+    reasons = ("patch_neighbours", "patch_none", "patch_open")
+    answer, reason = judge_p_value(p, *reasons, has_enough=has_enough)
     if answer == "yes" and abs(cosine - chance_mean) < MIN_EFFECT_SHARE:
         answer, reason = "no", "patch_small"
     facts = PatchOrder(cosine, chance_mean)
@@ -151,9 +145,9 @@ def ask_patch_order(view: View) -> Answer:
     return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
-#: A code that holds less of the variance than this share of what both hold is none.
+#: Smallest variance of a code, as a share of that of both codes; below it there is no such code.
 MIN_CODE_SHARE = 0.03
-#: Shortest side that is asked; of two patches a code is hardly a sequence.
+#: Shortest side of a grid that can have codes: over two patches a code is hardly a sequence.
 MIN_CODE_SIDE_PATCHES = 3
 CODES_KEYS = ("budget.rows", "budget.columns")
 
@@ -162,7 +156,7 @@ LoneCode: TypeAlias = Literal["", "row", "column"]
 
 @dataclass(frozen=True)
 class RowsAndColumns:
-    """What a row code and a column code hold of a table of patches.
+    """Variance shares of the row code and the column code of a table of patches.
 
     Parameters
     ----------
@@ -187,7 +181,7 @@ class RowsAndColumns:
 
     @property
     def lone(self) -> LoneCode:
-        """The code beside which the other holds next to nothing, or nothing."""
+        """Name of the code beside which the other has next to no variance; else empty."""
         if self.column_share <= MIN_CODE_SHARE * self.row_share:
             return "row"
         return "column" if self.row_share <= MIN_CODE_SHARE * self.column_share else ""
@@ -198,8 +192,8 @@ class RowsAndColumns:
 def ask_rows_and_columns(view: View) -> Answer:
     """Ask whether each patch is a row code plus a column code.
 
-    By the additive model of a grid: how much more likely the table is with codes than without, held
-    against tables drawn from the fit without them.
+    The additive model of a grid gives the likelihood of the table with codes over that without.
+    This ratio is compared with that of tables drawn from the fit without codes.
     """
     if refusal := unfit_grid_answer("rows_and_columns", view, CODES_KEYS, MIN_CODE_SIDE_PATCHES):
         return refusal
@@ -220,24 +214,28 @@ def ask_rows_and_columns(view: View) -> Answer:
     return Answer("rows_and_columns", answer, reason, facts, test, CODES_KEYS)
 
 
-#: Turns from the first position to the last that are looked for: fewest, most, and their steps.
-#: Half-way round, any bent curve looks like an arc; a whole turn comes back.
+#: Fewest turns of a circle from the first position to the last: any bent curve looks like half a
+#: turn, but a whole turn comes back.
 MIN_CIRCLE_TURNS = 1.0
+#: Largest number of turns of a circle.
 MAX_CIRCLE_TURNS = 4.5
+#: Step between the turns that are tried.
 CIRCLE_TURN_STEP = 0.05
-#: Draws of each null, and how many where those do not exclude a yes. The least p-value of one of
-#: two codes, or of both together, is 3 / 600: it stands alone among the questions of a grid.
+#: Draws of each null model of circles in any case.
 N_FIRST_CIRCLE_DRAWS = 299
+#: Draws of each null model where the first ones do not exclude a yes. The smallest p-value of one
+#: of two codes, or of both together, is 3 / 600: significant alone among the questions of a grid.
 N_CIRCLE_DRAWS = 599
-#: Curves with a squared exponential kernel of this share of their length go round most evenly.
+#: Length of the squared exponential kernel whose curves rotate most evenly, as a share of theirs.
 ROUNDEST_KERNEL_SHARE = 0.2
-#: Positions that a few turns need at most: longer codes are averaged to so many.
+#: Positions that suffice for a few turns: longer codes are averaged to this number.
 MAX_CIRCLE_POSITIONS = 64
-#: Codes of fewer positions have no lines of fewer turns: smooth curves in three directions have one
-#: of two turns in 3 of 120 tables.
+#: Fewest positions of a code whose lines may have any number of turns.
 MIN_LINE_CODE_POSITIONS = 16
+#: Fewest turns of a line in a shorter code: smooth curves in three directions have a line of two
+#: turns in 3 of 120 tables.
 MIN_SHORT_CODE_TURNS = 2.5
-#: Share of a short code below which a rotation of it would not count, whatever else is there.
+#: Share of a code in a circle below which a rotation may be denied.
 MIN_CIRCLE_SHARE = 0.25
 AXIS_ROTATION_KEYS = ("axis_codes.rows.share", "axis_codes.columns.share")
 
@@ -249,11 +247,11 @@ class Circle:
     Parameters
     ----------
     turns
-        From the first position to the last.
+        Number of turns from the first position to the last.
     share
         Share of the code's variance in a circle.
     typical, p
-        The same in the nearest smooth random curves, in the median, and the rank among them.
+        Median share in the nearest smooth random curves, and the rank p-value among them.
     """
 
     turns: float
@@ -269,9 +267,9 @@ class Code:
     Parameters
     ----------
     axis
-        ``rows`` or ``columns``.
+        Axis of the grid, ``rows`` or ``columns``.
     length
-        Positions along it.
+        Number of positions along the axis.
     lines
         Rotations that stand out of a smooth spectrum; their periods are in positions.
     circle
@@ -293,16 +291,16 @@ class Code:
 
 @dataclass(frozen=True)
 class AxisRotations:
-    """What goes round in the codes.
+    """Rotations of the codes.
 
     Parameters
     ----------
     height, width
         Height and width of the grid, in patches.
     codes
-        Those that are long enough.
+        Codes that are long enough.
     rotating
-        Names of the codes that go round: ``rows``, ``columns``.
+        Names of the codes that rotate: ``rows``, ``columns``.
     """
 
     height: int
@@ -312,12 +310,12 @@ class AxisRotations:
 
     @property
     def round(self) -> tuple[Code, ...]:
-        """The codes that go round."""
+        """The codes that rotate."""
         return tuple(code for code in self.codes if code.axis in self.rotating)
 
     @property
     def value(self) -> dict[str, Any] | None:
-        """Lines or circle of each code, and which go round."""
+        """Lines or circle of each code, and the names of those that rotate."""
         if not self.codes:
             return None
         values_by_axis = {code.axis: code.value for code in self.codes}
@@ -325,7 +323,7 @@ class AxisRotations:
 
 
 def ask_axis_rotations(view: View) -> Answer:
-    """Ask whether the row code or the column code goes round."""
+    """Ask whether the row code or the column code rotates."""
     if refusal := unfit_grid_answer("axis_rotations", view, AXIS_ROTATION_KEYS):
         return refusal
     codes = _long_codes(view)
@@ -336,52 +334,48 @@ def ask_axis_rotations(view: View) -> Answer:
 
 
 def _long_codes(view: View) -> list[tuple[Code, Floats]]:
-    """Return the codes that are long enough, and more than noise: centred ``[length, d]``."""
+    """Return the centred codes ``[length, d]`` that are long enough and more than noise."""
     height, width = view.shape
     rows, columns, _ = split_codes(view.points, (height, width))
     powers = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
-    # What a code that is none has is noise.
+    # With less power than this, a code is noise.
     min_power = max(1e-9 * float(np.square(view.points).sum()), MIN_CODE_SHARE * max(powers))
     return [
-        (Code(axis, len(code)), code)
-        for axis, code, power in zip(("rows", "columns"), (rows, columns), powers, strict=True)
-        if len(code) >= MIN_QUESTION_ROWS and code.shape[1] > 1 and power > min_power
+        (Code(axis, len(points)), points)
+        for axis, points, power in zip(("rows", "columns"), (rows, columns), powers, strict=True)
+        if len(points) >= MIN_QUESTION_ROWS and points.shape[1] > 1 and power > min_power
     ]
 
 
 def _answer_by_lines(grid_view: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
-    """Answer by lines of a spectrum, where a code has any."""
+    """Answer by spectral lines; None where no code has any."""
     code_views = [view(points, seed=grid_view.seed) for _, points in codes]
     lines_by_code = [_find_lines(code_view) for code_view in code_views]
-    ps = [line.p for lines in lines_by_code for line in lines]
-    if not ps:
+    p_values = [line.p for lines in lines_by_code for line in lines]
+    if not p_values:
         return None
     codes_with_lines = tuple(
         replace(code, lines=lines) for (code, _), lines in zip(codes, lines_by_code, strict=True)
     )
     share = max(sum(line.share for line in code.lines) for code in codes_with_lines)
-    p, line_level = (min(1.0, len(codes) * p_value) for p_value in (min(ps), MAX_LINE_P))
-    test = Test(share, p, of="smooth", least=line_level)
-    facts = AxisRotations(
-        *grid_view.shape,
-        codes_with_lines,
-        tuple(code.axis for code in codes_with_lines if code.lines),
-    )
+    p, smallest_p = (min(1.0, len(codes) * p_value) for p_value in (min(p_values), MAX_LINE_P))
+    test = Test(share, p, of="smooth", least=smallest_p)
+    rotating = tuple(code.axis for code in codes_with_lines if code.lines)
+    facts = AxisRotations(*grid_view.shape, codes_with_lines, rotating)
     return Answer("axis_rotations", "yes", "lines", facts, test, AXIS_ROTATION_KEYS)
 
 
 def _find_lines(code_view: View) -> tuple[Rotation, ...]:
     """Return the rotations that stand out of the spectrum of a code."""
     rotations = find_rotations(code_view.points, code_view.seed).rotations
+    is_long = len(code_view) >= MIN_LINE_CODE_POSITIONS
     return tuple(
-        rotation
-        for rotation in rotations
-        if len(code_view) >= MIN_LINE_CODE_POSITIONS or rotation.turns >= MIN_SHORT_CODE_TURNS
+        rotation for rotation in rotations if is_long or rotation.turns >= MIN_SHORT_CODE_TURNS
     )
 
 
 def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
-    """Answer by how much of the codes is in a circle, in one code or in both together."""
+    """Answer by the share of the codes in a circle, in one code or in both together."""
     rng = view.rng(16)
     shortened_codes = [_shorten_code(points) for _, points in codes]
     shares, turns = np.stack([_fit_circles(points[None]) for points in shortened_codes])[..., 0].T
@@ -391,41 +385,24 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         extra_draws = [_draw_circle_shares(points, rng, n_draws) for points in shortened_codes]
         null_draws = np.concatenate([null_draws, np.stack(extra_draws)], axis=2)
         code_p_values = [
-            max(rank_p_value(shares, draws) for draws in null_shares)
-            for shares, null_shares in zip(shares, null_draws, strict=True)
+            max(rank_p_value(share, draws) for draws in code_draws)
+            for share, code_draws in zip(shares, null_draws, strict=True)
         ]
-        joint_p_value = max(rank_p_value(shares.mean(), draws) for draws in null_draws.mean(axis=0))
-        p = min(1.0, n_tests * min(joint_p_value, *code_p_values))
+        joint_p = max(rank_p_value(shares.mean(), draws) for draws in null_draws.mean(axis=0))
+        p = min(1.0, n_tests * min(joint_p, *code_p_values))
         if p > LEVEL:
             break
+    typical_shares = np.median(null_draws, axis=2).max(axis=1)
     circles = [
-        Circle(
-            float(turns[k]),
-            float(shares[k]),
-            float(np.median(null_draws[k], axis=1).max()),
-            code_p_values[k],
-        )
-        for k in range(len(codes))
+        Circle(*map(float, circle_numbers))
+        for circle_numbers in zip(turns, shares, typical_shares, code_p_values, strict=True)
     ]
-    # What is significant for both together is told of each that has more than is usual.
-    rotating = tuple(
-        code.axis
-        for (code, _), circle in zip(codes, circles, strict=True)
-        if circle.p <= LEVEL
-        or (
-            joint_p_value <= LEVEL
-            and circle.p <= MAX_OPEN_P
-            and circle.share >= circle.typical + MIN_EFFECT_SHARE
-        )
-    )
+    rotating = _rotating_axes(codes, circles, joint_p)
     best_code = int(np.argmin(code_p_values))
-    is_code_test = code_p_values[best_code] <= joint_p_value
-    statistic, null_shares = (
-        (shares[best_code], null_draws[best_code])
-        if is_code_test
-        else (shares.mean(), null_draws.mean(axis=0))
-    )
-    nearest_draws = null_shares[int(np.argmax(np.median(null_shares, axis=1)))]
+    statistic, statistic_draws = shares.mean(), null_draws.mean(axis=0)
+    if code_p_values[best_code] <= joint_p:
+        statistic, statistic_draws = shares[best_code], null_draws[best_code]
+    nearest_draws = statistic_draws[int(np.argmax(np.median(statistic_draws, axis=1)))]
     test = null_test(float(statistic), nearest_draws, "smooth", p, n_statistics=n_tests)
     answer: Verdict = "cannot tell"
     reason = "open"
@@ -433,46 +410,51 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         answer, reason = "yes", "circles"
     elif p > MAX_OPEN_P and shares.max() < MIN_CIRCLE_SHARE:
         answer, reason = "no", "none"
-    facts = AxisRotations(
-        *view.shape,
-        tuple(
-            replace(code, circle=shares) for (code, _), shares in zip(codes, circles, strict=True)
-        ),
-        rotating if answer == "yes" else (),
+    codes_with_circles = tuple(
+        replace(code, circle=circle) for (code, _), circle in zip(codes, circles, strict=True)
     )
+    facts = AxisRotations(*view.shape, codes_with_circles, rotating if answer == "yes" else ())
     return Answer("axis_rotations", answer, reason, facts, test, AXIS_ROTATION_KEYS)
+
+
+def _rotating_axes(
+    codes: list[tuple[Code, Floats]], circles: list[Circle], joint_p: float
+) -> tuple[str, ...]:
+    """Return the axes of the codes that rotate.
+
+    Where only both codes together are significant, a code rotates if its share exceeds the typical.
+    """
+    axes = []
+    for (code, _), circle in zip(codes, circles, strict=True):
+        is_large = circle.share >= circle.typical + MIN_EFFECT_SHARE
+        if circle.p <= LEVEL or (joint_p <= LEVEL and circle.p <= MAX_OPEN_P and is_large):
+            axes.append(code.axis)
+    return tuple(axes)
 
 
 def _shorten_code(code: Floats) -> Floats:
     """Return a centred code of at most `MAX_CIRCLE_POSITIONS`, each the mean of neighbours."""
     if len(code) > MAX_CIRCLE_POSITIONS:
-        code = np.stack(
-            [positions.mean(axis=0) for positions in np.array_split(code, MAX_CIRCLE_POSITIONS)]
-        )
+        chunks = np.array_split(code, MAX_CIRCLE_POSITIONS)
+        code = np.stack([chunk.mean(axis=0) for chunk in chunks])
     return np.asarray(code - code.mean(axis=0))
 
 
 def _draw_circle_shares(code: Floats, rng: np.random.Generator, n_draws: int) -> Floats:
-    """Return the shares that smooth random curves have in a circle: ``[4, draws]``.
+    """Return the shares of smooth random curves in a circle: ``[4, draws]``.
 
-    Curves with the fitted falling kernel, and with the kernel whose curves go round most evenly;
-    each with the code's covariance of columns, and with as many independent ones.
+    The curves have the fitted falling kernel, or the kernel whose curves rotate most evenly; and
+    for each kernel the code's covariance of columns, or as many independent columns.
     """
-    n_positions, d = code.shape
-    u, component_norms, _ = np.linalg.svd(code, full_matrices=False)
-    roundest = np.exp(
-        -0.5 * np.square(np.arange(n_positions) / (ROUNDEST_KERNEL_SHARE * n_positions))
-    )
+    h, d = code.shape
+    u, singular_values, _ = np.linalg.svd(code, full_matrices=False)
+    roundest_kernel = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST_KERNEL_SHARE * h)))
     shares = []
-    for kernel in (fit_kernel(u * component_norms).by_offset, roundest):
+    for kernel in (fit_kernel(u * singular_values).by_offset, roundest_kernel):
         factor = root(toeplitz(kernel))
-        gaussian_rows = (
-            rng.standard_normal((n_draws, n_positions, len(component_norms))) * component_norms
-        )
-        shares += [
-            _fit_circles(factor @ rows)[0]
-            for rows in (gaussian_rows, _draw_white_rows(n_positions, d, rng, n_draws))
-        ]
+        white = rng.standard_normal((n_draws, h, len(singular_values)))
+        shares.append(_fit_circles(factor @ (white * singular_values))[0])
+        shares.append(_fit_circles(factor @ _draw_white_rows(h, d, rng, n_draws))[0])
     return np.stack(shares)
 
 
@@ -489,10 +471,10 @@ def _draw_white_rows(h: int, d: int, rng: np.random.Generator, n_draws: int) -> 
 
 
 def _fit_circles(curves: Floats) -> tuple[Floats, Floats]:
-    """Return the greatest shares in a circle of curves ``[m, h, d]``, and its turns: ``[m]`` each.
+    """Return the largest shares of curves ``[m, h, d]`` in a circle, and its turns: ``[m]`` each.
 
-    Two phases of a frequency are fitted by least squares: an ellipse, whose smaller radius is that
-    of the circle in it.
+    Two phases of a frequency are fitted by least squares. They make an ellipse, whose smaller
+    radius is that of the circle in it.
     """
     n_curves, h, _ = curves.shape
     curves = curves - curves.mean(axis=1, keepdims=True)
@@ -500,9 +482,8 @@ def _fit_circles(curves: Floats) -> tuple[Floats, Floats]:
     turns, products = _circle_products(h)
     phase_products = (grams.reshape(n_curves, -1) @ products).reshape(n_curves, 3, -1)
     mean_power = (phase_products[:, 0] + phase_products[:, 1]) / 2
-    circle_power = mean_power - np.hypot(
-        (phase_products[:, 0] - phase_products[:, 1]) / 2, phase_products[:, 2]
-    )
+    half_difference = (phase_products[:, 0] - phase_products[:, 1]) / 2
+    circle_power = mean_power - np.hypot(half_difference, phase_products[:, 2])
     best = circle_power.argmax(axis=1)
     total_power = np.maximum(np.trace(grams, axis1=1, axis2=2), np.finfo(np.float64).tiny)
     return circle_power[np.arange(n_curves), best] / total_power, turns[best]
@@ -510,37 +491,33 @@ def _fit_circles(curves: Floats) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=8)
 def _circle_products(h: int) -> tuple[Floats, Floats]:
-    """Return turns ``[f]``, and what takes a Gram matrix to the ellipse of each: ``[h², 3 f]``.
+    """Return turns ``[f]`` and a matrix ``[h², 3 f]`` from a Gram matrix to their ellipses.
 
-    The squares and the product of its two phases, times the variance of a circle of radius 1.
+    An ellipse is given by the squares and the product of its two phases, times the variance of a
+    circle of radius 1.
     """
     turns = np.arange(MIN_CIRCLE_TURNS, min(MAX_CIRCLE_TURNS, (h - 1) / 3) + 1e-9, CIRCLE_TURN_STEP)
     angle = 2 * np.pi * turns[:, None] * np.arange(h) / (h - 1)
     waves = np.stack([np.cos(angle), np.sin(angle)], axis=2)
     waves -= waves.mean(axis=1, keepdims=True)
-    size = np.sqrt(np.square(waves).sum(axis=(1, 2)))
-    cosine_direction, sine_direction = np.moveaxis(
-        np.linalg.pinv(waves) * size[:, None, None], 1, 0
-    )
-    pairs = (
-        (cosine_direction, cosine_direction),
-        (sine_direction, sine_direction),
-        (cosine_direction, sine_direction),
-    )
-    flat = [np.einsum("fi,fj->ijf", a, b).reshape(h * h, -1) for a, b in pairs]
-    return turns, np.concatenate(flat, axis=1)
+    norms = np.sqrt(np.square(waves).sum(axis=(1, 2)))
+    cosines, sines = np.moveaxis(np.linalg.pinv(waves) * norms[:, None, None], 1, 0)
+    wave_pairs = ((cosines, cosines), (sines, sines), (cosines, sines))
+    products = [np.einsum("fi,fj->ijf", a, b).reshape(h * h, -1) for a, b in wave_pairs]
+    return turns, np.concatenate(products, axis=1)
 
 
 def axis_rotations_by_formula(rotations_answer: Answer, closed_form: Answer) -> Answer | None:
-    """Say of a formula that it makes both codes of rotations, a plane for each frequency."""
+    """Affirm that a formula makes both codes of rotations, one plane for each frequency."""
     if not closed_form.yes or rotations_answer.reason in {"too_few", "all_equal", "large"}:
         return None
     keys = (*AXIS_ROTATION_KEYS, *closed_form.keys)
     return rotations_answer.corrected("yes", "formula", "closed_form", test=None, keys=keys)
 
 
-#: By name, in the order of the page.
+#: Questions by name, in the order of the page.
 GRID_TABLE_QUESTIONS: Mapping[str, AskTable] = {
-    "order": ask_patch_order, "rows_and_columns": ask_rows_and_columns,
+    "order": ask_patch_order,
+    "rows_and_columns": ask_rows_and_columns,
     "axis_rotations": ask_axis_rotations,
-}  # fmt: skip
+}

@@ -1,4 +1,4 @@
-"""What goes round in a table on a line: periodic components, their series, and what winds."""
+"""Questions about rotations of a sequence: periodic components, their ladder, and winding."""
 
 from __future__ import annotations
 
@@ -42,41 +42,42 @@ from posprobe.questions.rank_tests import (
     small_table_answer,
 )
 
-#: CKA with a sinusoid of some base from which a table may be one in noise.
+#: Smallest CKA with a sinusoid of some base at which a table may be that sinusoid in noise.
 MIN_SIMILAR_SINUSOID_CKA = 0.9
-#: Rows below which a fixed period is not told from noise that prefers one: too few turns fit in.
+#: Fewest rows in which a fixed period can be told from noise that prefers a period: in fewer, too
+#: few turns fit.
 MIN_FIXED_PERIOD_ROWS = 48
-#: Times the share at which a rotation may be seen of that at which it is hardly ever missed; and
-#: the least share that is said to be hidden, since less is told of nowhere.
+#: Share at which a rotation is hardly ever missed, over the smallest detectable share.
 DETECTION_MARGIN = 3.0
+#: No detection limit below this share is claimed, since no smaller share is ever reported.
 MIN_DETECTION_LIMIT = 0.01
-#: Share at which a rotation may be seen from which nothing is denied: a quarter of the table.
+#: Smallest detectable share of the variance from which on rotations are not denied: a quarter.
 MAX_DENIAL_DETECTION_SHARE = 0.25
-#: Share of the table over which noise keeps its phase from which it may be a rotation.
+#: Share of the table over which noise must keep its phase to be a possible rotation.
 MIN_COHERENT_TABLE_SHARE = 1 / 6
-#: Held-out R² by which waves must be ahead of any smooth curve.
+#: Smallest gain of waves over any smooth curve in held-out R².
 MIN_BRIDGING_R2_GAIN = 0.2
 ROTATIONS_KEYS = ("shift.rotations", "spectrum.lines")
 
 
 @dataclass(frozen=True)
 class Rotations:
-    """The rotations of a table, or what may be missed.
+    """The rotations of a table, and the share below which one may be missed.
 
     Parameters
     ----------
     rows
         Number of rows.
     lines
-        Fastest first: those that are not small, or small ones alone.
+        Rotations, fastest first: those that are not small, or else the small ones.
     share
-        Share of the variance that they explain together.
+        Share of the variance that the rotations explain together.
     hidden
-        Share of the variance below which one may well be missed.
+        Detection limit: share of the variance below which a rotation may well be missed.
     alternating
         Share of the variance by which even and odd positions differ.
     preferred
-        The strongest period that noise prefers, where nothing goes round.
+        Strongest narrow-band noise, where there is no rotation.
     similar
         CKA with the most similar sinusoid, where it is high and no single base fits best.
     turn
@@ -105,12 +106,12 @@ class Rotations:
 
     @property
     def alternates(self) -> bool:
-        """Whether even and odd positions differ by more than may be missed."""
+        """Whether even and odd positions differ by more than the detection limit."""
         return self.alternating > self.hidden
 
 
 def ask_rotations(view: View) -> Answer:
-    """Ask whether the table goes round in planes of its own, and in which periods."""
+    """Ask whether the table rotates in planes, and with which periods."""
     if refusal := small_table_answer("rotations", view, ROTATIONS_KEYS):
         return refusal
     n, d = view.points.shape
@@ -133,7 +134,7 @@ def ask_rotations(view: View) -> Answer:
 
 
 def _absence_reason(facts: Rotations, rotation_fit: RotationFit) -> str:
-    """Return why nothing goes round: there is nothing, or it may be hidden."""
+    """Return the reason why no rotation is found: there is none, or it may be hidden."""
     if facts.similar is not None:
         return "dense"
     if any(
@@ -167,53 +168,42 @@ def _rotation_facts(view: View, rotation_fit: RotationFit) -> Rotations:
 
 
 def nearest_sinusoid_cka(view: View) -> float | None:
-    """Return the CKA of the most similar sinusoid where it is high, though no base fits best."""
+    """Return the CKA of the most similar sinusoid if it is high though no base fits best."""
     fit = view.base
-    if (
-        fit is None
-        or fit.base is not None
-        or fit.best is None
-        or fit.best < MIN_SIMILAR_SINUSOID_CKA
-    ):
+    if fit is None or fit.base is not None or fit.best is None:
         return None
-    return fit.best
+    return fit.best if fit.best >= MIN_SIMILAR_SINUSOID_CKA else None
 
 
 def _rotation_test(facts: Rotations, rotation_fit: RotationFit) -> Test:
-    """Return what the strongest rotation was held against: shares of lines that noise has."""
+    """Return the test of the strongest rotation against the shares of lines in noise."""
     share = max((line.share for line in facts.lines), default=rotation_fit.strongest_share)
     p = min((line.p for line in facts.lines), default=rotation_fit.p)
-    return replace(
-        null_test(share, rotation_fit.null_draws, "smooth", p),
-        least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1)),
-    )
+    test = null_test(share, rotation_fit.null_draws, "smooth", p)
+    return replace(test, least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1)))
 
 
 def rotations_by_formula(
     rotations_answer: Answer, formula_answer: Answer, ladder_answer: Answer
 ) -> Answer | None:
-    """Say of a formula or a geometric series that it is made of many lines.
+    """Affirm that a formula or a geometric series consists of many rotations.
 
-    Too many, and too close to each other, for any to stand out.
+    They are too many, and too close to each other, for any line to stand out.
     """
-    deciding_answer = next(
-        (answer for answer in (formula_answer, ladder_answer) if answer.yes), None
-    )
-    if (
-        deciding_answer is None
-        or rotations_answer.yes
-        or not isinstance(rotations_answer.facts, Rotations)
-    ):
+    if rotations_answer.yes or not isinstance(rotations_answer.facts, Rotations):
         return None
-    return rotations_answer.corrected("yes", "formula", deciding_answer.question, test=None)
+    for answer in (formula_answer, ladder_answer):
+        if answer.yes:
+            return rotations_answer.corrected("yes", "formula", answer.question, test=None)
+    return None
 
 
 def rotations_by_winding(rotations_answer: Answer, winding_answer: Answer) -> Answer | None:
-    """Say that no period is fixed where none stands out, and what winds changes its pace."""
+    """Deny fixed periods where no line stands out and the winding changes its pace."""
     facts = rotations_answer.facts
-    if rotations_answer.answer != "cannot tell" or not (
-        winding_answer.yes and winding_answer.facts.changes
-    ):
+    if rotations_answer.answer != "cannot tell":
+        return None
+    if not (winding_answer.yes and winding_answer.facts.changes):
         return None
     if not isinstance(facts, Rotations) or facts.rows < MIN_FIXED_PERIOD_ROWS:
         return None
@@ -223,41 +213,41 @@ def rotations_by_winding(rotations_answer: Answer, winding_answer: Answer) -> An
 
 
 def bridging_gain(bridging: Bridging | None) -> dict[str, Any] | None:
-    """Return where waves are furthest ahead of smooth curves; None where hardly anywhere.
+    """Return facts on the gap where waves are furthest ahead of smooth curves.
 
-    The missing rows, ``gap``, and the held-out R² of the model with its waves, ``waves``, and of
-    the best smooth curve, ``curve``.
+    These are the missing rows, ``gap``, and the held-out R² of the model with its waves, ``waves``,
+    and of the best smooth curve, ``curve``. None where the waves are hardly ahead at any gap.
     """
     if bridging is None or bridging.undefined:
         return None
-    waves_r2, curve_r2 = (
-        bridging.r2["waves"],
-        np.maximum(bridging.r2["linear"], bridging.r2["smooth"]),
-    )
+    waves_r2 = bridging.r2["waves"]
+    curve_r2 = np.maximum(bridging.r2["linear"], bridging.r2["smooth"])
     if not np.nanmax(waves_r2 - curve_r2) > MIN_BRIDGING_R2_GAIN:
         return None
     best_gap = int(np.nanargmax(waves_r2 - curve_r2))
     return {
-        "gap": int(bridging.gaps[best_gap]), "waves": float(waves_r2[best_gap]),
+        "gap": int(bridging.gaps[best_gap]),
+        "waves": float(waves_r2[best_gap]),
         "curve": float(curve_r2[best_gap]),
-    }  # fmt: skip
+    }
 
 
-#: Draws after which a yes may stand alone among the seven questions of a sequence: one in 146 is
-#: less than a seventh of 0.05. As many are drawn only where the first `DRAWS` exclude no yes.
+#: Draws with which a single yes is significant among the seven questions about a sequence: 1 in 146
+#: is less than a seventh of 0.05. They are made only where the first `DRAWS` do not exclude a yes.
 N_SINGLE_YES_DRAWS = 145
-#: Leading directions of which pairs are looked at, in the table and in the draws alike.
+#: Leading components whose pairs are examined, in the table and in the draws.
 N_WINDING_COMPONENTS = 6
-#: Fewest rows that can be asked, and turns that count as winding.
+#: Fewest rows of a table about which the question is asked.
 MIN_WINDING_ROWS = 24
+#: Fewest turns that count as winding.
 MIN_WINDING_TURNS = 1.0
-#: Least share of the variance of the leading directions of a pair that speaks for the table.
+#: Smallest share of a pair of components in the variance of the leading ones.
 MIN_WINDING_SHARE = 0.1
-#: Ratio of slow whole turns to fast ones, the outer tenths aside, from which the period changes.
+#: Smallest ratio of slow to fast whole turns, without the outer tenths, at which the pace changes.
 MIN_PACE_RATIO = 1.3
-#: Relative difference of turns up to which what winds is a line of the spectrum.
+#: Largest relative difference of turns between a winding and the spectral line that it is.
 MAX_SAME_LINE_DIFFERENCE = 0.1
-#: Share of what winds from which a line of the spectrum has a part in it.
+#: Smallest share of a winding in a spectral line that it mixes.
 MIN_MIXED_LINE_SHARE = 0.1
 WINDING_KEYS = ("winding.turns", "winding.pairs")
 
@@ -269,7 +259,7 @@ class Winding:
     Parameters
     ----------
     components
-        The two, counted from 1.
+        Numbers of the two components, from 1.
     share
         Share of the variance, both components together.
     turns
@@ -277,18 +267,18 @@ class Winding:
     radius_cv
         Standard deviation of the distance from the centre over its mean; 0 for a circle.
     local_period
-        Positions per turn in each part of the table where they go forward.
+        Positions per turn in each chunk of the table where the pair turns forward.
     turn
         Number of positions of a whole turn, the fastest and the slowest tenth left out; None for
-        less than one.
+        less than one turn.
     changes
-        Whether whole turns differ by more than noise of the phase makes them.
+        Whether whole turns differ by more than noise of the phase explains.
     rotation
-        Period of the spectral line that they are, as another answer shows.
+        Period of the spectral line that the pair shows, as another answer tells.
     mixed
-        Spectral lines that meet in them, as another answer shows.
+        Spectral lines that the pair mixes, as another answer tells.
     pair
-        The pair itself, which no document shows.
+        Record of the pair, which no document shows.
     """
 
     components: tuple[int, int]
@@ -304,26 +294,29 @@ class Winding:
 
     @property
     def value(self) -> dict[str, Any]:
-        """The pair's numbers, and the periods of the lines that it is, or mixes."""
-        value = {
-            "components": list(self.components), "turns": self.turns, "share": self.share,
-            "radius_cv": self.radius_cv, "local_period": list(self.local_period),
-        }  # fmt: skip
-        rotation_values = {
+        """Numbers of the pair, and the periods of the lines that it shows, or mixes."""
+        pair_numbers = {
+            "components": list(self.components),
+            "turns": self.turns,
+            "share": self.share,
+            "radius_cv": self.radius_cv,
+            "local_period": list(self.local_period),
+        }
+        line_numbers = {
             "turn": list(self.turn or ()),
             "rotation": self.rotation,
             "mixed": [line.period for line in self.mixed],
         }
-        return value | {name: value for name, value in rotation_values.items() if value}
+        return pair_numbers | {name: value for name, value in line_numbers.items() if value}
 
 
 def ask_winding(view: View) -> Answer:
     """Ask whether a pair of components goes round a centre.
 
-    The number is ``turns * (1 - radius CV) * share`` of the pair where it is largest: many turns,
-    at an even distance from the centre, of much of the variance. The nulls are the table's own
-    steps with random signs, added up, and a stationary process with its fitted kernel and its
-    covariance of columns: smooth curves in as few directions wind now and then as well.
+    The statistic is ``turns * (1 - radius CV) * share`` of the pair where it is largest: many turns
+    at an even distance from the centre that hold much of the variance. One null model sums the
+    table's own steps with random signs. The other is a stationary process with the fitted kernel
+    and the covariance of columns: smooth curves in as few directions sometimes wind as well.
     """
     n, d = view.values.shape
     if n < MIN_WINDING_ROWS or d < 2 or view.constant:
@@ -333,11 +326,11 @@ def ask_winding(view: View) -> Answer:
     points = points / np.abs(points).max()
     statistic, pair, plane_share = strongest_winding(points)
     if pair is None or statistic <= 0:
-        # Nothing is below it: no draw need be made.
+        # No statistic is smaller, so that no draws are needed.
         return Answer("winding", "no", "none", None, Test(0.0, 1.0), WINDING_KEYS)
     p, null_model, null_draws = _draw_windings(points, statistic, view.rng(11))
     facts = _winding_facts(pair, plane_share)
-    # What is drawn is told in turns, of a pair with as large a share and as even a distance.
+    # Draws are reported as turns of a pair with the same share and radius CV.
     test = null_test(pair.turns, null_draws * (pair.turns / statistic), null_model, p)
     answer: Verdict = "no"
     if pair.turns < MIN_WINDING_TURNS:
@@ -359,64 +352,60 @@ def strongest_winding(points: Floats) -> tuple[float, WindingPair | None, float]
     Parameters
     ----------
     points
-        ``[n, d]``.
+        ``[n, d]``, rows of a table.
 
     Returns
     -------
     tuple
-        That number, the pair, and which share of the variance the directions hold that the pair's
-        own share is of.
+        That statistic, the pair, and the variance share of the components that the pair's share
+        refers to.
     """
     points = points - points.mean(axis=0)
     total_power = float(np.square(points).sum())
     if points.shape[1] > 2 * N_WINDING_COMPONENTS:
         points = leading(points, N_WINDING_COMPONENTS)
     variances, directions = np.linalg.eigh(points.T @ points)
-    variances, directions = (
-        variances[::-1][:N_WINDING_COMPONENTS],
-        directions[:, ::-1][:, :N_WINDING_COMPONENTS],
-    )
+    variances = variances[::-1][:N_WINDING_COMPONENTS]
+    directions = directions[:, ::-1][:, :N_WINDING_COMPONENTS]
     if not variances[0] > 0:
         return 0.0, None, 0.0
     ratios = np.maximum(variances, 0.0) / variances.sum()
     n_components = kept_components(ratios)
     pairs = winding_pairs(points @ directions[:, :n_components], ratios) if n_components > 1 else []
+    components_share = float(variances.sum()) / total_power
+    if not pairs:
+        return 0.0, None, components_share
     statistics = [
         pair.turns * max(1 - pair.radius_cv, 0.0) * pair.share
         if pair.share >= MIN_WINDING_SHARE
         else 0.0
         for pair in pairs
     ]
-    best = int(np.argmax(statistics)) if statistics else 0
-    plane_share = float(variances.sum()) / total_power
-    return (statistics[best], pairs[best], plane_share) if statistics else (0.0, None, plane_share)
+    best = int(np.argmax(statistics))
+    return statistics[best], pairs[best], components_share
 
 
 def _draw_windings(
     points: Floats, statistic: float, rng: np.random.Generator
 ) -> tuple[float, str, Floats]:
-    """Return the p-value, and the name and the draws of the nearest null."""
+    """Return the p-value, and the name and the draws of the nearest null model."""
     n = len(points)
     leading_steps = leading(np.diff(points, axis=0), N_WINDING_COMPONENTS)
     process = fit_process(leading(points, 2 * N_WINDING_COMPONENTS), Sequence(n))
 
     def draw() -> list[float]:
         signs = rng.choice([-1.0, 1.0], size=(n - 1, 1))
-        walk = np.concatenate(
-            [np.zeros((1, leading_steps.shape[1])), np.cumsum(signs * leading_steps, axis=0)]
-        )
+        origin = np.zeros((1, leading_steps.shape[1]))
+        walk = np.concatenate([origin, np.cumsum(signs * leading_steps, axis=0)])
         curve = np.asarray(process.draw(rng), dtype=np.float64)
         return [strongest_winding(table)[0] for table in (walk, curve)]
 
     def p_values(null_draws: Floats) -> list[float]:
         return [rank_p_value(statistic, draws) for draws in null_draws.T]
 
-    null_draws, p = draw_null(
-        draw, lambda null_draws: max(p_values(null_draws)), DRAWS, N_SINGLE_YES_DRAWS
-    )
-    nearest_null = int(
-        np.lexsort((np.median(null_draws, axis=0), np.array(p_values(null_draws))))[-1]
-    )
+    null_draws, p = draw_null(draw, lambda draws: max(p_values(draws)), DRAWS, N_SINGLE_YES_DRAWS)
+    medians = np.median(null_draws, axis=0)
+    nearest_null = int(np.lexsort((medians, np.array(p_values(null_draws))))[-1])
     return p, ("walk", "stationary")[nearest_null], null_draws[:, nearest_null]
 
 
@@ -442,26 +431,27 @@ def _winding_facts(pair: WindingPair, plane_share: float) -> Winding:
 
 
 def _noise_pace_ratio(phase: Floats) -> float:
-    """Return the ratio of slow whole turns to fast ones that noise of the phase alone makes.
+    """Return the ratio of slow to fast whole turns that noise of the phase alone explains.
 
-    By the second differences of the phase, to which a steady or slowly changing pace adds nothing.
+    The noise follows from the second differences of the phase, to which a steady or slowly
+    changing pace adds nothing.
     """
     noise = float(np.sqrt(np.square(np.diff(phase, 2)).mean() / 6))
-    phase_error = min(
-        1.2816 * float(np.sqrt(2)) * noise / (2 * float(np.pi)), 0.9
-    )  # a normal's tenths
-    return (1 + phase_error) / (1 - phase_error)
+    # The outer tenths of a normal distribution begin at 1.2816 standard deviations.
+    turn_error = min(1.2816 * float(np.sqrt(2)) * noise / (2 * float(np.pi)), 0.9)
+    return (1 + turn_error) / (1 - turn_error)
 
 
 def measure_turns(phase: Floats) -> Floats:
-    """Return how many positions a whole turn takes from each position that one begins at.
+    """Return the length in positions of the whole turn from each position where one fits.
 
-    Over whole turns: within one, components that share a slow trend seem to go round unevenly.
+    Shorter arcs would mislead: components that share a slow trend seem to turn unevenly within a
+    turn.
 
     Parameters
     ----------
     phase
-        ``[n]``, radians, unwrapped.
+        ``[n]``, unwrapped phase in radians.
     """
     rising_phase = np.maximum.accumulate(phase) + 1e-9 * np.arange(len(phase))
     starts = np.flatnonzero(rising_phase + 2 * np.pi <= rising_phase[-1])
@@ -470,13 +460,11 @@ def measure_turns(phase: Floats) -> Floats:
 
 
 def winding_by_rotations(winding_answer: Answer, rotations_answer: Answer) -> Answer | None:
-    """Say of what winds which line of the spectrum it is, or which lines it mixes."""
+    """Add which spectral line a winding shows, or which lines it mixes."""
     facts = winding_answer.facts
-    if not (
-        winding_answer.yes
-        and rotations_answer.yes
-        and isinstance(rotations_answer.facts, Rotations)
-    ):
+    if not (winding_answer.yes and rotations_answer.yes):
+        return None
+    if not isinstance(rotations_answer.facts, Rotations):
         return None
     lines = rotations_answer.facts.lines
     if not lines or facts.pair is None:
@@ -486,7 +474,7 @@ def winding_by_rotations(winding_answer: Answer, rotations_answer: Answer) -> An
     mixed_lines = [lines[k] for k in by_share if shares[k] >= MIN_MIXED_LINE_SHARE]
     if len(mixed_lines) > 1 and _turns_difference(facts, mixed_lines[0]) > MAX_SAME_LINE_DIFFERENCE:
         facts = replace(facts, mixed=tuple(sorted(mixed_lines, key=lambda line: line.period)))
-        if not all(line.round for line in mixed_lines):
+        if not all(line.is_circular for line in mixed_lines):
             return winding_answer.corrected("cannot tell", "mixed_waves", "rotations", facts=facts)
         facts = replace(facts, turns=mixed_lines[0].turns, rotation=mixed_lines[0].period)
         return winding_answer.corrected("yes", "mixed", "rotations", facts=facts)
@@ -502,16 +490,19 @@ def _turns_difference(facts: Winding, line: Rotation) -> float:
     return abs(facts.turns / line.turns - 1)
 
 
-#: Largest difference of one step of a ladder from the others, in the logarithm of the period.
+#: Largest relative difference of one step of a ladder from the mean step, in the logarithm of the
+#: period.
 MAX_LADDER_UNEVENNESS = 0.2
-#: Fewest lines of a series, and rows of which none is denied.
+#: Fewest lines that can form a ladder.
 MIN_LADDER_LINES = 3
+#: Fewest rows of a table about which the answer can be no.
 MIN_LADDER_DENIAL_ROWS = 64
-#: Share of the variance of fewer lines from which a base that fits may be theirs: every line falls
-#: upon one of the series of some base. No line of a sinusoid holds as much, unless it has few.
+#: Largest share of the variance in fewer lines at which a base that fits may count: every line is
+#: in the series of some base, and no line of a sinusoid has this share unless it has few lines.
 MAX_LONE_LINES_SHARE = 0.25
-#: Sets of periods that are drawn at random, and rows of the tables that are drawn.
+#: Sets of random periods that are drawn.
 N_PERIOD_SETS = 9999
+#: Rows of the tables that are drawn.
 MAX_SINUSOID_ROWS = 512
 LADDER_KEYS = ("sinusoid.base",)
 
@@ -526,23 +517,23 @@ class Sinusoid:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The series, or the lines that make none.
+    """The geometric series of frequencies, or the lines that do not form one.
 
     Parameters
     ----------
     lines
         Number of lines that stand out.
     series
-        The sinusoid whose frequencies the table has.
+        Sinusoid whose frequencies the table has.
     factor
         Mean ratio of neighbouring periods.
     off, worst
-        Largest distance of a period from the even series between the first and the last, in steps
-        of it; and largest difference of one step from the mean one, as a share of it.
+        Largest distance of a period from the even series between the first and the last, in its
+        steps; and largest difference of a step from the mean step, as a share of it.
     similar
         CKA with the most similar sinusoid, where it is high and no single base fits best.
     fits
-        The sinusoid of the base that was singled out, whether or not it tells of a series.
+        Sinusoid of the base that fits best, whether or not it shows a series.
     """
 
     lines: int = 0
@@ -555,18 +546,18 @@ class Ladder:
 
     @property
     def value(self) -> dict[str, float] | None:
-        """The base with its CKA, or the factor."""
+        """Base with its CKA, or the factor."""
         if self.series is not None:
             return {"base": self.series.base, "cka": self.series.cka}
         return None if self.factor is None else {"factor": self.factor}
 
 
 def ask_ladder(view: View) -> Answer:
-    """Ask whether the frequencies form a geometric ladder, against frequencies at random.
+    """Ask whether the frequencies form a geometric ladder, against random frequencies.
 
-    Either the table resembles the sinusoid of one base more than of any other, beside draws of the
-    fitted kernel; or the lines found are evenly spaced in the logarithm of their periods, beside as
-    many drawn at random between the same ends.
+    In a ladder, either the table resembles the sinusoid of one base more than draws of the fitted
+    kernel do; or its lines are evenly spaced in the logarithm of their periods, compared with as
+    many random periods between the same ends.
     """
     if refusal := small_table_answer("ladder", view, LADDER_KEYS):
         return refusal
@@ -575,10 +566,9 @@ def ask_ladder(view: View) -> Answer:
     fit, sinusoid = view.base, None
     if fit is not None and fit.base is not None and fit.best is not None:
         sinusoid = Sinusoid(fit.base, fit.best)
-        has_lone_lines = (
-            0 < len(lines) < MIN_LADDER_LINES
-            and sum(line.share for line in lines) > MAX_LONE_LINES_SHARE
-        )
+        lines_share = sum(line.share for line in lines)
+        has_few_lines = 0 < len(lines) < MIN_LADDER_LINES
+        has_lone_lines = has_few_lines and lines_share > MAX_LONE_LINES_SHARE
         if not has_lone_lines or fit.best >= MIN_SIMILAR_SINUSOID_CKA:
             test = _test_base(view, fit.best)
             if test.p <= LEVEL:
@@ -591,7 +581,7 @@ def ask_ladder(view: View) -> Answer:
     reason = "dense" if not lines and facts.similar is not None else "few"
     if reason == "few" and not lines and n >= MIN_LADDER_DENIAL_ROWS:
         answer, reason = "no", "none"
-    # Nothing is tested, but it is among the questions that are asked.
+    # Without a test the question still counts among those that are asked, with a p-value of 1.
     return Answer("ladder", answer, reason, facts, Test(float(len(lines)), 1.0), LADDER_KEYS)
 
 
@@ -606,17 +596,16 @@ def _ask_even_periods(view: View, facts: Ladder) -> Answer:
     null_draws = np.sort(view.rng(4).random((N_PERIOD_SETS, len(log_periods) - 2)), axis=1)
     null_deviations = np.abs(null_draws - even_spacing[1:-1]).max(axis=1)
     p = rank_p_value(-deviation, -null_deviations)
-    unevenness = float(np.abs(np.diff(log_periods) / (log_range / n_steps) - 1).max())
-    facts = replace(
-        facts, factor=float(np.exp(log_range / n_steps)), off=deviation * n_steps, worst=unevenness
-    )
+    mean_step = log_range / n_steps
+    unevenness = float(np.abs(np.diff(log_periods) / mean_step - 1).max())
+    factor = float(np.exp(mean_step))
+    facts = replace(facts, factor=factor, off=deviation * n_steps, worst=unevenness)
     smallest_share = min(line.share for line in rotation_fit.rotations)
+    detection_limit = max(DETECTION_MARGIN * rotation_fit.detection_limit, MIN_DETECTION_LIMIT)
     answer: Verdict = "no"
     if p > MAX_OPEN_P or unevenness > MAX_LADDER_UNEVENNESS:
         reason = "random" if p > MAX_OPEN_P else "uneven"
-        if smallest_share < max(
-            DETECTION_MARGIN * rotation_fit.detection_limit, MIN_DETECTION_LIMIT
-        ):
+        if smallest_share < detection_limit:
             answer, reason = "cannot tell", "between"
     else:
         answer, reason = ("yes", "even") if p <= LEVEL else ("cannot tell", "open")
@@ -625,9 +614,9 @@ def _ask_even_periods(view: View, facts: Ladder) -> Answer:
 
 
 def _test_base(view: View, best_cka: float) -> Test:
-    """Hold the CKA with the sinusoid of the best base against draws of the fitted kernel.
+    """Test the CKA with the sinusoid of the best base against draws of the fitted kernel.
 
-    A draw that singles out no base has 0 in its place.
+    A draw in which no base fits best counts as 0.
     """
     d = view.points.shape[1]
     rows = view.coordinates[:MAX_SINUSOID_ROWS]
@@ -637,11 +626,10 @@ def _test_base(view: View, best_cka: float) -> Test:
     null_draws: list[float] = []
     n_reached, p = 0, 0.0
     for n_draws in (DRAWS, N_SINGLE_YES_DRAWS):
-        # Where too many reach it, the others need not be drawn.
+        # Where too many draws reach the CKA, the others are not made.
         while len(null_draws) < n_draws and p <= LEVEL:
-            fit = fit_base(
-                cloud(factor @ rng.standard_normal(rows.shape) * column_norms), d - d % 2
-            )
+            null_rows = factor @ rng.standard_normal(rows.shape) * column_norms
+            fit = fit_base(cloud(null_rows), d - d % 2)
             null_draws.append(fit.best if fit.base is not None and fit.best is not None else 0.0)
             n_reached += null_draws[-1] >= best_cka
             p = (1 + n_reached) / (n_draws + 1)
@@ -649,18 +637,17 @@ def _test_base(view: View, best_cka: float) -> Test:
 
 
 def ladder_by_formula(ladder_answer: Answer, formula_answer: Answer) -> Answer | None:
-    """Say of a formula whose base was singled out that its frequencies are a series."""
-    if (
-        ladder_answer.yes
-        or not formula_answer.yes
-        or getattr(ladder_answer.facts, "fits", None) is None
-    ):
+    """Affirm that the frequencies of a formula form a ladder if a base fits best."""
+    sinusoid = getattr(ladder_answer.facts, "fits", None)
+    if ladder_answer.yes or not formula_answer.yes or sinusoid is None:
         return None
-    facts = replace(ladder_answer.facts, series=ladder_answer.facts.fits)
+    facts = replace(ladder_answer.facts, series=sinusoid)
     return ladder_answer.corrected("yes", "base", "closed_form", facts=facts, test=None)
 
 
-#: By name, in the order of the page.
+#: Questions by name, in the order of the page.
 ROTATION_QUESTIONS: Mapping[str, AskTable] = {
-    "rotations": ask_rotations, "winding": ask_winding, "ladder": ask_ladder,
-}  # fmt: skip
+    "rotations": ask_rotations,
+    "winding": ask_winding,
+    "ladder": ask_ladder,
+}

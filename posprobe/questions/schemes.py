@@ -18,7 +18,7 @@ from posprobe.analyses.facts import Answer, Correction, Test, Verdict, decide
 from posprobe.analyses.models.head_biases import SIDED
 from posprobe.analyses.result import HIDDEN
 from posprobe.questions.rank_tests import binomial_tail, judge_p_value, value_property
-from posprobe.schemes import POSITIONS
+from posprobe.schemes import POSITION_UNIT
 
 Block: TypeAlias = Mapping[str, Any]
 #: Encodings of one kind, with their places in the document.
@@ -365,7 +365,7 @@ def _line(block: Block) -> bool:
 
 def _sideless(block: Block) -> bool:
     """Tell where no key is earlier and none later: among patches, on a page, with hidden keys."""
-    return not _line(block) or block["unit"] != POSITIONS or bool(block["causal"])
+    return not _line(block) or block["unit"] != POSITION_UNIT or bool(block["causal"])
 
 
 def ask_near(name: str, schemes: Numbered) -> Answer:

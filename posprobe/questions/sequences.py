@@ -1,4 +1,4 @@
-"""What is asked of a table on a line: whether order matters, it is smooth, of few components."""
+"""Questions about sequences: whether order matters, smoothness, few components."""
 
 from __future__ import annotations
 
@@ -51,30 +51,30 @@ from posprobe.questions.rank_tests import (
     value_property,
 )
 
-#: Permutations of the rows: so many that the least p-value of three numbers, 3 / 491, stands alone
-#: among the questions of a table.
+#: Permutations of the rows: the smallest p-value of three statistics, 3 / 491, is significant alone
+#: among the questions about a table.
 N_ORDER_PERMUTATIONS = 10 * DRAWS
-#: Error of a mean of cosines in single precision.
+#: Rounding error of a mean of cosines in single precision.
 COSINE_ROUNDING = 1e-6
 ORDER_KEYS = ("similarity.centered.neighbour_mean", "spectrum.entropy")
 
 
 @dataclass(frozen=True)
 class Order:
-    """What tells that order matters.
+    """Evidence that order matters.
 
     Parameters
     ----------
     rows
         Number of rows.
     cosine, chance
-        Mean cosine of neighbouring rows as seen from the middle, and of any two rows.
+        Mean cosine of neighbouring centred rows, and of any two centred rows.
     period, share, typical
         Strongest wave: its period in positions, its share of the variance of the rows' directions,
         and the median of that share in random order.
     farther
-        Ratio of the median distances from the middle, of the quarter of the table where it is
-        largest to the one where it is smallest.
+        Median distance from the mean row in the quarter of the table where it is largest, over
+        that in the quarter where it is smallest.
     turns, copies
         Turns of winding components, and rows that are copies of others, as other answers show.
     """
@@ -95,14 +95,14 @@ class Order:
 def ask_order(view: View) -> Answer:
     """Ask whether the order of the rows matters.
 
-    Three numbers: the mean cosine of neighbouring rows; the greatest share of the spectrum in one
-    frequency, which finds rotations whose neighbours are orthogonal; and how much of the distances
-    from the middle, as ranks, is in their slowest four waves.
+    Three statistics are compared with permuted rows: the mean cosine of neighbouring rows; the
+    largest share of the spectrum in one frequency, which finds rotations whose neighbours are
+    orthogonal; and the power of the slowest four waves of the ranks of the norms.
     """
     if refusal := small_table_answer("order", view, ORDER_KEYS):
         return refusal
     unit_rows = units(view.points)
-    # Of the Gram matrix, a permutation needs the entries of neighbours alone.
+    # A permutation needs only the entries of neighbours in the Gram matrix.
     float32_rows = unit_rows.astype(np.float32)
     gram = float32_rows @ float32_rows.T
     leading_rows = leading(unit_rows, 8).astype(np.float32)
@@ -117,7 +117,7 @@ def ask_order(view: View) -> Answer:
         statistics[2, k] = np.square(waves @ norm_ranks[order]).sum()
     cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
     chance_mean = chance_cosine(unit_rows)
-    # Single precision: what it rounds is no difference.
+    # Differences within the rounding of single precision do not count.
     cosine_excess = np.maximum(np.abs(statistics[0] - chance_mean) - COSINE_ROUNDING, 0.0)
     cosine_p, wave_p, norm_p = (
         rank_p_value(draws[0], draws[1:]) for draws in (cosine_excess, *statistics[1:])
@@ -129,14 +129,16 @@ def ask_order(view: View) -> Answer:
     total_power = float(power.sum())
     quarters = [float(np.median(quarter)) for quarter in np.array_split(norms, 4)]
     facts = Order(
-        rows=len(view), cosine=cosine, chance=chance_mean,
+        rows=len(view),
+        cosine=cosine,
+        chance=chance_mean,
         period=len(leading_rows) / (int(power.argmax()) + 1),
         share=float(statistics[1, 0]) / total_power,
         typical=float(np.median(statistics[1, 1:])) / total_power,
         farther=max(quarters) / max(min(quarters), 1e-9 * max(quarters), 1e-300),
-    )  # fmt: skip
+    )
     answer, reason = judge_p_value(p, "neighbours", "none", "open", has_enough=len(view) >= 16)
-    # Which of the three is told: the cosine where it is evidence by itself, else what is.
+    # The reason names the cosine where it is evidence by itself, else the others that are.
     if answer == "yes" and 3 * cosine_p > LEVEL:
         has_wave = 3 * wave_p <= LEVEL
         reason = "wave" if 3 * norm_p > LEVEL else "norms_and_wave" if has_wave else "norms"
@@ -148,44 +150,47 @@ def ask_order(view: View) -> Answer:
 
 
 def _spectrum_power(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the power of rows at each frequency but 0, as it adds up to their variance."""
+    """Return the power of rows at each frequency above 0; it adds up to their variance."""
     power = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1)
-    # All but the fastest of an even number of rows stand for two frequencies of the transform.
+    # All frequencies except the fastest one of an even number of rows stand for two of the full
+    # transform.
     power[: (len(rows) - 1) // 2] *= 2
     return np.asarray(power)
 
 
-#: Steps that are compared, in positions.
+#: Lengths of the steps that are compared, in positions.
 STRIDES = (1, 2, 4, 8, 16, 32)
-#: Least mean cosine of consecutive steps of a smooth curve: where a step tells at least 4 % of the
-#: next one, its square. In long tables, a cosine of 0.01 is significant.
+#: Smallest mean cosine of consecutive steps of a smooth curve: a step then explains at least 4 %
+#: (its square) of the next one. In long tables, a cosine of 0.01 is significant.
 MIN_SMOOTH_COSINE = 0.2
-#: Share of the variance along a straight line from which it is told of noise, and from which it is
-#: all that there is; fewest rows that are asked, and the mean cosine of neighbours beside the line
-#: that counts as none.
+#: Smallest share of the variance along a straight line at which a noisy table counts as a line.
 MIN_NOISY_LINE_SHARE = 0.1
+#: Smallest share of the variance along a straight line at which a smooth table is only a line.
 MIN_LINE_SHARE = 0.99
+#: Fewest rows of a table that can be a line.
 MIN_LINE_ROWS = 32
+#: Largest absolute mean cosine of neighbouring residuals from a line that counts as none.
 MAX_RESIDUAL_COSINE = 0.1
-#: Permutations of the places on a line: the least p-value, 1 / 491, stands alone among questions.
+#: Permutations of the positions on a line: the smallest p-value, 1 / 491, is significant alone
+#: among the questions about a table.
 N_LINE_PERMUTATIONS = 10 * DRAWS
 SMOOTH_KEYS = ("similarity.centered.offset_profile",)
 
 
 @dataclass(frozen=True)
 class Smooth:
-    """How gradually a table bends.
+    """Smoothness of a table.
 
     Parameters
     ----------
     rows
         Number of rows.
     cosine, stride
-        Mean cosine of consecutive steps, weighted by their lengths, and how many positions a step
-        is: of the strides tried, the one whose cosine is furthest above those of walks.
+        Mean cosine of consecutive steps, weighted by their lengths, and the length of a step in
+        positions: the one among `STRIDES` whose cosine is furthest above those of random walks.
     length
-        Distance, in positions, at which the mean inner product of centred rows falls to half of
-        what neighbours have.
+        Distance in positions at which the mean inner product of centred rows is half of that of
+        neighbours.
     straight
         Share of the variance of evenly spaced points on a straight line; None where it is no line.
     gap, waves, curve
@@ -204,12 +209,12 @@ class Smooth:
 
     @property
     def line(self) -> bool:
-        """Whether a straight line is all that there is."""
+        """Whether the table is a straight line and nothing else."""
         return self.straight is not None and self.straight > MIN_LINE_SHARE
 
     @property
     def value(self) -> dict[str, float]:
-        """The length, the cosine, the stride and, of a line, its share."""
+        """Length, cosine, stride and, for a line, its share."""
         value = {"length": self.length, "cosine": self.cosine, "stride": self.stride}
         return value if self.straight is None else value | {"straight": self.straight}
 
@@ -217,8 +222,8 @@ class Smooth:
 def ask_smooth(view: View) -> Answer:
     """Ask whether the table bends gradually, or is a straight line.
 
-    Steps over 1, 2, 4, ... positions are compared with the ones after them: those of a walk are
-    independent, those of a smooth curve point the same way.
+    Steps over 1, 2, 4, ... positions are compared with the steps after them: those of a random walk
+    are independent, those of a smooth curve point the same way.
     """
     if refusal := small_table_answer("smooth", view, SMOOTH_KEYS):
         return refusal
@@ -228,7 +233,7 @@ def ask_smooth(view: View) -> Answer:
     cosines = _mean_step_cosines(np.diff(view.points, axis=0), signs, strides)
     deviations = cosines[:, 1:].std(axis=1, keepdims=True)
     medians = np.median(cosines[:, 1:], axis=1, keepdims=True)
-    # Steps that are all orthogonal have no spread but rounding.
+    # The cosines of orthogonal steps differ only by rounding.
     scores = (cosines - medians) / np.where(deviations > 1e-9, deviations, np.inf)
     best_stride = int(scores[:, 0].argmax())
     best_scores = scores.max(axis=0)
@@ -239,15 +244,13 @@ def ask_smooth(view: View) -> Answer:
     if answer == "yes" and cosine < MIN_SMOOTH_COSINE:
         answer, reason = "no", "small"
     line_share, null_draws = _line_share(view, is_noise=answer != "yes")
-    if (
-        line_share > (MIN_LINE_SHARE if answer == "yes" else MIN_NOISY_LINE_SHARE)
-        and rank_p_value(line_share, null_draws) <= LEVEL
-    ):
+    line_p = rank_p_value(line_share, null_draws)
+    min_share = MIN_LINE_SHARE if answer == "yes" else MIN_NOISY_LINE_SHARE
+    if line_share > min_share and line_p <= LEVEL:
         reason = "line" if answer == "yes" else "noisy_line"
-        test = null_test(line_share, null_draws, "permuted", rank_p_value(line_share, null_draws))
-        return Answer(
-            "smooth", "yes", reason, replace(facts, straight=line_share), test, SMOOTH_KEYS
-        )
+        test = null_test(line_share, null_draws, "permuted", line_p)
+        facts = replace(facts, straight=line_share)
+        return Answer("smooth", "yes", reason, facts, test, SMOOTH_KEYS)
     test = null_test(cosine, cosines[best_stride, 1:], "walk", p)
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
 
@@ -255,25 +258,26 @@ def ask_smooth(view: View) -> Answer:
 def _mean_step_cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
     """Return the mean cosines of consecutive steps of walks: ``[strides, walks]``.
 
-    A cosine of two steps ``u`` and ``v`` is taken as ``2 u v / (u² + v²)``, sums over all places
-    above and below, and follows from squares alone: ``(u + v)² / (u² + v²) - 1``. The squares are
-    sums over pairs of single steps, of which the walks change the sign alone: no walk is formed.
+    The cosine of two steps ``u`` and ``v`` is taken as ``2 u v / (u² + v²)``, with sums over all
+    positions above and below, and follows from squares alone: ``(u + v)² / (u² + v²) - 1``. The
+    squares are sums over pairs of single steps, of which walks change only the sign, so that no
+    walk needs to be formed.
 
     Parameters
     ----------
     steps
-        ``[n - 1, d]``.
+        ``[n - 1, d]``, steps of the table over one position.
     signs
-        ``[walks, n - 1]``.
+        ``[walks, n - 1]``, signs of the steps of each walk.
     strides
-        Strides in positions.
+        Lengths of the steps that are compared, in positions.
     """
     n_steps = len(steps)
     double_squares, single_squares = np.zeros((2, len(strides), len(signs)))
     for lag in range(min(2 * strides[-1], n_steps)):
         first_steps = np.arange(n_steps - lag)
         last_steps = first_steps + lag
-        # A pair of different steps stands twice in a square.
+        # A pair of different steps occurs twice in a square.
         products = np.einsum("ij,ij->i", steps[: n_steps - lag], steps[lag:]) * (2 if lag else 1)
         sign_products = (signs[:, : n_steps - lag] * signs[:, lag:]).T
         double_spans = [
@@ -287,28 +291,28 @@ def _mean_step_cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floa
         ]
         double_squares += (products * double_spans) @ sign_products
         single_squares += (products * single_spans) @ sign_products
-    is_moving = (
-        single_squares > 1e-9 * single_squares[0]
-    )  # a table that repeats itself comes back, but for rounding
+    # A table that repeats itself returns to its start up to rounding.
+    is_moving = single_squares > 1e-9 * single_squares[0]
     return np.where(is_moving, double_squares / np.where(is_moving, single_squares, 1.0) - 1, 0.0)
 
 
 def _count_spans(
     first_steps: NDArray[np.intp], last_steps: NDArray[np.intp], length: int, start: int, stop: int
 ) -> NDArray[np.intp]:
-    """Count the spans of so many steps, beginning at ``start`` to ``stop - 1``, that hold both."""
-    latest_start, earliest_start = (
-        np.minimum(first_steps, stop - 1),
-        np.maximum(last_steps - length + 1, start),
-    )
+    """Count the spans of ``length`` steps that contain both steps of each pair.
+
+    Spans begin at ``start`` to ``stop - 1``.
+    """
+    latest_start = np.minimum(first_steps, stop - 1)
+    earliest_start = np.maximum(last_steps - length + 1, start)
     return np.asarray(np.maximum(latest_start - earliest_start + 1, 0))
 
 
 def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
-    """Return the share of the variance along a straight line, and that of permuted rows ``[k]``.
+    """Return the variance share along a straight line, and the shares of permuted rows ``[k]``.
 
-    0 where it is small, or where something other than ``is_noise`` was asked of and what the line
-    leaves has an order of its own: a walk is no line.
+    The share is 0 where it is small. With ``is_noise`` it is also 0 where the residuals from the
+    line are ordered: a random walk is no line.
     """
     n = len(view)
     if n < MIN_LINE_ROWS:
@@ -324,34 +328,29 @@ def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
         leading_residuals, rng = leading(unit_residuals, 8), view.rng(8)
         permutations = (rng.permutation(leading_residuals) for _ in range(DRAWS))
         null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in permutations])
-        product, typical_product = (
-            float(np.vdot(leading_residuals[1:], leading_residuals[:-1])),
-            float(np.median(null_draws)),
-        )
+        product = float(np.vdot(leading_residuals[1:], leading_residuals[:-1]))
+        typical_product = float(np.median(null_draws))
+        excess, null_excess = abs(product - typical_product), np.abs(null_draws - typical_product)
         cosine = float(np.einsum("ij,ij->i", unit_residuals[1:], unit_residuals[:-1]).mean())
-        if (
-            abs(cosine) > MAX_RESIDUAL_COSINE
-            or rank_p_value(abs(product - typical_product), np.abs(null_draws - typical_product))
-            <= MAX_OPEN_P
-        ):
+        if abs(cosine) > MAX_RESIDUAL_COSINE or rank_p_value(excess, null_excess) <= MAX_OPEN_P:
             return 0.0, np.zeros(1)
     rng = view.rng(9)
     permuted_lines = np.stack([rng.permutation(line) for _ in range(N_LINE_PERMUTATIONS)])
     return share, np.square(permuted_lines @ view.points).sum(axis=1) / n
 
 
-#: Directions are fewer if they spread over at most this share of what smoothness gives.
+#: Largest participation ratio of a table with fewer directions, over that of tables as smooth.
 MAX_FEWER_RATIO = 0.75
-#: Least p-value that is believed of a value below all that are drawn.
+#: Smallest p-value that is extrapolated for a ratio below all draws.
 MIN_EXTRAPOLATED_P = 1e-3
-#: Names of the nulls, in the order in which they are drawn.
+#: Names of the null models, in the order in which they are drawn.
 DIMENSION_NULL_NAMES = ("stationary", "smooth", "walk")
 COMPONENT_KEYS = ("pca.participation_ratio", "pca.top3")
 
 
 @dataclass(frozen=True)
 class LowDimensional:
-    """How many directions a table has.
+    """Number of directions of a table.
 
     Parameters
     ----------
@@ -377,7 +376,7 @@ class LowDimensional:
 
     @property
     def value(self) -> dict[str, float]:
-        """The number of directions, the participation ratio, and the most that there could be."""
+        """Number of directions, participation ratio and largest possible number."""
         return {
             "directions": self.directions,
             "participation_ratio": self.participation,
@@ -388,8 +387,8 @@ class LowDimensional:
 def ask_low_dimensional(view: View) -> Answer:
     """Ask whether the table has fewer directions than its smoothness alone gives.
 
-    The nulls have independent columns, as many as the table: of the fitted kernel, of the smoothest
-    one that reaches as far, or of a walk.
+    The null models have as many independent columns as the table: of the fitted kernel, of the
+    smoothest kernel with the same half-length, or of a random walk.
     """
     if refusal := small_table_answer("low_dimensional", view, COMPONENT_KEYS):
         return refusal
@@ -398,25 +397,26 @@ def ask_low_dimensional(view: View) -> Answer:
     rows = units(view.points[::stride])
     kernel = fit_kernels(_cosine_power(rows - rows.mean(axis=0))[None])[0]
     facts = LowDimensional(
-        n, count_directions(view), min(n - 1, d), participation(rows),
-        _expected_dimension(kernel.by_offset, d), stride,
-    )  # fmt: skip
+        rows=n,
+        directions=count_directions(view),
+        columns=min(n - 1, d),
+        participation=participation(rows),
+        expected=_expected_dimension(kernel.by_offset, d),
+        every=stride,
+    )
     if d < 3:
         return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
     if view.half_length > n / MIN_HALF_LENGTHS:
-        # Few independent stretches: any slow curve has few directions.
+        # With few independent stretches, any slow curve has few directions.
         return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
-    # Of each draw, beside what its own kernel gives: so the tables' unit is that of the table.
+    # Each draw is relative to the expectation of its own kernel, so that all are comparable.
     null_draws = facts.expected * _draw_dimension_ratios(view, rows, kernel)
     p = max(_small_dimension_p(facts.participation, draws) for draws in null_draws)
     nearest_null = int(np.median(null_draws, axis=1).argmin())
-    test = replace(
-        null_test(
-            facts.participation, null_draws[nearest_null], DIMENSION_NULL_NAMES[nearest_null], p
-        ),
-        least=MIN_EXTRAPOLATED_P,
-    )
-    facts = replace(facts, expected=float(np.median(null_draws[nearest_null])))
+    nearest_draws, null_model = null_draws[nearest_null], DIMENSION_NULL_NAMES[nearest_null]
+    test = null_test(facts.participation, nearest_draws, null_model, p)
+    test = replace(test, least=MIN_EXTRAPOLATED_P)
+    facts = replace(facts, expected=float(np.median(nearest_draws)))
     answer, reason = judge_p_value(p, "fewer", "not_fewer", "open")
     if facts.participation > MAX_FEWER_RATIO * facts.expected:
         answer, reason = "no", "small" if p <= LEVEL else "not_fewer"
@@ -424,11 +424,11 @@ def ask_low_dimensional(view: View) -> Answer:
 
 
 def _draw_dimension_ratios(view: View, rows: Floats, kernel: Kernel) -> Floats:
-    """Return participation ratios of draws of each null, beside what their kernels give."""
+    """Return participation ratios of draws of each null model over those that kernels predict."""
     n, n_columns = len(rows), min(view.points.shape[1], DRAWN_ROWS)
     rng = view.rng(3)
     factor = root(toeplitz(kernel.by_offset))
-    # As smooth as can be: fewer directions than any other kernel of that length has.
+    # The smoothest kernel of a given length has the fewest directions.
     length = max(half_length(rows), 0.5) / HALF_WIDTH_RATIO
     smoothest = root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
     dimensions = np.empty((len(DIMENSION_NULL_NAMES), DRAWS))
@@ -436,10 +436,10 @@ def _draw_dimension_ratios(view: View, rows: Floats, kernel: Kernel) -> Floats:
     for k in range(DRAWS):
         white = rng.standard_normal((n, n_columns))
         null_tables = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
-        for null_index, points in enumerate(null_tables):
-            points = units(points - points.mean(axis=0))
-            dimensions[null_index, k] = participation(points)
-            powers[null_index, k] = _cosine_power(points)
+        for null_index, null_table in enumerate(null_tables):
+            unit_rows = units(null_table - null_table.mean(axis=0))
+            dimensions[null_index, k] = participation(unit_rows)
+            powers[null_index, k] = _cosine_power(unit_rows)
     kernels = fit_kernels(powers.reshape(-1, n - 1))
     expected = np.array(
         [_expected_dimension(covariance, n_columns) for covariance in kernel_covariances(kernels)]
@@ -455,10 +455,10 @@ def _cosine_power(points: Floats) -> Floats:
 
 
 def _thinning_stride(points: Floats) -> int:
-    """Return the distance of the rows that are kept, at most `DRAWN_ROWS`.
+    """Return the stride of the rows that are kept, at most `DRAWN_ROWS`.
 
-    Of rows that alternate every second one would show nothing: those at the distance chosen are no
-    more alike than neighbours, where there is such a distance.
+    Every second row of alternating rows would show nothing. So rows at the chosen stride are no
+    more similar than neighbours, where there is such a stride.
     """
     n = len(points)
     min_stride = max(1, -(-n // DRAWN_ROWS))
@@ -472,7 +472,7 @@ def _thinning_stride(points: Floats) -> int:
 
 
 def count_directions(view: View) -> int:
-    """Return how many directions hold nine tenths of the variance."""
+    """Return the number of principal directions that hold nine tenths of the variance."""
     variances = np.square(view.coordinates).sum(axis=0)
     if variances.sum() < 0.9 * len(view):  # their mean squared norm is 1
         gram = small_gram(view.points.astype(np.float32))
@@ -481,9 +481,10 @@ def count_directions(view: View) -> int:
 
 
 def _expected_dimension(covariances: Floats, d: int) -> float:
-    """Return the participation ratio of independent columns of a kernel, of ratio of means.
+    """Return the expected participation ratio of ``d`` independent columns of a kernel.
 
-    ``covariances`` are its covariances at every offset.
+    ``covariances`` are those of the kernel at each offset. The expectation of a ratio is taken as
+    the ratio of the expectations.
     """
     n = len(covariances)
     cumulative = np.cumsum(covariances)
@@ -501,7 +502,7 @@ def _expected_dimension(covariances: Floats, d: int) -> float:
 
 
 def _small_dimension_p(dimension: float, null_draws: Floats) -> float:
-    """Return the rank of a ratio, or where it is below all, how far: Student's t of logarithms."""
+    """Return the rank p-value of a small ratio; below all draws, Student's t of logarithms."""
     from scipy.special import stdtr
 
     rank_p = rank_p_value(-dimension, -null_draws)
@@ -513,7 +514,9 @@ def _small_dimension_p(dimension: float, null_draws: Floats) -> float:
     return min(rank_p, max(float(stdtr(n - 1, t_statistic)), MIN_EXTRAPOLATED_P))
 
 
-#: By name, in the order of the page.
+#: Questions by name, in the order of the page.
 SEQUENCE_TABLE_QUESTIONS: Mapping[str, AskTable] = {
-    "order": ask_order, "smooth": ask_smooth, "low_dimensional": ask_low_dimensional,
-}  # fmt: skip
+    "order": ask_order,
+    "smooth": ask_smooth,
+    "low_dimensional": ask_low_dimensional,
+}

@@ -89,7 +89,7 @@ def _of_budget(verdicts: Verdicts) -> str:
     if not lines or (ladder is not None and ladder.series is not None):
         return ""
     is_single = len(lines) == 1
-    noun = "rotation" if all(line.round for line in lines) else "periodic component"
+    noun = "rotation" if all(line.is_circular for line in lines) else "periodic component"
     text = f"a {noun}" if is_single else f"{noun}s"
     sentence = listed([period_of(line.period) for line in lines])
     text += f" with {'a period' if is_single else 'periods'} of {sentence} positions "

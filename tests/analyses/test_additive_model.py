@@ -16,18 +16,18 @@ from posprobe.analyses.composition.mixture import (
     Bands,
     cosine_power,
     dictionary,
-    drawn_powers,
-    fit,
-    floored,
-    likelihood,
+    draw_powers,
+    fit_components,
+    floor_power,
+    log_likelihood,
 )
 from posprobe.analyses.composition.planes import find_rotations
 from posprobe.analyses.composition.processes import fit_kernel, fit_process
-from posprobe.analyses.composition.wave_scores import transformed
+from posprobe.analyses.composition.wave_scores import transform_waves
 from posprobe.analyses.composition.waves import (
     component_shares,
     find_waves,
-    lines_power,
+    fit_lines,
     wave_shares,
 )
 from posprobe.analyses.linear import grid_distances, leading, offset_sums, root
@@ -72,13 +72,13 @@ def test_components_have_the_spectra_of_their_covariances(n: int) -> None:
 def test_transformed_waves_equal_scipy_s_cosine_transform() -> None:
     n, turns = 48, np.array([3.0, 7.3, 20.9])
     exact = dct(np.exp(2j * np.pi * np.outer(np.arange(n), turns) / n), axis=0, norm="ortho")
-    coefficients = transformed(turns, np.arange(n, dtype=np.float64)[:, None], n)
+    coefficients = transform_waves(turns, np.arange(n, dtype=np.float64)[:, None], n)
     np.testing.assert_allclose(coefficients[1:], exact[1:], atol=1e-12)
 
 
 def test_lines_have_the_spectrum_of_the_waves_that_fit() -> None:
     points = centred(waves(64, [6.1, 9.7]) @ gaussian(4, 5))
-    power, coefficients = lines_power(points, [64 / 6.1, 64 / 9.7])
+    power, coefficients = fit_lines(points, [64 / 6.1, 64 / 9.7])
     angle = 2 * np.pi * np.arange(64) / 6.1
     first_wave = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ coefficients[0]
     expected = np.square(dct(first_wave, axis=0, norm="ortho")[1:]).sum(axis=1)
@@ -95,8 +95,10 @@ def test_draws_have_the_spectrum_of_the_fit() -> None:
     points = centred(smooth(96, 24, 3.0) + 0.5 * gaussian(96, 24, 1))
     power = cosine_power(points)
     start = np.full(len(dictionary(96).family), 0.01)
-    best_fit = fit(power.share, power.columns, dictionary(96), Bands.of(95), start)
-    drawn_power = drawn_powers(best_fit, power.columns, 400, np.random.default_rng(0))
+    best_fit = fit_components(
+        power.share, power.columns, dictionary(96), Bands.split_bins(95), start
+    )
+    drawn_power = draw_powers(best_fit, power.columns, 400, np.random.default_rng(0))
     assert drawn_power.sum(axis=1) == pytest.approx(1)
     mean = best_fit.mean / best_fit.mean.sum()
     np.testing.assert_allclose(drawn_power.mean(axis=0)[:20], mean[:20], rtol=0.1)
@@ -104,14 +106,16 @@ def test_draws_have_the_spectrum_of_the_fit() -> None:
 
 def test_no_step_from_the_fit_is_more_likely() -> None:
     power = cosine_power(centred(walk(80, 12) + gaussian(80, 12, 3)))
-    components, bands = dictionary(80), Bands.of(79)
-    best_fit = fit(
+    components, bands = dictionary(80), Bands.split_bins(79)
+    best_fit = fit_components(
         power.share, power.columns, components, bands, np.full(len(components.family), 0.01)
     )
-    observed, degrees = bands.mean(power.share), bands.mean(power.columns) * bands.size
+    observed, degrees = bands.mean(power.share), bands.mean(power.columns) * bands.sizes
 
     def of(weights: Floats) -> float:
-        return likelihood(observed, degrees, floored(bands.mean(components.power @ weights)))
+        return log_likelihood(
+            observed, degrees, floor_power(bands.mean(components.power @ weights))
+        )
 
     best_likelihood = of(best_fit.weights)
     for k in range(len(best_fit.weights)):
@@ -144,8 +148,8 @@ def test_shares_are_those_planted_and_add_up(seed: int) -> None:
     assert [round(n / wave.turns, 1) for wave in mixture.waves] == [7.3]
     assert wave_shares(power, mixture)[0] == pytest.approx(0.2, abs=0.02)
     components = mixture.fit.components
-    assert shares[components.of("smooth", "slow")].sum() == pytest.approx(0.5, abs=0.05)
-    assert shares[components.of("noise")].sum() == pytest.approx(0.3, abs=0.03)
+    assert shares[components.has_family("smooth", "slow")].sum() == pytest.approx(0.5, abs=0.05)
+    assert shares[components.has_family("noise")].sum() == pytest.approx(0.3, abs=0.03)
 
 
 @pytest.mark.parametrize("columns", [2, 32])
@@ -156,7 +160,7 @@ def test_noise_with_a_preferred_period_does_not_rotate(columns: int) -> None:
         noise = noise / noise.std() + 0.3 * gaussian(384, 64, seed)
         rotations = find_rotations(centred(noise), seed)
         assert not rotations.rotations
-        n_reported += any(abs(hump.period - 8) < 1 for hump in rotations.preferred)
+        n_reported += any(abs(hump.period - 8) < 1 for hump in rotations.humps)
     assert n_reported >= 2
 
 

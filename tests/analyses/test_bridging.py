@@ -10,9 +10,9 @@ import pytest
 from made_answers import smooth
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 
-from posprobe.analyses.composition.bridging import bridging, process
+from posprobe.analyses.composition.bridging import bridging, fit_process_predictor
 from posprobe.analyses.composition.mixture import cosine_power
-from posprobe.analyses.composition.waves import covariance, find_waves
+from posprobe.analyses.composition.waves import find_waves, row_covariance
 from posprobe.analyses.result import as_block
 from posprobe.families import load
 from posprobe.figures.common import FigureFormat
@@ -79,7 +79,7 @@ def test_missing_rows_are_the_mean_of_a_gaussian_process() -> None:
     mean = curve[~missing].mean(axis=0)
     weights = np.linalg.solve(kernel[np.ix_(~missing, ~missing)], curve[~missing] - mean)
     expected = kernel[np.ix_(missing, ~missing)] @ weights + mean
-    predicted = process(kernel, curve)(missing)
+    predicted = fit_process_predictor(kernel, curve)(missing)
     np.testing.assert_allclose(predicted, expected, atol=1e-6)
 
 
@@ -91,12 +91,12 @@ def test_the_covariance_of_a_fit_has_its_spectrum() -> None:
     mixture, _ = find_waves(points, cosine_power(points), 0)
     assert mixture.waves
     basis = dct(np.eye(90), axis=0, norm="ortho")[1:]
-    total = covariance(mixture, waves=True)
+    total = row_covariance(mixture, waves=True)
     stationary = mixture.fit.mean.copy()
     # Lines keep their fitted phases; the covariance is the mean over all phases.
     for k, wave in enumerate(mixture.waves):
-        if wave.line:
-            is_member = mixture.member == k
+        if wave.is_line:
+            is_member = mixture.wave_indices == k
             stationary -= (
                 mixture.fit.components.power[:, is_member] @ mixture.fit.weights[is_member]
             )
@@ -115,10 +115,10 @@ def test_the_covariance_of_a_fit_has_its_spectrum() -> None:
 
 
 def test_every_gap_has_known_rows_on_both_sides() -> None:
-    from posprobe.analyses.composition.bridging import _folds
+    from posprobe.analyses.composition.bridging import _choose_folds
 
     for n in (8, 9, 14, 33, 64, 100, 382, 1019):
-        gaps, folds = _folds(n)
+        gaps, folds = _choose_folds(n)
         assert gaps[0] == 1
         assert gaps[-1] == n // 4
         indices = set()

@@ -16,8 +16,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.composition.budget import BUDGET_TERMS, same_planes
-from posprobe.analyses.composition.planes import Fitted, find_rotations, fit_clock
+from posprobe.analyses.composition.budget import BUDGET_TERMS, find_shared_planes
+from posprobe.analyses.composition.planes import ClockFit, find_rotations, fit_clock
 from posprobe.figures.fits import TERM_COLOURS
 
 Floats = NDArray[np.float64]
@@ -206,7 +206,7 @@ def largest_correlation(clocks: list[Floats]) -> float:
 
 def fit_rotations(
     periods: list[float], warp: float, seed: int, *, separate: bool, n: int = 400
-) -> Fitted:
+) -> ClockFit:
     rng = np.random.default_rng(seed)
     clocks = [draw_clock(n, warp, rng)] * len(periods)
     while separate and largest_correlation(clocks) > 0.9:
@@ -220,11 +220,11 @@ def fit_rotations(
 @pytest.mark.parametrize("warp", [0.05, 0.2])
 def test_shared_and_separate_clocks_are_distinguished(periods: list[float], warp: float) -> None:
     shared_fits = [fit_rotations(periods, warp, seed, separate=False) for seed in range(20)]
-    assert sum(clock_fit.shared for clock_fit in shared_fits) >= 19
-    ratios = shared_fits[0].paces[:-1] / shared_fits[0].paces[1:]
+    assert sum(clock_fit.is_shared for clock_fit in shared_fits) >= 19
+    ratios = shared_fits[0].frequencies[:-1] / shared_fits[0].frequencies[1:]
     assert ratios == pytest.approx(np.divide(periods[1:], periods[:-1]), rel=0.01)
     separate_fits = [fit_rotations(periods, warp, seed, separate=True) for seed in range(20)]
-    assert sum(clock_fit.shared for clock_fit in separate_fits) <= 1
+    assert sum(clock_fit.is_shared for clock_fit in separate_fits) <= 1
 
 
 def test_a_clock_that_one_of_three_rotations_ignores_is_not_shared() -> None:
@@ -236,7 +236,7 @@ def test_a_clock_that_one_of_three_rotations_ignores_is_not_shared() -> None:
             other_clock = draw_clock(256, 0.1, rng)
         z = np.exp(2j * np.pi * np.stack([shared_clock / 5, shared_clock / 17, other_clock / 9]))
         noise = 0.1 * rng.standard_normal((2, 3, 256))
-        n_shared += fit_clock(z + noise[0] + 1j * noise[1]).shared
+        n_shared += fit_clock(z + noise[0] + 1j * noise[1]).is_shared
     assert n_shared <= 1
 
 
@@ -247,8 +247,8 @@ def test_clock_speed_follows_the_phases() -> None:
     clock_fit = fit_clock(z)
     expected = np.gradient(clock) / np.gradient(clock).mean()
     assert np.abs(clock_fit.speed / clock_fit.speed.mean() - expected).max() < 0.01
-    assert clock_fit.one == pytest.approx(1, abs=1e-3)
-    assert clock_fit.fixed < 0.9
+    assert clock_fit.one_clock_share == pytest.approx(1, abs=1e-3)
+    assert clock_fit.fixed_share < 0.9
 
 
 def test_one_rotation_has_a_circle_and_no_clock() -> None:
@@ -333,7 +333,7 @@ def test_stretches_share_planes_only_where_planted(is_equal: bool) -> None:
         for size, seed in ((200, 1), (120, 1 if is_equal else 2))
     ]
     rotations = find_rotations(stretches[0] - stretches[0].mean(axis=0), 0)
-    shared_planes = same_planes(rotations, np.vstack(stretches), [(200, 320)], 5)
+    shared_planes = find_shared_planes(rotations, np.vstack(stretches), [(200, 320)], 5)
     assert len(shared_planes) == is_equal
     if is_equal:
         assert (shared_planes[0].first, shared_planes[0].last, shared_planes[0].around) == (

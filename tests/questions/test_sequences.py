@@ -314,7 +314,7 @@ def test_planted_rotations_have_their_periods_and_share() -> None:
     assert [line.period for line in facts.lines] == pytest.approx([9, 31], rel=0.005)
     # Two circles of radius 1, and noise of 0.1 in four columns.
     assert facts.share == pytest.approx(2 / 2.04, abs=0.005)
-    assert all(line.round for line in facts.lines)
+    assert all(line.is_circular for line in facts.lines)
     assert [line["turns"] for line in facts.value] == pytest.approx([256 / 9, 256 / 31], rel=0.005)
     # 12.8 and 11.9 turns: each peak holds some of the other.
     close = waves(256, [20.0, 21.5]) + 0.3 * gaussian(256, 4)
@@ -333,7 +333,7 @@ def test_small_rotations_are_no_however_certain() -> None:
 def test_a_wave_along_one_direction_is_no_circle() -> None:
     wave = np.outer(np.cos(2 * np.pi * np.arange(256) / 8), np.ones(16)) + 0.3 * gaussian(256, 16)
     answer = ask("rotations", wave)
-    assert [line.round for line in answer.facts.lines] == [False]
+    assert [line.is_circular for line in answer.facts.lines] == [False]
     assert "one oscillates along one direction" in sentence(answer)
     assert "oscillate" not in sentence(answer_about("rotations", "stand_out"))
 

@@ -21,9 +21,9 @@ from posprobe.analyses.composition.mixture import cosine_power
 from posprobe.analyses.composition.waves import (
     MIN_WAVE_ROWS,
     Waves,
-    covariance,
     find_waves,
-    together,
+    fit_jointly,
+    row_covariance,
 )
 from posprobe.analyses.descriptive.pca import PCA, components_of, pca as principal_components
 from posprobe.analyses.facts import Number
@@ -44,7 +44,7 @@ SHIFT_VARIANCE_SHARE = 0.98
 MAX_SHIFT_RANK = 32
 
 
-def linear(curve: Floats, missing: Mask) -> Floats:
+def interpolate_rows(curve: Floats, missing: Mask) -> Floats:
     """Interpolate between the nearest known rows; beyond the ends, repeat the last one.
 
     Parameters
@@ -68,7 +68,7 @@ def linear(curve: Floats, missing: Mask) -> Floats:
 Predict: TypeAlias = Callable[[Mask], Floats]
 
 
-def process(covariance: Floats, curve: Floats) -> Predict:
+def fit_process_predictor(covariance: Floats, curve: Floats) -> Predict:
     """Return the mean of missing rows given the others, by a Gaussian process over position.
 
     All columns share the covariance. Rows that are missing follow from blocks of its inverse
@@ -96,7 +96,7 @@ def process(covariance: Floats, curve: Floats) -> Predict:
     return predict
 
 
-def shift(curve: Floats, missing: Mask) -> Floats:
+def predict_by_shift(curve: Floats, missing: Mask) -> Floats:
     """Carry on with the linear map from each row to the next, from both sides of every gap.
 
     The maps onwards and back are fitted to neighbouring rows that are both known, about the known
@@ -125,8 +125,8 @@ def shift(curve: Floats, missing: Mask) -> Floats:
     left = np.flatnonzero(known[:-1] & known[1:])
     result = np.zeros_like(curve)
     if left.size:
-        onwards = _carrying(leading[left], leading[left + 1])
-        back = _carrying(leading[left + 1], leading[left])
+        onwards = _fit_step_map(leading[left], leading[left + 1])
+        back = _fit_step_map(leading[left + 1], leading[left])
         edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(int)))
         for first, stop in edges.reshape(-1, 2):
             steps = np.arange(1, stop - first + 1)
@@ -141,7 +141,7 @@ def shift(curve: Floats, missing: Mask) -> Floats:
     return np.asarray(result[missing] + mean)
 
 
-def _carrying(before: Floats, after: Floats) -> Callable[[Floats, Rows], Floats]:
+def _fit_step_map(before: Floats, after: Floats) -> Callable[[Floats, Rows], Floats]:
     """Fit the map from rows to rows; return what applies it so many times: ``[steps, r]``."""
     operator = np.linalg.lstsq(before, after, rcond=1e-6)[0]
     values, vectors = np.linalg.eig(operator)
@@ -184,7 +184,7 @@ class Beyond:
     both: float | None
 
 
-def _ends(found: Bridging) -> dict[str, Beyond] | None:
+def _beyond_by_rule(found: Bridging) -> dict[str, Beyond] | None:
     ends = {rule: Beyond(*r2.tolist()) for rule, r2 in found.beyond.items()}
     return None if found.undefined else ends
 
@@ -210,7 +210,7 @@ class Bridging(Result):
     first, stop
         Rows that were used: of a table longer than `MAX_BRIDGING_ROWS` those in the middle.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     axes
         On a grid, the row code and the column code, measured as sequences.
     undefined
@@ -226,7 +226,7 @@ class Bridging(Result):
     r2: Annotated[dict[str, Floats], As(dict[str, list[float | None]])] = field(
         default_factory=dict
     )
-    beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _ends)] = field(
+    beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _beyond_by_rule)] = field(
         default_factory=dict
     )
     components: Annotated[int | None, Number("components bridged", "the leading", form="d")] = None
@@ -315,23 +315,23 @@ def bridging(
     curve = found.scores[:, :kept] / found.singular_values[0]
     if model is not None and len(model.fit.components.covariance) != len(curve):
         model = None  # of other rows than the middle ones
-    smooth, waves = _processes(curve, model)
-    gaps, folds = _folds(len(curve))
+    smooth, waves = _process_predictors(curve, model)
+    gaps, folds = _choose_folds(len(curve))
     groups = len(gaps) + len(TABLE_ENDS)
     errors = {rule: np.zeros(groups) for rule in ("mean", *BRIDGING_RULES)}
     for fold in folds:
         missing = fold >= 0
         predicted = {
             "mean": curve[~missing].mean(axis=0),
-            "linear": linear(curve, missing),
+            "linear": interpolate_rows(curve, missing),
             "smooth": smooth(missing),
             "waves": waves(missing),
-            "shift": shift(curve, missing),
+            "shift": predict_by_shift(curve, missing),
         }
         for rule, rows in predicted.items():
             squares = np.square(curve[missing] - rows).sum(axis=1)
             errors[rule] += np.bincount(fold[missing], squares, groups)
-    r2 = _r2(errors, len(gaps))
+    r2 = _held_out_r2(errors, len(gaps))
     return Bridging(
         gaps=np.array(gaps, dtype=np.int64),
         r2={rule: values[: len(gaps)] for rule, values in r2.items()},
@@ -345,7 +345,7 @@ def bridging(
     )
 
 
-def _processes(curve: Floats, model: Waves | None) -> tuple[Predict, Predict]:
+def _process_predictors(curve: Floats, model: Waves | None) -> tuple[Predict, Predict]:
     """Return the processes of the additive model, without waves and with them.
 
     One and the same where it has none.
@@ -354,14 +354,14 @@ def _processes(curve: Floats, model: Waves | None) -> tuple[Predict, Predict]:
     power = cosine_power(points)
     if model is None and len(curve) >= MIN_WAVE_ROWS:
         model = find_waves(points, power, 0)[0]
-    bare = together(power, points, ()) if model is None or model.waves else model
-    smooth = process(covariance(bare, waves=False), curve)
+    bare = fit_jointly(power, points, ()) if model is None or model.waves else model
+    smooth = fit_process_predictor(row_covariance(bare, waves=False), curve)
     if model is None or model is bare:
         return smooth, smooth
-    return smooth, process(covariance(model, waves=True), curve)
+    return smooth, fit_process_predictor(row_covariance(model, waves=True), curve)
 
 
-def _r2(errors: dict[str, Floats], gaps: int) -> dict[str, Floats]:
+def _held_out_r2(errors: dict[str, Floats], gaps: int) -> dict[str, Floats]:
     """Return R² of each rule, beside the known rows' mean: by gap, and beyond each end and both."""
     sums = {rule: np.append(each, each[gaps:].sum()) for rule, each in errors.items()}
     whole = sums.pop("mean")
@@ -369,7 +369,7 @@ def _r2(errors: dict[str, Floats], gaps: int) -> dict[str, Floats]:
         return {rule: np.where(whole > 0, 1 - part / whole, np.nan) for rule, part in sums.items()}
 
 
-def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
+def _choose_folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
     """Choose which rows are left out at once.
 
     Returns
@@ -390,7 +390,7 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
             fold = np.full(n, -1)
             for slot in range(slots):
                 index = narrow[(slot + turn * len(narrow) // 2) % len(narrow)]
-                leave_out(
+                leave_out_blocks(
                     fold,
                     int(edges[slot]),
                     int(edges[slot + 1]),
@@ -405,7 +405,7 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
         rounds = min(-(-MIN_WIDE_BLOCKS // fits), 3)
         for turn in range(rounds):
             fold = np.full(n, -1)
-            leave_out(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
+            leave_out_blocks(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
             folds.append(fold)
     for end, rows in enumerate((slice(0, quarter), slice(n - quarter, n))):
         fold = np.full(n, -1)
@@ -414,7 +414,7 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
     return gaps, folds
 
 
-def leave_out(
+def leave_out_blocks(
     fold: NDArray[np.int64], first: int, stop: int, index: int, gap: int, offset: float,
     single: bool = False,
 ) -> None:  # fmt: skip

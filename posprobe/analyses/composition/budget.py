@@ -22,10 +22,10 @@ from posprobe.analyses.breaks.seams import Seams, long_runs, runs, seams, stretc
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
     MAX_PERIOD_RATIO,
-    Turning,
+    RotationFit,
     find_rotations,
-    forward,
-    measured_path,
+    measure_path,
+    orient_forward,
 )
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import scaled_points
@@ -51,11 +51,11 @@ class Share:
     Parameters
     ----------
     part
-        Which part.
+        Name of the part.
     share
-        Of the sum of squares of all numbers of the table.
+        Share of the sum of squares of all numbers of the table.
     period
-        Of a wave, in positions.
+        Period of a wave, in positions.
     error
         Half the width of an interval that held 95 % of planted shares or more, given that the table
         has this part; None where no such interval is known, or the model does not explain it.
@@ -76,34 +76,35 @@ class Budget(Result):
     parts
         Every part, in the order of `BUDGET_TERMS`.
     mean
-        Of the mean row, which all positions have in common.
+        Share of the mean row, which all positions have in common.
     rotation, sway
-        Of planes that the table goes round in; of waves along one direction.
+        Shares of planes in which the table goes round, and of waves along one direction.
     preferred
-        Of noise that prefers a period.
+        Share of noise that prefers a period.
     line, smooth, walk, rough
-        Of a straight line, of a smooth curve, of a random walk, and of a curve that is similar from
-        row to row but not smooth.
+        Shares of a straight line, of a smooth curve, of a random walk, and of a curve that is
+        similar from row to row but not smooth.
     alternating
-        Of what changes sign from row to row.
+        Share of the part that changes sign from row to row.
     noise
-        Of what is independent from row to row.
+        Share of independent rows.
     special, breaks
-        Of outlier rows, and of the levels of the parts between breaks.
+        Shares of outlier rows, and of the levels of the parts between breaks.
     rows, columns
         On a grid, of the row code and of the column code.
     untrained, other
-        Of rows that look untrained, and of those in parts too short to measure.
+        Shares of rows that look untrained, and of rows in parts too short to measure.
     misfit, typical_misfit, misfit_p
-        Of the longest part: share of its variance that the model misplaces among frequencies, the
-        median of tables drawn from the model, and how often those misplace as much.
+        Fit of the longest part: share of its variance that the model misplaces among frequencies,
+        the median for tables drawn from the model, and the frequency with which those misplace as
+        much.
     explained
         Whether that is no more than chance; None of grids and of parts too short to measure.
     spectrum
         ``[3, n - 1]``: of the longest part, the share of the variance in each bin of the cosine
         transform, its mean in the best fit without waves, and the independent columns there.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     undefined
         Reason why there are no numbers, or empty.
     """
@@ -152,7 +153,7 @@ def budget(
     table: PositionTable | Positions | Array,
     *,
     breaks: Seams | None = None,
-    models: Mapping[tuple[int, int], Turning] | None = None,
+    models: Mapping[tuple[int, int], RotationFit] | None = None,
     patches: GridModel | None = None,
 ) -> Budget:
     """Share out the sum of squares of a table among what it is made of.
@@ -187,7 +188,7 @@ def budget(
     values = values / np.abs(values).max()  # no square overflows or vanishes
     found = seams(replace(given, values=values)) if breaks is None else breaks
     if isinstance(given.layout, Grid):
-        patches = patches or _grid_model(values, found, given.layout)
+        patches = patches or _fit_grid_model(values, found, given.layout)
         models = {}
     elif models is None:
         models = {
@@ -200,7 +201,7 @@ def budget(
     middle, level = values.mean(axis=0), plain.mean(axis=0)
     shares: dict[tuple[PartName, float | None], float] = {}
     squares: dict[str, float] = {}
-    turning = Turning()
+    turning = RotationFit()
 
     def add(part: PartName, amount: float, period: float | None = None) -> None:
         if amount > 0:
@@ -227,9 +228,9 @@ def budget(
             if found.untrained is not None and run[0] >= found.untrained and not together:
                 add("untrained", amount)
             else:
-                own = models.get(run, Turning())
-                _waves(amount, own, turning, add)
-                for name, error in _errors(own).items():
+                own = models.get(run, RotationFit())
+                _add_waves(amount, own, turning, add)
+                for name, error in _share_errors(own).items():
                     squares[name] = squares.get(name, 0.0) + (error * amount / whole) ** 2
     errors = {name: float(np.sqrt(square)) for name, square in squares.items()}
     parts = [
@@ -244,23 +245,23 @@ def budget(
     if (off := turning.misfit) is None:
         return told
     return replace(
-        told, misfit=off.amount, typical_misfit=off.typical, misfit_p=off.p,
-        explained=off.explained,
+        told, misfit=off.amount, typical_misfit=off.typical_amount, misfit_p=off.p,
+        explained=off.is_explained,
     )  # fmt: skip
 
 
-def _errors(found: Turning) -> Mapping[str, float]:
+def _share_errors(found: RotationFit) -> Mapping[str, float]:
     """Return the errors of shares, where planted tables show that they cover the truth.
 
     Not beside circles of changing pace, nor of a fit that does not explain the table.
     """
     off = found.misfit
-    if off is None or not off.explained or any(one.pace != "fixed" for one in found.rotations):
+    if off is None or not off.is_explained or any(one.pace != "fixed" for one in found.rotations):
         return {}
     return off.errors
 
 
-def _grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:
+def _fit_grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:
     special = [each.row for each in found.special]
     cells = np.asarray(without(values, special, grid.height, grid.width, np))
     if not scaled_points(cells).any():
@@ -268,7 +269,9 @@ def _grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:
     return fit_grid(cells, grid.height, grid.width, 0)
 
 
-def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None]) -> None:
+def _add_waves(
+    amount: float, found: RotationFit, main: RotationFit, add: Callable[..., None]
+) -> None:
     """Share out what one part varies by; its rotations count with those of like period."""
     if found.model is None:
         add("other", amount)
@@ -280,8 +283,8 @@ def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None
             if 1 / MAX_PERIOD_RATIO < one.period / each.period < MAX_PERIOD_RATIO
         ]
         like = min(near, key=lambda one: abs(np.log(one.period / each.period)), default=each)
-        add("rotation" if each.round else "sway", each.share * amount, like.period)
-    for hump in found.preferred:
+        add("rotation" if each.is_circular else "sway", each.share * amount, like.period)
+    for hump in found.humps:
         add("preferred", hump.share * amount, hump.period)
     for name, share in found.families.items():
         add(name, share * amount)
@@ -298,12 +301,12 @@ class Clock(Result):
     Parameters
     ----------
     periods
-        Of the rotations, fastest first, in positions.
+        Periods of the rotations, fastest first, in positions.
     ratios
-        Of each period to the one before.
+        Ratio of each period to the previous one.
     lock
-        How closely the phase of each rotation follows that of the next one, times the nearest whole
-        number to their ratio: 1 where it does exactly, about 0 where it does not.
+        Agreement of the phase of each rotation with that of the next one, times the nearest whole
+        number to their ratio: 1 where it follows exactly, about 0 where it does not.
     shared
         Whether all read the same clock, and it does not run evenly; None of a single rotation, as
         are all numbers that follow.
@@ -322,7 +325,7 @@ class Clock(Result):
     first
         Position of the first of these rows.
     layout
-        Of the positions.
+        Layout of the positions.
     undefined
         Reason why there are no numbers, or empty.
     """
@@ -376,11 +379,11 @@ def clock(table: PositionTable | Positions | Array) -> Clock:
     rows = stretch(seams(replace(given, values=values))).rows
     on_grid = isinstance(given.layout, Grid)
     points = scaled_points(values[rows])
-    turning = Turning() if on_grid else find_rotations(points, 0)
-    return clock_of(turning, points, given.layout, given.start + rows.start)
+    turning = RotationFit() if on_grid else find_rotations(points, 0)
+    return describe_clock(turning, points, given.layout, given.start + rows.start)
 
 
-def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Clock:
+def describe_clock(found: RotationFit, points: Floats, layout: Layout, first: int) -> Clock:
     """Describe the clock of what goes round.
 
     Parameters
@@ -394,13 +397,13 @@ def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Cloc
     first
         Position of the first of the rows.
     """
-    told = [k for k, each in enumerate(found.rotations) if each.round]
+    told = [k for k, each in enumerate(found.rotations) if each.is_circular]
     if not told:
         return Clock(layout, first=first, undefined=NO_ROTATIONS_REASON)
     paths = np.stack([points @ found.planes[k].T for k in told])
     periods = np.array([found.rotations[k].period for k in told])
     ratios = periods[1:] / periods[:-1]
-    phases = np.angle(forward(paths[..., 0] + 1j * paths[..., 1]))
+    phases = np.angle(orient_forward(paths[..., 0] + 1j * paths[..., 1]))
     apart = phases[:-1] - np.round(ratios)[:, None] * phases[1:]
     lock = np.abs(np.exp(1j * apart).mean(axis=1))
     known = Clock(
@@ -411,7 +414,7 @@ def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Cloc
         return known
     speed = fitted.speed
     return replace(
-        known, shared=fitted.shared, fixed=fitted.fixed, one=fitted.one, own=fitted.own,
+        known, shared=fitted.is_shared, fixed=fitted.fixed_share, one=fitted.one_clock_share, own=fitted.own_clocks_share,
         evidence=fitted.evidence, speed=speed,
         variation=float(speed.max() - speed.min()) / 2,
     )  # fmt: skip
@@ -423,7 +426,7 @@ MIN_STRETCH_TURNS = 2.0
 
 
 @dataclass(frozen=True)
-class SamePlanes:
+class SharedPlanes:
     """A part of a table in the planes of another.
 
     Parameters
@@ -444,9 +447,9 @@ class SamePlanes:
     rotations: int
 
 
-def same_planes(
-    found: Turning, values: Floats, runs: Iterable[tuple[int, int]], start: int
-) -> tuple[SamePlanes, ...]:
+def find_shared_planes(
+    found: RotationFit, values: Floats, runs: Iterable[tuple[int, int]], start: int
+) -> tuple[SharedPlanes, ...]:
     """Return the parts that go round in most of the planes of another part.
 
     Parameters
@@ -460,19 +463,19 @@ def same_planes(
     start
         Position of the first row.
     """
-    told = [k for k, each in enumerate(found.rotations) if each.round]
+    told = [k for k, each in enumerate(found.rotations) if each.is_circular]
     same = []
     for first, stop in runs:
         points = values[first:stop] - values[first:stop].mean(axis=0)
         total = float(np.square(points).sum())
         paths = [
-            measured_path(points @ found.planes[k].T)
+            measure_path(points @ found.planes[k].T)
             for k in told
             if (stop - first) / found.rotations[k].period >= MIN_STRETCH_TURNS
         ]
-        around = sum(path.round for path in paths)
+        around = sum(path.is_rotation for path in paths)
         if 2 * around > len(paths) and total > 0:
             basis = np.linalg.qr(np.concatenate(found.planes[told]).T)[0]
             held = float(np.square(points @ basis).sum()) / total
-            same.append(SamePlanes(start + first, start + stop - 1, held, around, len(paths)))
+            same.append(SharedPlanes(start + first, start + stop - 1, held, around, len(paths)))
     return tuple(same)

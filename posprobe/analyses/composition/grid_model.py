@@ -19,10 +19,10 @@ from posprobe.analyses.composition.mixture import (
     POWER_FLOOR,
     KernelShape,
     covariance,
-    floored,
-    likelihood,
-    updated,
-    weighted,
+    fit_weights,
+    floor_power,
+    log_likelihood,
+    update_weights,
 )
 from posprobe.arrays import Floats
 
@@ -70,25 +70,25 @@ class SurfaceShape:
     family
         That it belongs to.
     kind
-        Of `mixture.covariance`: of the straight distance, but of ``blocks`` exponential in the sum
-        of both displacements, of ``long`` normal with a length for each axis.
-    down, right
+        Kernel of `mixture.covariance` over the straight distance; ``blocks`` is exponential in the
+        sum of both displacements, and ``long`` is normal with a length for each axis.
+    down_length, right_length
         Its length along each axis, in patches; 0 of noise.
     """
 
     family: str
     kind: str
-    down: float
-    right: float
+    down_length: float
+    right_length: float
 
     def __call__(self, y: Floats, x: Floats) -> Floats:
         """Return the covariance at displacements of any shape."""
         if self.kind == "blocks":
-            return np.asarray(np.exp(-(y + x) / self.down))
+            return np.asarray(np.exp(-(y + x) / self.down_length))
         if self.kind == "long":
-            square = np.square(y / self.down) + np.square(x / self.right)
+            square = np.square(y / self.down_length) + np.square(x / self.right_length)
             return np.asarray(np.exp(-0.5 * square))
-        shape = KernelShape(self.family, self.kind, self.down)
+        shape = KernelShape(self.family, self.kind, self.down_length)
         return covariance(shape, np.asarray(np.hypot(y, x), dtype=np.float64))
 
 
@@ -107,7 +107,7 @@ class Bins:
     power
         ``[b, m]``: its mean power, 1 in all bins together.
     surfaces
-        Of the first components: those that are stationary.
+        Shapes of the first components: those that are stationary.
     scale
         ``[m]``: covariance of a patch with itself that such power has.
     """
@@ -137,17 +137,17 @@ class GridModel:
     Parameters
     ----------
     shares
-        By family: ``rows``, ``columns``, ``smooth``, ``rough``, ``alternating`` and ``noise``.
-        They add up to 1.
+        Shares by family: ``rows``, ``columns``, ``smooth``, ``rough``, ``alternating`` and
+        ``noise``. They add up to 1.
     p
-        How often a table drawn without codes gains as much by them.
-    drawn
+        Frequency with which a table drawn without codes gains as much by them.
+    null_draws
         ``[draws]``: the share of codes in each.
     """
 
     shares: dict[str, float]
     p: float
-    drawn: Floats
+    null_draws: Floats
 
 
 def fit_grid(points: NDArray[np.floating[Any]], height: int, width: int, seed: int) -> GridModel:
@@ -158,26 +158,28 @@ def fit_grid(points: NDArray[np.floating[Any]], height: int, width: int, seed: i
     points
         ``[h * w, d]``, not all equal.
     height, width
-        Of the grid, in patches.
+        Height and width of the grid, in patches.
     seed
         Seed of the tables that are drawn from the fit without codes.
     """
-    waves, power = _waves(points, height, width)
-    bins = _bins(height, width)
+    waves, power = _cosine_transform(points, height, width)
+    bins = _grid_bins(height, width)
     observed = bins.mean(power / power.sum())
-    free = bins.mean(_columns(waves, height, width)) * bins.size
+    free = bins.mean(_count_grid_columns(waves, height, width)) * bins.size
     kept = np.ones(len(bins.family), dtype=bool)
-    weights, at = _fitted(bins, observed, free, kept, np.full(len(kept), 1 / len(kept)))
+    weights, at = _fit_kept_components(
+        bins, observed, free, kept, np.full(len(kept), 1 / len(kept))
+    )
     for family, gain in MIN_GRID_FAMILY_GAINS.items():
         rest = kept & (bins.family != family)
-        fewer, less = _fitted(bins, observed, free, rest, weights)
+        fewer, less = _fit_kept_components(bins, observed, free, rest, weights)
         if at - less < gain:
             kept, weights, at = rest, fewer, less
-    held = (observed / floored(bins.power @ weights) * bins.size) @ (bins.power * weights)
+    held = (observed / floor_power(bins.power @ weights) * bins.size) @ (bins.power * weights)
     names = dict.fromkeys(["rows", "columns", *bins.family.tolist()])
     shares = {name: float(held[bins.family == name].sum()) for name in names}
     rng = np.random.default_rng([seed, GRID_SEED_STREAM])
-    p, drawn = _chance(bins, observed, free, weights, rng, N_GRID_DRAWS)
+    p, drawn = _codes_p(bins, observed, free, weights, rng, N_GRID_DRAWS)
     return GridModel(shares, p, drawn)
 
 
@@ -189,30 +191,35 @@ def fit_surface(points: NDArray[np.floating[Any]], height: int, width: int) -> F
     points
         ``[h * w, d]``, centred.
     height, width
-        Of the grid, in patches.
+        Height and width of the grid, in patches.
 
     Returns
     -------
     NDArray
         ``[h, w]``: the covariance by displacement, summed over columns.
     """
-    bins, found = _bins(height, width), np.zeros((height, width))
+    bins, found = _grid_bins(height, width), np.zeros((height, width))
     if not points.any():
         return found
     count = len(bins.surfaces)
-    waves, power = _waves(points, height, width)
+    waves, power = _cosine_transform(points, height, width)
     # Empty bins, as of a table without codes, tell nothing of the others.
     there = power > POWER_FLOOR * power.mean()
-    free = bins.mean(np.where(there, _columns(waves, height, width), EMPTY_BIN_COLUMNS)) * bins.size
+    free = (
+        bins.mean(np.where(there, _count_grid_columns(waves, height, width), EMPTY_BIN_COLUMNS))
+        * bins.size
+    )
     observed, start = bins.mean(power / power.sum()), np.full(count, 1 / count)
-    weights = weighted(observed, free, bins.power[:, :count], start) * power.sum()
+    weights = fit_weights(observed, free, bins.power[:, :count], start) * power.sum()
     y, x = np.indices((height, width)).astype(np.float64)
     for k in np.flatnonzero(weights):
         found += weights[k] * bins.scale[k] * bins.surfaces[k](y, x)
     return found
 
 
-def _waves(points: NDArray[np.floating[Any]], height: int, width: int) -> tuple[Floats, Floats]:
+def _cosine_transform(
+    points: NDArray[np.floating[Any]], height: int, width: int
+) -> tuple[Floats, Floats]:
     """Return the cosine transform ``[h * w - 1, d]``, without the mean row, and its power."""
     from scipy.fft import dctn
 
@@ -222,16 +229,16 @@ def _waves(points: NDArray[np.floating[Any]], height: int, width: int) -> tuple[
     return waves, np.square(waves).sum(axis=1)
 
 
-def _fitted(
+def _fit_kept_components(
     bins: Bins, observed: Floats, free: Floats, kept: NDArray[np.bool_], start: Floats
 ) -> tuple[Floats, float]:
     """Fit the components that are kept; return all weights ``[m]`` and the log likelihood."""
     weights = np.zeros(len(kept))
-    weights[kept] = weighted(observed, free, bins.power[:, kept], np.maximum(start[kept], 1e-9))
-    return weights, likelihood(observed, free, floored(bins.power @ weights))
+    weights[kept] = fit_weights(observed, free, bins.power[:, kept], np.maximum(start[kept], 1e-9))
+    return weights, log_likelihood(observed, free, floor_power(bins.power @ weights))
 
 
-def _chance(
+def _codes_p(
     bins: Bins,
     observed: Floats,
     free: Floats,
@@ -241,15 +248,15 @@ def _chance(
 ) -> tuple[float, Floats]:
     """Return how often tables without codes gain as much by them, and what codes hold there."""
     code = np.isin(bins.family, ("rows", "columns"))
-    without, _ = _fitted(bins, observed, free, ~code, np.maximum(weights, 1e-3))
-    mean = floored(bins.power @ without)
+    without, _ = _fit_kept_components(bins, observed, free, ~code, np.maximum(weights, 1e-3))
+    mean = floor_power(bins.power @ without)
     spectra = rng.gamma(free / 2, 2 / free, size=(draws, len(free))) * mean
     spectra = np.vstack([observed, spectra / (spectra @ bins.size)[:, None]])
     start = np.where(code, 1e-3, np.maximum(without, 1e-6))
     start = np.tile(start, (draws + 1, 1))
-    bare = updated(spectra, free, bins.power[:, ~code], start[:, ~code], N_GRID_UPDATES)
-    full = updated(spectra, free, bins.power, start, N_GRID_UPDATES)
-    means = floored(bare @ bins.power[:, ~code].T), floored(full @ bins.power.T)
+    bare = update_weights(spectra, free, bins.power[:, ~code], start[:, ~code], N_GRID_UPDATES)
+    full = update_weights(spectra, free, bins.power, start, N_GRID_UPDATES)
+    means = floor_power(bare @ bins.power[:, ~code].T), floor_power(full @ bins.power.T)
     gain = [-0.5 * (free * (np.log(m) + spectra / m)).sum(axis=1) for m in means]
     gained = gain[1] - gain[0]
     held = (spectra / means[1] * bins.size) @ bins.power[:, code] * full[:, code]
@@ -257,7 +264,7 @@ def _chance(
     return p, np.asarray(held.sum(axis=1)[1:])
 
 
-def _columns(waves: Floats, height: int, width: int) -> Floats:
+def _count_grid_columns(waves: Floats, height: int, width: int) -> Floats:
     """Count the independent columns of each bin ``[h * w - 1]``: those on either axis apart."""
     row, column = np.divmod(np.arange(1, height * width), width)
     found = np.empty(len(waves))
@@ -273,9 +280,9 @@ def _columns(waves: Floats, height: int, width: int) -> Floats:
 
 
 @lru_cache(maxsize=4)
-def _bins(height: int, width: int) -> Bins:
+def _grid_bins(height: int, width: int) -> Bins:
     """Return the bands of a grid and every component that a table there may have."""
-    down, right = _transform(height), _transform(width)
+    down, right = _bin_transform(height), _bin_transform(width)
     y, x = np.indices((height, width)).astype(np.float64)
     surfaces = _surfaces(height, width)
     family = [each.family for each in surfaces]
@@ -304,7 +311,7 @@ def _bins(height: int, width: int) -> Bins:
     there = every.sum(axis=1) > 0
     scale = 1 / every[there].sum(axis=1)
     every = every[there] * scale[:, None]
-    pairs = _band(height)[:, None] * (width + 1) + _band(width)[None]
+    pairs = _frequency_bands(height)[:, None] * (width + 1) + _frequency_bands(width)[None]
     band = np.unique(pairs.ravel()[1:], return_inverse=True)[1].ravel()
     size = np.bincount(band)
     means = np.stack([np.bincount(band, each) / size for each in every], axis=1)
@@ -347,7 +354,7 @@ def _lengths(longest: float) -> Floats:
     )
 
 
-def _band(size: int) -> NDArray[np.intp]:
+def _frequency_bands(size: int) -> NDArray[np.intp]:
     """Return the band of each frequency of a side: 0 apart, and wider ones from `N_SINGLE_FREQUENCIES` on."""
     edge = np.zeros(size, dtype=np.intp)
     at = 0.0
@@ -357,7 +364,7 @@ def _band(size: int) -> NDArray[np.intp]:
     return np.cumsum(edge) - 1
 
 
-def _transform(size: int) -> Floats:
+def _bin_transform(size: int) -> Floats:
     """Return what a covariance at each offset puts into each bin: ``[size, size]``."""
     offset, bin_ = np.arange(size)[None], np.arange(1, size)[:, None]
     angle = np.pi * bin_ * offset / size

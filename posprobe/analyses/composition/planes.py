@@ -1,13 +1,13 @@
-"""Which waves of a table are rotations: planes of their own that it goes round in.
+"""Which waves of a table are rotations: planes in which the rows go round.
 
 A line of the spectrum keeps its phase; it is a rotation where its two phases have two directions. A
 hump does not say why its phase is not kept: a circle whose pace varies has the spectrum of
-narrow-band noise. Its plane tells: noise has no kept radius and turns both ways.
+narrow-band noise. Its plane tells the two apart: noise has no constant radius and turns both ways.
 
 Rotations may read one clock: planes whose phases all follow the same function g of position, as
 ``2 pi g(p) / T``. A clock runs evenly where the period is fixed. It is fitted to the unwrapped
-phases: the position itself and a polynomial without a straight part, times a pace of each plane's
-own.
+phases: the position itself and a polynomial without a straight part, times a frequency for each
+plane.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.composition.mixture import Fit, Power, cosine_power, floored
+from posprobe.analyses.composition.mixture import Fit, Power, cosine_power, floor_power
 from posprobe.analyses.composition.wave_scores import (
     MAX_LINE_P,
     MIN_LINE_SPACING_TURNS,
@@ -31,50 +31,58 @@ from posprobe.analyses.composition.waves import (
     MIN_WAVE_ROWS,
     Misfit,
     Waves,
+    WaveThresholds,
     component_shares,
     find_waves,
-    lines_power,
-    misfit,
-    needed,
-    own_plane,
+    fit_lines,
+    leading_plane,
+    measure_misfit,
     wave_shares,
+    weights_required,
 )
 from posprobe.arrays import Floats
 
 Pace: TypeAlias = Literal["fixed", "smooth", "uneven"]
+Complexes: TypeAlias = NDArray[np.complex128]
 
-#: Circularity (1 for a circle, 0 for a line) from which a wave of fixed period goes round: the
+#: A wave of fixed period goes round from this circularity on (1 for a circle, 0 for a line): the
 #: short axis of its ellipse is then 0.58 of the long one.
 MIN_CIRCULARITY = 0.5
-#: Periods within this factor whose planes agree by so much, more than half, are pieces of one
-#: rotation: MiniLM's fastest is found as 5.7 and 6.4 positions in planes that agree by 0.99, and
-#: its next is three times as slow.
+#: Waves whose periods are within this factor may be pieces of one rotation. MiniLM's fastest is
+#: found as 5.7 and 6.4 positions, and its next is three times as slow.
 MAX_PERIOD_RATIO = 1.5
+#: Pieces of one rotation have planes that overlap by more than half. Those of MiniLM's fastest
+#: overlap by 0.99.
 MIN_PLANE_OVERLAP = 0.5
-#: Share of a bin from which it tells of a wave's plane: what the rest puts there is shared out
-#: among all directions.
+#: Below this share of a bin's power, the background blurs the plane of a wave, for it spreads over
+#: all directions.
 MIN_WAVE_SHARE = 0.2
-#: What a plane of rotation has: small radii of at least so much (their 2 % quantile over the
-#: median) or radii that vary by at most so much, and at least so many steps one way. From the
-#: planes of trained tables and of narrow-band noise (docs/calibration.md).
+#: A rotation keeps away from its centre: the 2 % quantile of its radii over their median. This
+#: limit and the two that follow come from the planes of trained tables and of narrow-band noise
+#: (docs/calibration.md).
 MIN_RADIUS_RATIO = 0.5
+#: Radii that vary less than this count as constant, whatever the smallest is: their standard
+#: deviation over their mean.
 MAX_RADIUS_CV = 0.3
+#: A rotation takes at least this share of its steps in one direction.
 MIN_SAME_DIRECTION = 0.95
-#: Share of the plane that a constant radius with a smooth phase explains: its degree, and where the
-#: pace is smooth. Planes of MiniLM have .97 to .996, Whisper's fastest .28.
+#: Degree of the polynomial that a smooth phase follows.
 PHASE_DEGREE = 8
+#: The pace is smooth where a constant radius with a smooth phase explains this share of the plane.
+#: Planes of MiniLM have .97 to .996, Whisper's fastest .28.
 MIN_SMOOTH_PACE_SHARE = 0.9
-#: Share of the plane that a bent phase explains beyond a straight one where the pace is not fixed:
-#: a tenth of its variance.
+#: The pace is not fixed where a bent phase explains a tenth of the plane's variance beyond a
+#: straight one.
 MIN_BENT_SHARE = 0.1
-#: Largest of the ratios of neighbouring periods over the smallest, of a series: as trained planes
-#: repeat theirs to a percent.
+#: Periods form a series where the largest ratio of neighbours exceeds the smallest by no more than
+#: this factor: trained planes repeat their ratio to a percent.
 MAX_RATIO_SPREAD = 1.05
-#: Draws of narrow-band noise for a plane: the least p-value, 1 / 600, stands alone among the
+#: Draws of narrow-band noise for a plane. The smallest p-value, 1 / 600, passes alone among the
 #: questions of a table.
 N_PLANE_DRAWS = 599
+#: A plane is a rotation up to this p-value.
 MAX_PLANE_P = 0.02
-#: Draws that are transformed at once: their numbers, 1.6 kilobytes a row, stay in the cache.
+#: Draws that are transformed at once: at 1.6 kilobytes a row they stay in the cache.
 PLANE_DRAWS_PER_BATCH = 50
 
 
@@ -85,17 +93,18 @@ class Rotation:
     Parameters
     ----------
     period, turns
-        In positions, by the straight line through the phases; and the turns at that pace.
+        Period in positions by the straight line through the phases, and turns at that pace.
     share
-        Of the variance: of a fixed period what the model gives it, else that of a constant radius.
+        Share of the variance: that of the model where the period is fixed, else that of a circle
+        of constant radius.
     pace
-        Whether the period is fixed, changes smoothly, or unevenly.
+        Way in which the period changes: not at all, smoothly, or unevenly.
     fastest, slowest
-        Local periods that a tenth of the table is beyond, on either side, in positions.
+        Local periods in positions, the 10 and 90 % quantiles over the table.
     circularity
-        1 for a circle, 0 for a wave along one direction.
+        Shape of the path: 1 for a circle, 0 for a wave along one direction.
     p
-        How likely noise does as well: a line as strong, or a plane with a radius as constant.
+        Probability that noise does as well: a line as strong, or a plane with a radius as constant.
     """
 
     period: float
@@ -108,23 +117,23 @@ class Rotation:
     p: float
 
     @property
-    def round(self) -> bool:
+    def is_circular(self) -> bool:
         """Whether it goes round, rather than along one direction."""
         return self.circularity >= MIN_CIRCULARITY
 
 
 @dataclass(frozen=True)
-class Preferred:
+class NarrowbandNoise:
     """Noise with a preferred period.
 
     Parameters
     ----------
     period, share
-        In positions, and of the variance.
+        Period in positions, and share of the variance.
     coherent
         Positions after which its phase is lost.
     p
-        How likely noise keeps its radius as well in a plane; 1 where it does not go round.
+        Probability that noise keeps its radius as well in a plane; 1 where it does not go round.
     """
 
     period: float
@@ -134,64 +143,72 @@ class Preferred:
 
 
 @dataclass(frozen=True, eq=False)
-class Turning:
-    """What goes round in a table, and what only prefers a period.
+class RotationFit:
+    """The rotations of a table, and the noise that only prefers a period.
 
     Parameters
     ----------
     rotations
-        Fastest first, small ones among them.
-    preferred
-        Strongest first.
+        Rotations with the fastest first, small ones included.
+    humps
+        Narrow-band noises with the strongest first.
     p
-        Of the strongest line, where nothing goes round.
-    hidden
+        P-value of the strongest line of the table.
+    detection_limit
         Share of the variance below which a line may be missed.
-    strongest
-        Share of the variance of the strongest line, where nothing goes round.
-    drawn
+    strongest_share
+        Share of the variance of the strongest line of the table.
+    null_draws
         ``[r]``: share that a line of the period of the strongest would need to stand out of the
         table as the strongest line of each table drawn without waves does.
     model
-        The fit that all of them are read from; None of too few rows.
+        Fit that everything here is read from; None where there are too few rows.
     spectrum
-        ``[3, n - 1]``: the share of the variance in each bin of the cosine transform, its mean in
-        the best fit without waves, and the independent columns there.
+        ``[3, n - 1]``: share of the variance in each bin of the cosine transform, its mean in the
+        best fit without waves, and the number of independent columns there.
     planes
         ``[r, 2, d]``: directions of each rotation.
     clock
-        What the rotations read that go round; None of fewer than two.
+        Clock of the rotations that go round; None where there are fewer than two.
     families
         Share of the variance of everything without a period, by family; with the shares of
-        ``rotations`` and ``preferred`` they add up to 1.
+        ``rotations`` and ``humps`` they add up to 1.
     misfit
-        How far all of these may be trusted.
+        Comparison of the fit with fits of draws from it; None where there are too few rows.
     """
 
     rotations: tuple[Rotation, ...] = ()
-    preferred: tuple[Preferred, ...] = ()
+    humps: tuple[NarrowbandNoise, ...] = ()
     p: float = 1.0
-    hidden: float = 1.0
-    strongest: float = 0.0
-    drawn: Floats = field(default_factory=lambda: np.zeros(0))
+    detection_limit: float = 1.0
+    strongest_share: float = 0.0
+    null_draws: Floats = field(default_factory=lambda: np.zeros(0))
     model: Waves | None = None
     spectrum: Floats = field(default_factory=lambda: np.zeros((3, 0)))
     planes: Floats = field(default_factory=lambda: np.zeros((0, 2, 0)))
-    clock: Fitted | None = None
+    clock: ClockFit | None = None
     families: Mapping[str, float] = field(default_factory=dict)
     misfit: Misfit | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """A rotation with its plane ``[2, d]``, and the waves that are pieces of it."""
+class _LocatedRotation:
+    """A rotation with its plane ``[2, d]``, and the indices of the waves that are pieces of it."""
 
     rotation: Rotation
     plane: Floats
     members: list[int]
 
 
-def find_rotations(points: Floats, seed: int) -> Turning:
+@dataclass(frozen=True, eq=False)
+class _LocatedHump:
+    """Narrow-band noise with the indices of the waves that are pieces of it."""
+
+    noise: NarrowbandNoise
+    members: list[int]
+
+
+def find_rotations(points: Floats, seed: int) -> RotationFit:
     """Find the rotations of a table.
 
     Parameters
@@ -199,173 +216,224 @@ def find_rotations(points: Floats, seed: int) -> Turning:
     points
         ``[n, d]``, centred.
     seed
-        Of the draws.
+        Seed of the null draws.
     """
     n, d = points.shape
     if n < MIN_WAVE_ROWS or d < 2 or not points.any():
-        return Turning()
+        return RotationFit()
     power = cosine_power(points)
-    found, bars = find_waves(points, power, seed)
-    shares = wave_shares(power, found)
-    rng = np.random.default_rng([seed, 43])
-    rotations: list[_Found] = []
-    preferred: list[tuple[Preferred, list[int]]] = []
-    for group in _groups(power, found, shares):
-        share = float(shares[group].sum())
-        line = max((k for k in group if found.waves[k].line), key=lambda k: shares[k], default=None)
-        if line is not None and shares[line] > share / 2:
-            rotations.append(replace(_line(points, found, line, share), members=group))
-            continue
-        own = [found.waves[k].turns for k in group]
-        two, plane = own_plane(power, own)
-        piece = next(
-            (
-                each
-                for each in rotations
-                if _near(own[0], each.rotation.turns)
-                and _alike(plane, each.plane) > MIN_PLANE_OVERLAP
-            ),
-            None,
-        )
-        if piece:  # of what is told already
-            piece.members.extend(group)
-            continue
-        path = points @ plane.T
-        about = measured_path(path)
-        p = _chance(found, group, about, rng) if two >= MIN_PLANE_SHARE and about.round else 1.0
-        held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
-        turning = _turning(path, min(float(held), 1.0), 1.0, p)
-        if p <= MAX_PLANE_P and turning.turns >= MIN_LINE_TURNS:
-            rotations.append(_Found(turning, plane, group))
-        elif (coherent := _coherent(found, group, n)) >= n / own[0]:
-            preferred.append((Preferred(n / own[0], share, coherent, p), group))
-    clock = _clock(points, rotations)
-    if clock is not None and clock.shared:
-        rotations += _read_by(clock, points)
-    rotations.sort(key=lambda each: each.rotation.period)
-    others = [each for _, each in preferred]
-    told, families, kept = _apportioned(points, power, found, rotations, others)
-    rounds = [
-        replace(each.rotation, share=float(share))
-        for each, share in zip(rotations, told, strict=False)
+    waves, thresholds = find_waves(points, power, seed)
+    located_rotations, located_humps = _classify_waves(points, power, waves, seed)
+    clock = _fit_shared_clock(points, located_rotations)
+    if clock is not None and clock.is_shared:
+        located_rotations += _extend_series(clock, points)
+    located_rotations.sort(key=lambda located: located.rotation.period)
+    shares, families, fit = _share_variance(
+        points, power, waves, located_rotations, [located.members for located in located_humps]
+    )
+    rotations = [
+        replace(located.rotation, share=share)
+        for located, share in zip(located_rotations, shares.tolist(), strict=False)
     ]
     humps = [
-        replace(each, share=float(share))
-        for (each, _), share in zip(preferred, told[len(rotations) :], strict=True)
+        replace(located.noise, share=share)
+        for located, share in zip(
+            located_humps, shares[len(located_rotations) :].tolist(), strict=True
+        )
     ]
-    at = max(rounds, key=lambda each: each.share).turns if rounds else bars.turns
-    return Turning(
-        tuple(rounds),
-        tuple(sorted(humps, key=lambda each: -each.share)),
-        max(bars.p, MAX_LINE_P), bars.hidden,
-        float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
-        np.stack([power.share, bars.background, power.columns]),
-        np.array([each.plane for each in rotations]).reshape(-1, 2, d), clock, families,
-        misfit(power, found, kept.weights, np.random.default_rng([seed, 47])),
-    )  # fmt: skip
+    turns = thresholds.strongest_turns
+    if rotations:
+        turns = max(rotations, key=lambda rotation: rotation.share).turns
+    return RotationFit(
+        rotations=tuple(rotations),
+        humps=tuple(sorted(humps, key=lambda hump: -hump.share)),
+        p=max(thresholds.p, MAX_LINE_P),
+        detection_limit=thresholds.detection_limit,
+        strongest_share=_strongest_share(thresholds),
+        null_draws=thresholds.share_at(thresholds.null_scores, turns),
+        model=waves,
+        spectrum=np.stack([power.share, thresholds.background, power.columns]),
+        planes=np.array([located.plane for located in located_rotations]).reshape(-1, 2, d),
+        clock=clock,
+        families=families,
+        misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
+    )
 
 
-def _along(points: Floats, plane: Floats) -> Complexes:
+def _strongest_share(thresholds: WaveThresholds) -> float:
+    return float(thresholds.share_at(thresholds.strongest_score, thresholds.strongest_turns))
+
+
+def _classify_waves(
+    points: Floats, power: Power, waves: Waves, seed: int
+) -> tuple[list[_LocatedRotation], list[_LocatedHump]]:
+    """Tell the rotations among the waves from narrow-band noise."""
+    n = len(points)
+    shares = wave_shares(power, waves)
+    rng = np.random.default_rng([seed, 43])
+    rotations: list[_LocatedRotation] = []
+    humps: list[_LocatedHump] = []
+    for group in _group_waves(power, waves, shares):
+        share = float(shares[group].sum())
+        lines = [k for k in group if waves.waves[k].is_line]
+        line = max(lines, key=lambda k: shares[k], default=None)
+        if line is not None and shares[line] > share / 2:
+            rotations.append(replace(_describe_line(points, waves, line, share), members=group))
+            continue
+        group_turns = [waves.waves[k].turns for k in group]
+        plane_share, plane = leading_plane(power, group_turns)
+        located = _find_same_rotation(rotations, group_turns[0], plane)
+        if located:
+            located.members.extend(group)
+            continue
+        path = points @ plane.T
+        stats = measure_path(path)
+        p = 1.0
+        if plane_share >= MIN_PLANE_SHARE and stats.is_rotation:
+            p = _noise_p(waves, group, stats, rng)
+        circle_share = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
+        rotation = _describe_rotation(path, min(float(circle_share), 1.0), 1.0, p)
+        coherence_length = _coherence_length(waves, group, n)
+        period = n / group_turns[0]
+        if p <= MAX_PLANE_P and rotation.turns >= MIN_LINE_TURNS:
+            rotations.append(_LocatedRotation(rotation, plane, group))
+        elif coherence_length >= period:
+            humps.append(_LocatedHump(NarrowbandNoise(period, share, coherence_length, p), group))
+    return rotations, humps
+
+
+def _find_same_rotation(
+    rotations: Sequence[_LocatedRotation], turns: float, plane: Floats
+) -> _LocatedRotation | None:
+    """Return the first rotation of like period in the same plane, of which a wave is a piece."""
+    for located in rotations:
+        is_close = _has_similar_period(turns, located.rotation.turns)
+        if is_close and _plane_overlap(plane, located.plane) > MIN_PLANE_OVERLAP:
+            return located
+    return None
+
+
+def _project_path(points: Floats, plane: Floats) -> Complexes:
     """Return the path ``[n]`` of rows in a plane ``[2, d]``."""
     path = points @ plane.T
     return np.asarray(path[:, 0] + 1j * path[:, 1])
 
 
-def _clock(points: Floats, rotations: Sequence[_Found]) -> Fitted | None:
-    """Fit one clock to all that goes round, where at least two planes do."""
-    turning = [each for each in rotations if each.rotation.round]
-    if len(turning) < 2:
+def _fit_shared_clock(points: Floats, rotations: Sequence[_LocatedRotation]) -> ClockFit | None:
+    """Fit one clock to all planes that go round, where there are at least two."""
+    circular = [located for located in rotations if located.rotation.is_circular]
+    if len(circular) < 2:
         return None
-    return fit_clock(np.array([_along(points, each.plane) for each in turning]))
+    return fit_clock(np.array([_project_path(points, located.plane) for located in circular]))
 
 
-def _read_by(clock: Fitted, points: Floats) -> list[_Found]:
-    """Look for the next member of a series of periods, slower and faster, by the clock it reads.
+def _extend_series(clock: ClockFit, points: Floats) -> list[_LocatedRotation]:
+    """Look for the next members of a series of periods, slower and faster, by the shared clock.
 
-    A slow one hides in the smooth part of the spectrum; where the rows are taken at even steps of
-    the clock its plane is that of one wave of fixed period.
+    A slow one hides in the smooth part of the spectrum. Where the rows are taken at even steps of
+    the clock, its plane is that of one wave of fixed period.
     """
-    turns = np.sort(clock.paces) * (clock.reading[-1] - clock.reading[0]) / (2 * np.pi)
+    clock_turns = (clock.clock_positions[-1] - clock.clock_positions[0]) / (2 * np.pi)
+    turns = np.sort(clock.frequencies) * clock_turns
     ratios = turns[1:] / turns[:-1]
     if len(ratios) < 2 or ratios.max() > MAX_RATIO_SPREAD * ratios.min():
         return []
     ratio = float(np.exp(np.log(ratios).mean()))
-    even = rewound(points, clock.reading)
-    even = even - even.mean(axis=0)
-    new = []
-    for tried in (turns[0] / ratio, turns[-1] * ratio):
-        if not MIN_LINE_TURNS <= tried < len(points) / 2 - MIN_LINE_SPACING_TURNS:
+    even_points = resample_evenly(points, clock.clock_positions)
+    even_points = even_points - even_points.mean(axis=0)
+    max_turns = len(points) / 2 - MIN_LINE_SPACING_TURNS
+    added_rotations = []
+    for candidate in (turns[0] / ratio, turns[-1] * ratio):
+        if not MIN_LINE_TURNS <= candidate < max_turns:
             continue
-        both = lines_power(even, [*turns, tried])[1][-1]
-        plane = np.linalg.svd(both, full_matrices=False)[2]
+        coefficients = fit_lines(even_points, [*turns, candidate])[1][-1]
+        plane = np.linalg.svd(coefficients, full_matrices=False)[2]
         path = points @ plane.T
         share = float(np.square(path).sum() / np.square(points).sum())
-        if share >= MIN_FAMILY_SHARE and measured_path(path).round:
-            new.append(_Found(_turning(path, share, 1.0, MAX_LINE_P), plane, []))
-    return new
+        if share >= MIN_FAMILY_SHARE and measure_path(path).is_rotation:
+            rotation = _describe_rotation(path, share, 1.0, MAX_LINE_P)
+            added_rotations.append(_LocatedRotation(rotation, plane, []))
+    return added_rotations
 
 
-def _apportioned(
-    points: Floats, power: Power, found: Waves, rotations: Sequence[_Found],
-    others: Sequence[list[int]],
-) -> tuple[Floats, dict[str, float], Fit]:  # fmt: skip
-    """Share out the variance: to rotations, to other waves, and to families; 1 in all.
+def _share_variance(
+    points: Floats,
+    power: Power,
+    waves: Waves,
+    rotations: Sequence[_LocatedRotation],
+    hump_members: Sequence[list[int]],
+) -> tuple[Floats, dict[str, float], Fit]:
+    """Share out the variance among rotations, humps and families; return the fit as well.
 
     Planes whose pace changes are taken off as circles with the phases that they have; other waves
     hold what the model gives them. All else is shared out among the families as the model has them
-    in what the circles leave of each bin. With the fit that all of this is read from.
+    in what the circles leave of each bin. The shares of waves and families add up to 1.
     """
-    components = found.fit.components
-    owner = np.full(len(found.waves) + 1, -1)  # the last is of what belongs to no wave
-    for k, members in enumerate([*(each.members for each in rotations), *others]):
-        owner[members] = k
-    of = owner[found.member]
-    told = np.zeros(len(rotations) + len(others))
-    kept = Fit(components, needed(power, found, np.flatnonzero(owner[:-1] >= 0).tolist()))
-    np.add.at(told, of[of >= 0], component_shares(power, kept)[of >= 0])
-    circles = [k for k, each in enumerate(rotations) if each.rotation.pace != "fixed"]
-    left = power.share
+    components = waves.fit.components
+    owner_by_wave = np.full(len(waves.waves) + 1, -1)  # the last is for what belongs to no wave
+    for k, members in enumerate([*(located.members for located in rotations), *hump_members]):
+        owner_by_wave[members] = k
+    owners = owner_by_wave[waves.wave_indices]
+    shares = np.zeros(len(rotations) + len(hump_members))
+    reported = np.flatnonzero(owner_by_wave[:-1] >= 0).tolist()
+    fit = Fit(components, weights_required(power, waves, reported))
+    is_owned = owners >= 0
+    np.add.at(shares, owners[is_owned], component_shares(power, fit)[is_owned])
+    circles = [k for k, located in enumerate(rotations) if located.rotation.pace != "fixed"]
+    residual_power = power.share
     if circles:
-        phase = np.angle([_along(points, rotations[k].plane) for k in circles])
-        basis = np.stack([np.cos(phase), np.sin(phase)], axis=-1)  # [k, n, 2]
-        basis -= basis.mean(axis=1, keepdims=True)
-        both = np.concatenate(list(basis), axis=1)
-        size = np.linalg.lstsq(both, points, rcond=None)[0]
-        held = both @ size
-        parts = [one @ size[2 * k : 2 * k + 2] for k, one in enumerate(basis)]
-        told[circles] = [np.vdot(part, held) / power.total for part in parts]
-        left = cosine_power(points - held).share
-    weights = np.where(np.isin(of, circles), 0.0, kept.weights)
-    each = (left / floored(components.power @ weights)) @ (components.power * weights)
-    told /= max(float(told.sum()), 1.0)  # what two waves share counts once
-    rest, known = 1 - float(told.sum()), float(each[of < 0].sum())
-    if not known > 0:
-        return told, {"noise": rest}, kept
-    each *= rest / known
+        planes = [rotations[k].plane for k in circles]
+        shares[circles], residual_power = _circle_shares(points, planes, power.total)
+    weights = np.where(np.isin(owners, circles), 0.0, fit.weights)
+    mean = floor_power(components.power @ weights)
+    family_shares = (residual_power / mean) @ (components.power * weights)
+    shares /= max(float(shares.sum()), 1.0)  # what two waves share counts once
+    remaining, unowned = 1 - float(shares.sum()), float(family_shares[~is_owned].sum())
+    if not unowned > 0:
+        return shares, {"noise": remaining}, fit
+    family_shares *= remaining / unowned
     families: dict[str, float] = {}
-    for name, k, share in zip(components.family, of.tolist(), each.tolist(), strict=True):
-        if k < 0 and share > 0:
-            name = "smooth" if name == "slow" else name
+    for family, owner, share in zip(
+        components.family, owners.tolist(), family_shares.tolist(), strict=True
+    ):
+        if owner < 0 and share > 0:
+            name = "smooth" if family == "slow" else family
             families[name] = families.get(name, 0.0) + share
-    return told, families, kept
+    return shares, families, fit
 
 
-def _rows_of(power: Power, found: Waves, wave: int) -> Floats:
-    """Return the bins of the transform that a wave holds much of, by its share: ``[k, d]``."""
-    own = found.member == wave
-    held = found.fit.components.power[:, own] @ found.fit.weights[own] / found.fit.mean
-    bins = np.flatnonzero(held > MIN_WAVE_SHARE)
-    return np.asarray(power.waves[bins] * np.sqrt(held[bins])[:, None])
+def _circle_shares(
+    points: Floats, planes: Sequence[Floats], total: float
+) -> tuple[list[float], Floats]:
+    """Return the share of each plane's circle, and the power of what all circles leave."""
+    phase = np.angle([_project_path(points, plane) for plane in planes])
+    circles = np.stack([np.cos(phase), np.sin(phase)], axis=-1)  # [k, n, 2]
+    circles -= circles.mean(axis=1, keepdims=True)
+    basis = np.concatenate(list(circles), axis=1)
+    coefficients = np.linalg.lstsq(basis, points, rcond=None)[0]
+    fitted = basis @ coefficients
+    terms = [circle @ coefficients[2 * k : 2 * k + 2] for k, circle in enumerate(circles)]
+    shares = [float(np.vdot(term, fitted)) / total for term in terms]
+    return shares, cosine_power(points - fitted).share
 
 
-def _groups(power: Power, found: Waves, shares: Floats) -> list[list[int]]:
-    """Pool waves of like period whose planes agree."""
-    rows = [_rows_of(power, found, k) for k in range(len(found.waves))]
+def _wave_rows(power: Power, waves: Waves, wave: int) -> Floats:
+    """Return the bins of the transform that a wave dominates, by its share there: ``[k, d]``."""
+    is_member = waves.wave_indices == wave
+    members = waves.fit.components.power[:, is_member]
+    bin_shares = members @ waves.fit.weights[is_member] / waves.fit.mean
+    bins = np.flatnonzero(bin_shares > MIN_WAVE_SHARE)
+    return np.asarray(power.coefficients[bins] * np.sqrt(bin_shares[bins])[:, None])
+
+
+def _group_waves(power: Power, waves: Waves, shares: Floats) -> list[list[int]]:
+    """Pool waves of like period whose planes overlap."""
+    rows = [_wave_rows(power, waves, k) for k in range(len(waves.waves))]
     groups: list[list[int]] = []
     for k in np.argsort(-shares).tolist():
         for group in groups:
-            near = _near(found.waves[k].turns, found.waves[group[0]].turns)
-            if near and _alike(rows[k], rows[group[0]]) > MIN_PLANE_OVERLAP:
+            is_close = _has_similar_period(waves.waves[k].turns, waves.waves[group[0]].turns)
+            if is_close and _plane_overlap(rows[k], rows[group[0]]) > MIN_PLANE_OVERLAP:
                 group.append(k)
                 break
         else:
@@ -373,105 +441,110 @@ def _groups(power: Power, found: Waves, shares: Floats) -> list[list[int]]:
     return groups
 
 
-def _near(turns: float, others: float) -> bool:
-    return 1 / MAX_PERIOD_RATIO < turns / others < MAX_PERIOD_RATIO
+def _has_similar_period(turns: float, reference_turns: float) -> bool:
+    return 1 / MAX_PERIOD_RATIO < turns / reference_turns < MAX_PERIOD_RATIO
 
 
-def _alike(one: Floats, other: Floats) -> float:
-    """Return how alike the planes of two sets of rows ``[k, d]`` are, 1 where they are the same."""
+def _plane_overlap(x: Floats, y: Floats) -> float:
+    """Return how much the planes of two sets of rows ``[k, d]`` overlap, 1 where they are equal."""
 
     def inner(a: Floats, b: Floats) -> float:
         return float(np.square(a @ b.T).sum())
 
-    size = np.sqrt(inner(one, one) * inner(other, other))
-    return inner(one, other) / size if size > 0 else 0.0
+    size = np.sqrt(inner(x, x) * inner(y, y))
+    return inner(x, y) / size if size > 0 else 0.0
 
 
-def _line(points: Floats, found: Waves, line: int, share: float) -> _Found:
+def _describe_line(points: Floats, waves: Waves, line: int, share: float) -> _LocatedRotation:
     """Describe a line; its pace is smooth where a bent phase explains more than a straight one."""
-    lines = [wave.turns for wave in found.waves if wave.line]
-    _, coefficients = lines_power(points, lines)
-    turns, n = found.waves[line].turns, len(points)
-    _, size, plane = np.linalg.svd(coefficients[lines.index(turns)], full_matrices=False)
-    # Of the two radii of an ellipse: 1 - |sum z^2| / sum |z|^2 is their smaller square, doubled.
-    circularity = float(2 * size[1] ** 2 / np.square(size).sum())
+    line_turns = [wave.turns for wave in waves.waves if wave.is_line]
+    _, coefficients = fit_lines(points, line_turns)
+    turns, n = waves.waves[line].turns, len(points)
+    line_coefficients = coefficients[line_turns.index(turns)]
+    _, radii, plane = np.linalg.svd(line_coefficients, full_matrices=False)
+    # For the two radii of an ellipse, 1 - |sum z^2| / sum |z|^2 is the smaller square, doubled.
+    circularity = float(2 * radii[1] ** 2 / np.square(radii).sum())
     path = points @ plane.T
-    if circularity >= MIN_CIRCULARITY and measured_path(path).round:
+    if circularity >= MIN_CIRCULARITY and measure_path(path).is_rotation:
         z = path[:, 0] + 1j * path[:, 1]
         angle = 2 * np.pi * turns * np.arange(n) / n
         straight = max(abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1))
-        if _smooth(path) - straight / np.square(np.abs(z)).mean() >= MIN_BENT_SHARE:
-            return _Found(_turning(path, share, circularity, MAX_LINE_P), plane, [line])
+        if _smooth_share(path) - straight / np.square(np.abs(z)).mean() >= MIN_BENT_SHARE:
+            rotation = _describe_rotation(path, share, circularity, MAX_LINE_P)
+            return _LocatedRotation(rotation, plane, [line])
     period = n / turns
-    told = Rotation(period, turns, share, "fixed", period, period, circularity, MAX_LINE_P)
-    return _Found(told, plane, [line])
+    rotation = Rotation(period, turns, share, "fixed", period, period, circularity, MAX_LINE_P)
+    return _LocatedRotation(rotation, plane, [line])
 
 
-def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotation:
+def _describe_rotation(path: Floats, share: float, circularity: float, p: float) -> Rotation:
     """Describe a path ``[n, 2]`` whose pace is not fixed."""
-    phase = measured_path(path).phase
-    place = np.arange(len(phase)) - (len(phase) - 1) / 2
-    pace = abs(float(phase @ place) / float(place @ place))
+    phase = measure_path(path).phase
+    position = np.arange(len(phase)) - (len(phase) - 1) / 2
+    frequency = abs(float(phase @ position) / float(position @ position))
     fastest, slowest = (float(q) for q in np.quantile(_local_periods(phase), (0.1, 0.9)))
-    kind: Pace = "smooth" if _smooth(path) >= MIN_SMOOTH_PACE_SHARE else "uneven"
-    period = 2 * np.pi / pace
-    return Rotation(period, len(path) / period, share, kind, fastest, slowest, circularity, p)
+    pace: Pace = "smooth" if _smooth_share(path) >= MIN_SMOOTH_PACE_SHARE else "uneven"
+    period = 2 * np.pi / frequency
+    turns = len(path) / period
+    return Rotation(period, turns, share, pace, fastest, slowest, circularity, p)
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
-    """A path in a plane.
+class PathStats:
+    """Statistics of a path in a plane.
 
     Parameters
     ----------
     phase
-        ``[n]``: its angle, from 0 on.
-    low
-        The 2 % quantile of its radii over their median.
-    variation
+        ``[n]``: unwrapped angle in radians, which begins at 0.
+    radius_ratio
+        2 % quantile of the radii over their median.
+    radius_cv
         Standard deviation of the radii over their mean.
-    same
+    same_direction
         Share of the steps that turn the way that most do.
     """
 
     phase: Floats
-    low: float
-    variation: float
-    same: float
+    radius_ratio: float
+    radius_cv: float
+    same_direction: float
 
     @property
-    def round(self) -> bool:
-        """Whether it goes round at a kept radius."""
-        return (
-            self.low >= MIN_RADIUS_RATIO or self.variation <= MAX_RADIUS_CV
-        ) and self.same >= MIN_SAME_DIRECTION
+    def is_rotation(self) -> bool:
+        """Whether it goes round at a constant radius."""
+        is_round = self.radius_ratio >= MIN_RADIUS_RATIO or self.radius_cv <= MAX_RADIUS_CV
+        return is_round and self.same_direction >= MIN_SAME_DIRECTION
 
 
-def measured_path(path: Floats) -> Path:
+def measure_path(path: Floats) -> PathStats:
     """Measure a path ``[n, 2]``."""
     z = path[:, 0] + 1j * path[:, 1]
     radius = np.abs(z)
-    steps, variation, same = _evenness(z)
-    low = float(np.quantile(radius, 0.02) / max(np.median(radius), 1e-300))
-    return Path(np.append(0.0, np.cumsum(steps)), low, float(variation), float(same))
+    steps, radius_cv, same_direction = _measure_steps(z)
+    radius_ratio = float(np.quantile(radius, 0.02) / max(np.median(radius), 1e-300))
+    phase = np.append(0.0, np.cumsum(steps))
+    return PathStats(phase, radius_ratio, float(radius_cv), float(same_direction))
 
 
-def _evenness(z: NDArray[np.complex128]) -> tuple[Floats, Floats, Floats]:
-    """Return the turns of paths ``[..., n]``, how their radii vary, and how many turns agree."""
+def _measure_steps(z: Complexes) -> tuple[Floats, Floats, Floats]:
+    """Return the steps of paths ``[..., n]``, how their radii vary, and how many steps agree."""
     radius = np.abs(z)
     steps = np.angle(z[..., 1:] * z[..., :-1].conj())
-    one_way = np.sign(np.median(steps, axis=-1, keepdims=True))
-    same = np.mean(steps * one_way > 0, axis=-1)
-    return steps, radius.std(axis=-1) / np.maximum(radius.mean(axis=-1), 1e-300), same
+    main_direction = np.sign(np.median(steps, axis=-1, keepdims=True))
+    same_direction = np.mean(steps * main_direction > 0, axis=-1)
+    radius_cv = radius.std(axis=-1) / np.maximum(radius.mean(axis=-1), 1e-300)
+    return steps, radius_cv, same_direction
 
 
-def _smooth(path: Floats) -> float:
+def _smooth_share(path: Floats) -> float:
     """Return the share of a path that a constant radius with a smooth phase explains."""
     z = path[:, 0] + 1j * path[:, 1]
-    place = np.linspace(-1, 1, len(z))
-    fitted = np.polynomial.legendre.Legendre.fit(place, np.unwrap(np.angle(z)), PHASE_DEGREE)(place)
-    held = np.abs((z * np.exp(-1j * fitted)).mean()) ** 2
-    return float(held / np.square(np.abs(z)).mean())
+    position = np.linspace(-1, 1, len(z))
+    phase = np.unwrap(np.angle(z))
+    smooth_phase = np.polynomial.legendre.Legendre.fit(position, phase, PHASE_DEGREE)(position)
+    explained = np.abs((z * np.exp(-1j * smooth_phase)).mean()) ** 2
+    return float(explained / np.square(np.abs(z)).mean())
 
 
 def _local_periods(phase: Floats) -> Floats:
@@ -479,190 +552,206 @@ def _local_periods(phase: Floats) -> Floats:
     n = len(phase)
     turn = max(round(2 * np.pi * (n - 1) / max(abs(phase[-1] - phase[0]), 1e-9)), 1)
     turn = min(turn, n - 1)
-    moved = np.abs(phase[turn:] - phase[:-turn])
-    return np.asarray(2 * np.pi * turn / np.maximum(moved, 1e-9))
+    phase_steps = np.abs(phase[turn:] - phase[:-turn])
+    return np.asarray(2 * np.pi * turn / np.maximum(phase_steps, 1e-9))
 
 
-def _chance(found: Waves, group: Sequence[int], about: Path, rng: np.random.Generator) -> float:
+def _group_covariance(waves: Waves, group: Sequence[int]) -> Floats:
+    """Return the covariance ``[n]`` of some waves by offset."""
+    is_member = np.isin(waves.wave_indices, group)
+    members = waves.fit.components.covariance[:, is_member]
+    return np.asarray(members @ waves.fit.weights[is_member])
+
+
+def _noise_p(
+    waves: Waves, group: Sequence[int], stats: PathStats, rng: np.random.Generator
+) -> float:
     """Return how often narrow-band noise in two directions keeps its radius as well."""
-    own = np.isin(found.member, group)
-    covariance = found.fit.components.covariance[:, own] @ found.fit.weights[own]
+    covariance = _group_covariance(waves, group)
     n = len(covariance)
-    around = np.concatenate([covariance, [0.0], covariance[:0:-1]])
+    ring = np.concatenate([covariance, [0.0], covariance[:0:-1]])
     # The real and the imaginary part of its transform are two independent columns.
-    amplitude = np.sqrt(np.maximum(np.fft.fft(around).real, 0.0))
-    reached = 0
-    for first in range(0, N_PLANE_DRAWS, PLANE_DRAWS_PER_BATCH):
-        white = rng.standard_normal((min(PLANE_DRAWS_PER_BATCH, N_PLANE_DRAWS - first), 2 * n, 2))
-        waves = white.view(np.complex128)[..., 0] * amplitude
-        _, variation, same = _evenness(np.fft.ifft(waves, axis=1)[:, :n])
-        reached += int(np.sum((variation <= about.variation) & (same >= MIN_SAME_DIRECTION)))
-    return (1 + reached) / (1 + N_PLANE_DRAWS)
+    amplitude = np.sqrt(np.maximum(np.fft.fft(ring).real, 0.0))
+    n_as_constant = 0
+    for first_draw in range(0, N_PLANE_DRAWS, PLANE_DRAWS_PER_BATCH):
+        n_draws = min(PLANE_DRAWS_PER_BATCH, N_PLANE_DRAWS - first_draw)
+        white = rng.standard_normal((n_draws, 2 * n, 2))
+        transform = white.view(np.complex128)[..., 0] * amplitude
+        _, radius_cv, same_direction = _measure_steps(np.fft.ifft(transform, axis=1)[:, :n])
+        is_as_constant = radius_cv <= stats.radius_cv
+        n_as_constant += int(np.sum(is_as_constant & (same_direction >= MIN_SAME_DIRECTION)))
+    return (1 + n_as_constant) / (1 + N_PLANE_DRAWS)
 
 
-def _coherent(found: Waves, group: Sequence[int], n: int) -> float:
+def _coherence_length(waves: Waves, group: Sequence[int], n: int) -> float:
     """Return the offset at which noise has lost its phase: exp(-1/2) of the envelope."""
-    own = np.isin(found.member, group)
-    covariance = found.fit.components.covariance[:, own] @ found.fit.weights[own]
+    covariance = _group_covariance(waves, group)
     if not covariance[0] > 0:
         return 0.0
-    turns = found.waves[group[0]].turns
+    turns = waves.waves[group[0]].turns
     lag = np.arange(n)
-    # Of a period of two or three rows the envelope is met in one of five.
+    # With a period of two or three rows, one of five lags meets the envelope.
     period = min(max(round(n / turns), 5), n)
     envelope = np.lib.stride_tricks.sliding_window_view(np.abs(covariance), period).max(axis=1)
-    below = np.flatnonzero(envelope < np.exp(-0.5) * covariance[0])
-    return float(lag[below[0]] if len(below) else n)
+    is_below = np.flatnonzero(envelope < np.exp(-0.5) * covariance[0])
+    return float(lag[is_below[0]] if len(is_below) else n)
 
 
-Complexes: TypeAlias = NDArray[np.complex128]
-
-
-#: Degree of the polynomial: a clock that runs faster and slower four times along the table. What
-#: degrees from there to the second hold is taken for noise.
+#: Degree of the polynomial that bends a clock, which may run faster and slower four times along the
+#: table.
 CLOCK_DEGREE = 8
+#: Degrees from the clock's to this one count as noise of the phases.
 CLOCK_NOISE_DEGREE = 24
-
-
-#: Turns of fitting the paces and the clock to each other; from the third on nothing moves.
+#: Rounds in which frequencies and clock are fitted to each other; nothing moves after the third.
 N_CLOCK_ITERATIONS = 8
-
-
-#: Turns of a plane from which its clock can be told: what else is smooth bends slower ones.
+#: A plane shows its clock from this many turns on: slower ones are bent by everything smooth.
 MIN_CLOCK_TURNS = 3
-
-
-#: Correlation of clocks that are one, as those of trained planes are; and how many times likelier
-#: than clocks of their own they make what was seen: strong evidence (Jeffreys 1961, appendix B).
+#: Correlation of clocks that are one, as those of trained planes are.
 CLOCK_CORRELATION = 0.995
+#: Strong evidence for one clock makes the phases this many times likelier than clocks of their own
+#: do (Jeffreys 1961, appendix B).
 STRONG_EVIDENCE_RATIO = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class ClockFit:
     """A clock that several planes read.
 
     Parameters
     ----------
-    reading
+    clock_positions
         ``[n]``: g, in positions, as fast as position on average.
-    paces
+    frequencies
         ``[k]``: radians per position on average.
-    fixed, one, own
-        Share of what lies in the planes that circles of fixed periods explain, that those read from
-        this clock do, and those with a clock for each.
+    fixed_share, one_clock_share, own_clocks_share
+        Share of the planes' variance that circles of fixed periods explain, circles that read this
+        clock, and circles with a clock for each.
     evidence
         Logarithm, to base 10, of how many times likelier the phases are with one clock than with
         clocks of their own, for all or for any one of three or more; 0 where fewer than two planes
         make `MIN_CLOCK_TURNS` turns.
     """
 
-    reading: Floats
-    paces: Floats
-    fixed: float
-    one: float
-    own: float
+    clock_positions: Floats
+    frequencies: Floats
+    fixed_share: float
+    one_clock_share: float
+    own_clocks_share: float
     evidence: float
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether the planes read this one, and it does not run evenly."""
         return bool(self.evidence >= np.log10(STRONG_EVIDENCE_RATIO))
 
     @property
     def speed(self) -> Floats:
-        """``[n]``: of the clock, 1 on average."""
-        return np.asarray(np.gradient(self.reading))
+        """``[n]``: speed of the clock, 1 on average."""
+        return np.asarray(np.gradient(self.clock_positions))
 
 
-def forward(z: Complexes) -> Complexes:
+def orient_forward(z: Complexes) -> Complexes:
     """Return paths ``[k, n]`` mirrored where that makes their phases rise."""
-    turned = np.angle(z[:, 1:] * z[:, :-1].conj()).sum(axis=1)
-    return np.where(turned[:, None] < 0, z.conj(), z)
+    total_angles = np.angle(z[:, 1:] * z[:, :-1].conj()).sum(axis=1)
+    return np.where(total_angles[:, None] < 0, z.conj(), z)
 
 
-def fit_clock(z: Complexes) -> Fitted:
+def fit_clock(z: Complexes) -> ClockFit:
     """Fit one clock to several planes.
 
     Parameters
     ----------
     z
-        ``[k, n]``: the table along each plane; two planes or more.
+        ``[k, n]``: path of the rows in each plane; two planes or more.
     """
-    z = forward(z)
+    z = orient_forward(z)
     n = z.shape[1]
-    place = np.arange(n) - (n - 1) / 2
+    position = np.arange(n) - (n - 1) / 2
     weights = np.square(np.abs(z)).sum(axis=1)
     phases = np.unwrap(np.angle(z), axis=1)
     phases -= phases.mean(axis=1, keepdims=True)
-    straight = np.stack([np.ones(n), place], axis=1)
-    most = min(CLOCK_NOISE_DEGREE, n - 2)
-    bends = np.polynomial.legendre.legvander(np.linspace(-1, 1, n), most)[:, 2:]
-    bends = np.linalg.qr(bends - straight @ np.linalg.lstsq(straight, bends, rcond=None)[0])[0]
-    even = phases @ place / (place @ place)
-    held = phases @ bends
-    own, bends = held[:, : CLOCK_DEGREE - 1], bends[:, : CLOCK_DEGREE - 1]
-    noise = np.square(held[:, CLOCK_DEGREE - 1 :]).mean(axis=1) + 1e-12 / n
-    told = np.abs(even) * n >= 2 * np.pi * MIN_CLOCK_TURNS
-    reading, paces = place, even
+    bends = _bend_basis(position)
+    even_frequencies = phases @ position / (position @ position)
+    coefficients = phases @ bends
+    own_bends, bends = coefficients[:, : CLOCK_DEGREE - 1], bends[:, : CLOCK_DEGREE - 1]
+    noise = np.square(coefficients[:, CLOCK_DEGREE - 1 :]).mean(axis=1) + 1e-12 / n
+    is_fast = np.abs(even_frequencies) * n >= 2 * np.pi * MIN_CLOCK_TURNS
+    clock_positions, frequencies = position, even_frequencies
     for _ in range(N_CLOCK_ITERATIONS):
-        bend = (weights * paces) @ own / (weights @ np.square(paces))
-        reading = place + bends @ bend
-        paces = phases @ reading / (reading @ reading)
+        bend = (weights * frequencies) @ own_bends / (weights @ np.square(frequencies))
+        clock_positions = position + bends @ bend
+        frequencies = phases @ clock_positions / (clock_positions @ clock_positions)
 
-    def explained(phase: Floats) -> float:
-        held = np.square(np.abs((z * np.exp(-1j * phase)).sum(axis=1))) / n
-        return float(held.sum() / weights.sum())
+    def explained_share(phase: Floats) -> float:
+        circle_power = np.square(np.abs((z * np.exp(-1j * phase)).sum(axis=1))) / n
+        return float(circle_power.sum() / weights.sum())
 
-    each = even[:, None] * place
-    return Fitted(
-        reading,
-        paces,
-        # Of each plane the best of all fixed periods, to a sixteenth of a turn.
-        fixed=float(np.square(np.abs(np.fft.fft(z, 16 * n)).max(axis=1)).sum() / n / weights.sum()),
-        one=explained(paces[:, None] * reading),
-        own=explained(each + own @ bends.T),
-        evidence=_evidence((own / even[:, None])[told], (noise / np.square(even))[told]),
+    # The best fixed period of each plane is found to a sixteenth of a turn.
+    fixed_power = np.square(np.abs(np.fft.fft(z, 16 * n)).max(axis=1)).sum() / n
+    straight_phases = even_frequencies[:, None] * position
+    relative_bends = own_bends / even_frequencies[:, None]
+    relative_noise = noise / np.square(even_frequencies)
+    return ClockFit(
+        clock_positions,
+        frequencies,
+        fixed_share=float(fixed_power / weights.sum()),
+        one_clock_share=explained_share(frequencies[:, None] * clock_positions),
+        own_clocks_share=explained_share(straight_phases + own_bends @ bends.T),
+        evidence=_log10_evidence(relative_bends[is_fast], relative_noise[is_fast]),
     )
 
 
-def _evidence(ahead: Floats, noise: Floats) -> float:
-    """Compare clocks that are one with clocks of their own: log10 of the likelihoods' ratio.
+def _bend_basis(position: Floats) -> Floats:
+    """Return orthonormal polynomials ``[n, k]`` of degree 2 on, without a straight part."""
+    n = len(position)
+    straight = np.stack([np.ones(n), position], axis=1)
+    max_degree = min(CLOCK_NOISE_DEGREE, n - 2)
+    bends = np.polynomial.legendre.legvander(np.linspace(-1, 1, n), max_degree)[:, 2:]
+    bends = bends - straight @ np.linalg.lstsq(straight, bends, rcond=None)[0]
+    return np.asarray(np.linalg.qr(bends)[0])
+
+
+def _log10_evidence(bends: Floats, noise: Floats) -> float:
+    """Compare one clock with clocks of their own: log10 of the likelihoods' ratio.
 
     The speed of a clock is taken for a random walk, so that the squares of its degrees fall by
-    their fourth power. How far it walks is, in each case, what makes the phases likeliest. That all
-    planes but one read a clock is taken to be a tenth as likely beforehand.
+    their fourth power. The size of the walk is, in each case, what makes the phases likeliest. That
+    all planes but one read a clock is taken to be a tenth as likely beforehand.
 
     Parameters
     ----------
-    ahead
-        ``[k, m]``: how far clocks run ahead, by degree from the second on.
+    bends
+        ``[k, m]``: coefficients by which clocks run ahead, by degree from the second on.
     noise
         ``[k]``: variance of each of these.
     """
-    if len(ahead) < 2:
+    if len(bends) < 2:
         return 0.0
-    falling = np.arange(2.0, ahead.shape[1] + 2) ** -4
-    # From clocks that run evenly to ten times the largest bend seen.
-    sizes = np.append(0.0, np.geomspace(1e-8, 10, 70)) * np.square(ahead).max() / falling[0]
+    degree_variances = np.arange(2.0, bends.shape[1] + 2) ** -4
+    # The sizes reach from clocks that run evenly to ten times the largest bend seen.
+    scale = np.square(bends).max() / degree_variances[0]
+    sizes = np.append(0.0, np.geomspace(1e-8, 10, 70)) * scale
 
-    def likelihood(reads: NDArray[np.intp]) -> float:
-        same = np.equal.outer(reads, reads)
-        alike = np.where(np.eye(len(reads), dtype=bool), 1.0, CLOCK_CORRELATION * same)
-        spread = np.multiply.outer(sizes, falling)[..., None, None] * alike + np.diag(noise)
-        fitting = np.einsum("kj,tjkl,lj->tj", ahead, np.linalg.inv(spread), ahead)
-        return -0.5 * float((np.linalg.slogdet(spread)[1] + fitting).sum(axis=1).min())
+    def log_likelihood(clock_labels: NDArray[np.intp]) -> float:
+        is_same_clock = np.equal.outer(clock_labels, clock_labels)
+        is_diagonal = np.eye(len(clock_labels), dtype=bool)
+        correlation = np.where(is_diagonal, 1.0, CLOCK_CORRELATION * is_same_clock)
+        variances = np.multiply.outer(sizes, degree_variances)[..., None, None]
+        covariance = variances * correlation + np.diag(noise)
+        inverse = np.linalg.inv(covariance)
+        distances = np.einsum("kj,tjkl,lj->tj", bends, inverse, bends)
+        return -0.5 * float((np.linalg.slogdet(covariance)[1] + distances).sum(axis=1).min())
 
-    each = np.arange(len(ahead))
-    others = [likelihood(each)]
-    if len(ahead) > 2:
-        others += [
-            likelihood(np.where(each == k, 1, 0)) - np.log(STRONG_EVIDENCE_RATIO) for k in each
-        ]
-    return float((likelihood(np.zeros_like(each)) - max(others)) / np.log(10))
+    planes = np.arange(len(bends))
+    alternatives = [log_likelihood(planes)]
+    if len(bends) > 2:
+        penalty = np.log(STRONG_EVIDENCE_RATIO)
+        alternatives += [log_likelihood(np.where(planes == k, 1, 0)) - penalty for k in planes]
+    return float((log_likelihood(np.zeros_like(planes)) - max(alternatives)) / np.log(10))
 
 
-def rewound(points: Floats, reading: Floats) -> Floats:
-    """Return rows ``[n, d]`` at even steps of a clock, between its first and last reading."""
-    even = np.linspace(reading[0], reading[-1], len(points))
-    return np.stack([np.interp(even, reading, column) for column in points.T], axis=1)
+def resample_evenly(points: Floats, clock_positions: Floats) -> Floats:
+    """Return rows ``[n, d]`` at even steps of a clock, from its first position to its last."""
+    even_positions = np.linspace(clock_positions[0], clock_positions[-1], len(points))
+    columns = [np.interp(even_positions, clock_positions, column) for column in points.T]
+    return np.stack(columns, axis=1)

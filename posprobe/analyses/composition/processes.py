@@ -23,10 +23,10 @@ from posprobe.analyses.composition.mixture import (
     Bands,
     cosine_power,
     covariance,
+    fit_weights,
     kernels,
-    stationary,
-    updated,
-    weighted,
+    stationary_components,
+    update_weights,
 )
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
@@ -44,7 +44,7 @@ class Kernel:
 
     Parameters
     ----------
-    rows
+    n_rows
         Number of rows that it was fitted to.
     weights
         ``[m]``: share of the variance that each of `mixture.kernels` has.
@@ -52,25 +52,25 @@ class Kernel:
         ``[m]``: covariance of a row with itself where that share is 1.
     """
 
-    rows: int
+    n_rows: int
     weights: Floats
     scale: Floats
 
     @property
     def by_offset(self) -> Floats:
         """``[rows]``: the covariance at every offset, summed over columns."""
-        return np.asarray(covariances([self])[0])
+        return np.asarray(kernel_covariances([self])[0])
 
     @property
-    def long(self) -> float:
+    def long_share(self) -> float:
         """Share of the variance whose kernels are as long as half the table."""
-        long = np.array([each.length >= self.rows / 2 for each in kernels(self.rows)])
+        long = np.array([each.length >= self.n_rows / 2 for each in kernels(self.n_rows)])
         return float(self.weights[long].sum() / max(self.weights.sum(), 1e-300))
 
 
-def covariances(found: Sequence[Kernel]) -> Floats:
+def kernel_covariances(found: Sequence[Kernel]) -> Floats:
     """Return the covariances at every offset of kernels of equally many rows: ``[r, rows]``."""
-    n = found[0].rows
+    n = found[0].n_rows
     weights = np.array([each.weights * each.scale for each in found])
     lag, total = np.arange(n, dtype=np.float64), np.zeros((len(found), n))
     for k in np.flatnonzero(weights.any(axis=0)):
@@ -81,9 +81,9 @@ def covariances(found: Sequence[Kernel]) -> Floats:
 @lru_cache(maxsize=8)
 def _design(n: int) -> tuple[Bands, Floats, Floats]:
     """Return bands, what each kernel puts into them ``[b, m]``, and its covariance at offset 0."""
-    bands = Bands.of(n - 1)
+    bands = Bands.split_bins(n - 1)
     lag = np.arange(n, dtype=np.float64)
-    found = [stationary([""], covariance(each, lag)[:, None]) for each in kernels(n)]
+    found = [stationary_components([""], covariance(each, lag)[:, None]) for each in kernels(n)]
     power = np.stack([bands.mean(each.power[:, 0]) for each in found], axis=1)
     return bands, power, np.array([each.covariance[0, 0] for each in found])
 
@@ -101,9 +101,9 @@ def fit_kernel(points: Floats) -> Kernel:
     if not points.any():
         return Kernel(n, np.zeros(len(scale)), scale)
     power = cosine_power(points)
-    free = bands.mean(power.columns) * bands.size
+    free = bands.mean(power.columns) * bands.sizes
     start = np.full(len(scale), 1 / len(scale))
-    weights = weighted(bands.mean(power.share), free, design, start)
+    weights = fit_weights(bands.mean(power.share), free, design, start)
     return Kernel(n, weights, scale * power.total)
 
 
@@ -120,7 +120,7 @@ def fit_kernels(powers: Floats) -> list[Kernel]:
     totals = powers.sum(axis=1)
     observed = bands.mean(powers / np.maximum(totals, 1e-300)[:, None])
     start = np.full((len(powers), len(scale)), 1 / len(scale))
-    weights = updated(observed, bands.size.astype(np.float64), design, start, N_UPDATES)
+    weights = update_weights(observed, bands.sizes.astype(np.float64), design, start, N_UPDATES)
     return [Kernel(n, w, scale * total) for w, total in zip(weights, totals, strict=True)]
 
 
@@ -168,7 +168,7 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
     values
         ``[n, d]``.
     layout
-        Of the positions.
+        Layout of the positions.
     """
     mean = values.mean(axis=0)
     points = values - mean

@@ -1,13 +1,13 @@
-"""Waves in a table's spectrum: lines of fixed period, and humps whose phase follows none.
+"""Waves in a table's spectrum: lines of fixed period, and humps that keep no phase.
 
 The spectrum of everything without a period is fitted first
-(`mixture` beside this module). What stands out of it is found by score tests, against the
-strongest of the same tests in tables drawn from that fit; each wave found joins the fit before the
-next is looked for.
+(`posprobe.analyses.composition.mixture`). Score tests find what stands out of it, against the
+strongest of the same tests in tables drawn from that fit. Each wave that is found joins the fit
+before the next is looked for.
 
-How far a fit may be trusted is told by spectra that are drawn from it, part by part, and fitted
-again from the same start: how much further the table is from its fit than they are from theirs,
-and how far their shares are from what was put into them.
+Spectra that are drawn from a fit, term by term, and fitted again from the same start show how far
+the fit may be trusted: how much further the table is from its fit than they are from theirs, and
+how far their shares are from those that they were drawn with.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from posprobe.analyses.composition.mixture import (
     Fit,
     Power,
     dictionary,
-    drawn_powers,
-    fit,
-    floored,
-    joined,
-    likelihood,
-    stationary,
-    updated,
+    draw_powers,
+    fit_components,
+    floor_power,
+    join_components,
+    log_likelihood,
+    stationary_components,
+    update_weights,
 )
 from posprobe.analyses.composition.wave_scores import (
     LINE_GRID_STEP_TURNS,
@@ -40,39 +40,42 @@ from posprobe.analyses.composition.wave_scores import (
     MIN_LINE_SPACING_TURNS,
     MIN_LINE_TURNS,
     MIN_SCORED_SHARE,
-    bar,
+    gumbel_p,
+    gumbel_quantile,
     hump_covariance,
     hump_scores,
     line_grid,
     line_scores,
-    tail,
-    transformed,
+    transform_waves,
 )
 from posprobe.analyses.linear import toeplitz
 from posprobe.arrays import Floats
 
-#: Fewest rows of which waves are told: in 14, waves of three turns are found from a tenth of a
-#: smooth curve on, and one is made up in 1 of 720 tables without any.
+#: Waves are looked for from this many rows on. In 14, waves of three turns are found from a tenth
+#: of a smooth curve on, and one is made up in 1 of 720 tables without any.
 MIN_WAVE_ROWS = 14
-#: Tables drawn for the bars, of which the law of the largest needs mean and deviation alone, and
-#: chance that noise passes as a hump of any length: a hump is told as no rotation yet.
+#: Tables drawn for the thresholds. The law of the largest score needs its mean and deviation alone.
 N_THRESHOLD_DRAWS = 59
+#: Probability that noise passes as a hump of any length. It may be large, as a hump is not yet
+#: reported as a rotation.
 MAX_HUMP_P = 0.01
-#: Most waves that are looked for: trained tables are found in five pieces or fewer.
+#: Waves that are looked for at most: those of trained tables are found in five pieces or fewer.
 MAX_WAVES = 24
-#: Log likelihood by which a hump must beat the best line nearby (two lines two turns apart are then
-#: found as lines in 40 of 40 tables), and by which a line must beat the humps at its place, beyond
-#: what its phases in parts of the table cost it.
+#: A hump must beat the best line nearby by this log likelihood. Two lines two turns apart are then
+#: found as lines in 40 of 40 tables.
 MIN_HUMP_LOG_LIKELIHOOD_GAIN = 10.0
+#: A line must beat the humps at its frequency by this log likelihood, beyond what phases that
+#: differ between sections of the table cost it.
 MIN_LINE_LOG_LIKELIHOOD_GAIN = 2.5
-#: The phases of a line, in as many parts of the table, differ by about a quarter of a radian: the
-#: concentration of von Mises' distribution.
+#: Sections of the table in which the phase of a line is measured.
 MAX_PHASE_SECTIONS = 8
+#: Concentration of von Mises' distribution: the phases of a line in the sections differ by about a
+#: quarter of a radian.
 LINE_PHASE_CONCENTRATION = 16.0
-#: Share of a band's variance that a plane of its own has at least (planes of trained tables have
-#: .92 to .99, narrow-band noise in 64 columns .2 to .7), and periods on both sides of those of its
-#: waves that a band takes in.
+#: Share of a band's variance that its strongest plane holds at least, where a wave has a plane of
+#: its own. Planes of trained tables have .92 to .99, narrow-band noise in 64 columns .2 to .7.
 MIN_PLANE_SHARE = 0.8
+#: Factor by which a band is wider than the periods of its waves, on both sides.
 BAND_MARGIN_RATIO = 1.2
 
 
@@ -83,19 +86,19 @@ class Wave:
     Parameters
     ----------
     turns
-        Over the table.
-    lengths
-        Of the envelopes that a hump is fitted with, in positions, the one that it was found with
-        first; none of a line.
+        Cycles over the table.
+    envelope_lengths
+        Lengths of the envelopes that a hump is fitted with, in positions, the one that it was found
+        with first; empty for a line.
     """
 
     turns: float
-    lengths: tuple[float, ...] = ()
+    envelope_lengths: tuple[float, ...] = ()
 
     @property
-    def line(self) -> bool:
+    def is_line(self) -> bool:
         """Whether its phase is kept."""
-        return not self.lengths
+        return not self.envelope_lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,65 +108,72 @@ class Waves:
     Parameters
     ----------
     waves
-        In the order of their components, which follow those of the dictionary.
+        Waves in the order of their components, which follow those of the dictionary.
     fit
-        Of everything.
-    member
-        ``[m]``: the wave that a component belongs to; -1 of those without a period.
+        Fitted spectrum: background and all waves.
+    wave_indices
+        ``[m]``: index of the wave that a component belongs to; -1 for those without a period.
     bands
-        In which bins were taken together.
+        Groups of bins that were fitted as one.
     """
 
     waves: tuple[Wave, ...]
     fit: Fit
-    member: NDArray[np.intp]
+    wave_indices: NDArray[np.intp]
     bands: Bands
 
 
 @dataclass(frozen=True, eq=False)
-class Bars:
-    """What waves are held against, from tables drawn of a fit without any.
+class WaveThresholds:
+    """Scores that waves have to exceed, from tables drawn of a fit without any.
 
     Parameters
     ----------
-    line
-        Score of a line.
-    humps
-        Of humps, by length.
+    line_score
+        Threshold of a line's score.
+    hump_scores
+        Thresholds of humps, by length.
     p
-        How likely the strongest line of such a table scores as high as that of this one.
-    turns, score
-        Of the strongest line of this table, and its score.
-    largest
-        ``[r]``: the same score of each draw.
-    unit
-        ``[t]``: score of a share of 1, for lines of the turns that are looked at.
+        Probability that the strongest line of such a table scores as high as that of this one.
+    strongest_turns, strongest_score
+        Turns of the strongest line of this table, and its score.
+    null_scores
+        ``[r]``: score of the strongest line of each draw.
+    unit_scores
+        ``[t]``: score of a line that holds all of the variance, by its turns.
     background
-        ``[n - 1]``: mean power of each bin in the fit without any.
+        ``[n - 1]``: mean power of each bin in the fit without waves.
     """
 
-    line: float
-    humps: tuple[float, ...]
+    line_score: float
+    hump_scores: tuple[float, ...]
     p: float
-    turns: float
-    score: float
-    largest: Floats
-    unit: Floats
+    strongest_turns: float
+    strongest_score: float
+    null_scores: Floats
+    unit_scores: Floats
     background: Floats
 
-    def share(self, score: float | Floats, turns: float) -> Any:
+    def share_at(self, score: float | Floats, turns: float) -> Any:
         """Return the share of the variance that a line of so many turns scores with."""
-        at = round((turns - MIN_LINE_TURNS) / LINE_GRID_STEP_TURNS)
-        return score / self.unit[min(max(at, 0), len(self.unit) - 1)]
+        index = round((turns - MIN_LINE_TURNS) / LINE_GRID_STEP_TURNS)
+        return score / self.unit_scores[min(max(index, 0), len(self.unit_scores) - 1)]
 
     @property
-    def hidden(self) -> float:
+    def detection_limit(self) -> float:
         """Share at which a line passes, at all but a tenth of the periods."""
-        return float(np.quantile(self.line / self.unit, 0.9).clip(MIN_SCORED_SHARE, 1.0))
+        shares = self.line_score / self.unit_scores
+        return float(np.quantile(shares, 0.9).clip(MIN_SCORED_SHARE, 1.0))
 
 
-def lines_power(points: Floats, turns: Sequence[float]) -> tuple[Floats, Floats]:
-    """Fit waves of fixed period jointly; return the power of each ``[n - 1, k]``, and coefficients.
+def _sine_basis(n: int, turns: Sequence[float]) -> Floats:
+    """Return the cosines of waves, and then their sines: ``[n, 2k]``."""
+    angle = 2 * np.pi * np.outer(np.arange(n), turns) / n
+    return np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def fit_lines(points: Floats, turns: Sequence[float]) -> tuple[Floats, Floats]:
+    """Fit waves of fixed period jointly; return the power of each, and coefficients.
 
     Phases count: averaged over them, lines in a walk would be taken for humps.
 
@@ -172,312 +182,347 @@ def lines_power(points: Floats, turns: Sequence[float]) -> tuple[Floats, Floats]
     points
         ``[n, d]``, centred.
     turns
-        Of each wave.
+        ``[k]``: cycles of each wave over the table.
 
     Returns
     -------
     tuple
-        Power scaled to add up to 1, and ``[k, 2, d]``: cosine and sine.
+        Power ``[n - 1, k]``, scaled to add up to 1, and ``[k, 2, d]``: cosine and sine.
     """
     n = len(points)
-    angle = 2 * np.pi * np.outer(np.arange(n), turns) / n
-    basis = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    basis = _sine_basis(n, turns)
     basis -= basis.mean(axis=0)
     coefficients = np.linalg.lstsq(basis, points, rcond=None)[0]
     count = len(turns)
-    both = np.stack([coefficients[:count], coefficients[count:]], axis=1)
+    line_coefficients = np.stack([coefficients[:count], coefficients[count:]], axis=1)
     bins = np.arange(1, n, dtype=np.float64)[:, None]
-    waves = transformed(np.asarray(turns), bins, n)
-    one, other = waves.real, waves.imag
-    product = np.einsum("kad,kbd->kab", both, both)
-    found = (
-        np.square(one) * product[:, 0, 0]
-        + np.square(other) * product[:, 1, 1]
-        + 2 * one * other * product[:, 0, 1]
+    transform = transform_waves(np.asarray(turns), bins, n)
+    cosine, sine = transform.real, transform.imag
+    products = np.einsum("kad,kbd->kab", line_coefficients, line_coefficients)
+    power = (
+        np.square(cosine) * products[:, 0, 0]
+        + np.square(sine) * products[:, 1, 1]
+        + 2 * cosine * sine * products[:, 0, 1]
     )
-    return np.maximum(found, 0.0) / np.maximum(found.sum(axis=0), 1e-300), both
+    power = np.maximum(power, 0.0) / np.maximum(power.sum(axis=0), 1e-300)
+    return power, line_coefficients
 
 
-def _found_hump(turns: float, length: float, n: int) -> Wave:
+def _hump_wave(turns: float, length: float, n: int) -> Wave:
+    """Return a hump with the envelopes that it is fitted with."""
     if length >= n / 8:
-        return Wave(
-            turns, (length, *(each for each in (n / 2, n / 4, n / 8, n / 16) if each != length))
-        )
+        other_lengths = (long for long in (n / 2, n / 4, n / 8, n / 16) if long != length)
+        return Wave(turns, (length, *other_lengths))
     return Wave(turns, (length, 2 * length, length / 2))
 
 
-def _wave_components(wave: Wave, n: int) -> Components:
+def _hump_components(wave: Wave, n: int) -> Components:
     kinds = ("normal", "exponential", "recursive")
-    covariance = [
-        hump_covariance(n, wave.turns, length, kind) for length in wave.lengths for kind in kinds
+    covariances = [
+        hump_covariance(n, wave.turns, length, kind)
+        for length in wave.envelope_lengths
+        for kind in kinds
     ]
-    return stationary(["hump"] * len(covariance), np.hstack(covariance))
+    return stationary_components(["hump"] * len(covariances), np.hstack(covariances))
 
 
-def together(
+def fit_jointly(
     power: Power, points: Floats, waves: Sequence[Wave], start: Floats | None = None
 ) -> Waves:
     """Fit everything: the dictionary, and the waves.
 
     Parameters
     ----------
+    power
+        Table in the cosine basis.
     points
-        ``[n, d]``, centred.
+        ``[n, d]``, the same table, centred.
+    waves
+        Waves that join the dictionary.
     start
         ``[m]``: weights of the first components to begin with.
     """
-    n = power.rows
+    n = power.n_rows
     base = dictionary(n)
-    parts, member, apart = [base], [-1] * len(base.family), []
+    terms = [base]
+    wave_indices = [-1] * len(base.family)
+    single_bins = []
     for k, wave in enumerate(waves):
-        if not wave.line:
-            parts.append(_wave_components(wave, n))
-            member += [k] * len(parts[-1].family)
-            apart.append((2 * wave.turns - 1, n / (np.pi * wave.lengths[0]) + 5))
-    lines = [k for k, wave in enumerate(waves) if wave.line]
+        if not wave.is_line:
+            terms.append(_hump_components(wave, n))
+            wave_indices += [k] * len(terms[-1].family)
+            single_bins.append((2 * wave.turns - 1, n / (np.pi * wave.envelope_lengths[0]) + 5))
+    lines = [k for k, wave in enumerate(waves) if wave.is_line]
     if lines:
-        shape, _ = lines_power(points, [waves[k].turns for k in lines])
-        parts.append(Components(("line wave",) * len(lines), shape, np.zeros((n, len(lines)))))
-        member += lines
-        apart += [(2 * waves[k].turns - 1, 5.0) for k in lines]
-    components = joined(parts)
-    weights = np.full(len(member), 1e-3)
+        line_power, _ = fit_lines(points, [waves[k].turns for k in lines])
+        no_covariance = np.zeros((n, len(lines)))
+        terms.append(Components(("line wave",) * len(lines), line_power, no_covariance))
+        wave_indices += lines
+        single_bins += [(2 * waves[k].turns - 1, 5.0) for k in lines]
+    components = join_components(terms)
+    weights = np.full(len(wave_indices), 1e-3)
     if start is not None:
-        known = min(len(start), len(base.family))
-        weights[:known] = start[:known]
+        n_started = min(len(start), len(base.family))
+        weights[:n_started] = start[:n_started]
     else:
-        weights[:] = 1 / len(member)
-    bands = Bands.of(n - 1, apart)
-    found = fit(power.share, power.columns, components, bands, weights)
-    return Waves(tuple(waves), found, np.array(member), bands)
+        weights[:] = 1 / len(wave_indices)
+    bands = Bands.split_bins(n - 1, single_bins)
+    fit = fit_components(power.share, power.columns, components, bands, weights)
+    return Waves(tuple(waves), fit, np.array(wave_indices), bands)
 
 
-def fitness(power: Power, found: Waves, bands: Bands) -> float:
+def banded_log_likelihood(power: Power, waves: Waves, bands: Bands) -> float:
     """Return the log likelihood of a fit, in bands that may be those of another."""
-    free = bands.mean(power.columns) * bands.size
-    return likelihood(bands.mean(power.share), free, floored(bands.mean(found.fit.mean)))
+    degrees = bands.mean(power.columns) * bands.sizes
+    mean = floor_power(bands.mean(waves.fit.mean))
+    return log_likelihood(bands.mean(power.share), degrees, mean)
 
 
-def _refined(points: Floats, turns: float, others: Sequence[float]) -> float:
+def _refine_turns(points: Floats, turns: float, other_turns: Sequence[float]) -> float:
     """Return the turns within .4 of those given at which a wave explains most, beside others."""
     n = len(points)
-    rest = points
-    if others:
-        angle = 2 * np.pi * np.outer(np.arange(n), others) / n
-        basis = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-        rest = points - basis @ np.linalg.lstsq(basis, points, rcond=None)[0]
-    tried = turns + np.linspace(-0.4, 0.4, 33)
-    wave = np.exp(2j * np.pi * np.outer(tried, np.arange(n)) / n)
-    wave -= wave.mean(axis=1, keepdims=True)
-    cosine, sine = wave.real @ rest, wave.imag @ rest
+    residual = points
+    if other_turns:
+        basis = _sine_basis(n, other_turns)
+        residual = points - basis @ np.linalg.lstsq(basis, points, rcond=None)[0]
+    candidates = turns + np.linspace(-0.4, 0.4, 33)
+    waves = np.exp(2j * np.pi * np.outer(candidates, np.arange(n)) / n)
+    waves -= waves.mean(axis=1, keepdims=True)
+    cosine, sine = waves.real @ residual, waves.imag @ residual
     # Least squares: over few turns cosine and sine are neither orthogonal nor of equal size.
-    own = np.square(wave.real).sum(axis=1), np.square(wave.imag).sum(axis=1)
-    both = (wave.real * wave.imag).sum(axis=1)
-    size = (
-        own[1] * np.square(cosine).sum(axis=1)
-        + own[0] * np.square(sine).sum(axis=1)
-        - 2 * both * (cosine * sine).sum(axis=1)
-    ) / (own[0] * own[1] - np.square(both))
-    best = int(np.argmax(size))
-    if not 0 < best < len(tried) - 1:
-        return float(tried[best])
-    low, middle, high = size[best - 1 : best + 2]
-    curve = low - 2 * middle + high
-    shift = 0.5 * (low - high) / curve if curve else 0.0
-    return float(tried[best] + shift * (tried[1] - tried[0]))
+    cosine_norm, sine_norm = np.square(waves.real).sum(axis=1), np.square(waves.imag).sum(axis=1)
+    cross_product = (waves.real * waves.imag).sum(axis=1)
+    explained = (
+        sine_norm * np.square(cosine).sum(axis=1)
+        + cosine_norm * np.square(sine).sum(axis=1)
+        - 2 * cross_product * (cosine * sine).sum(axis=1)
+    ) / (cosine_norm * sine_norm - np.square(cross_product))
+    best = int(np.argmax(explained))
+    if not 0 < best < len(candidates) - 1:
+        return float(candidates[best])
+    low, middle, high = explained[best - 1 : best + 2]
+    curvature = low - 2 * middle + high
+    shift = 0.5 * (low - high) / curvature if curvature else 0.0
+    return float(candidates[best] + shift * (candidates[1] - candidates[0]))
 
 
-def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
-    """Find the waves of a table, and what they were held against.
+def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, WaveThresholds]:
+    """Find the waves of a table, and the thresholds that they exceed.
 
     Parameters
     ----------
     points
         ``[n, d]``, centred; at least `MIN_WAVE_ROWS` rows.
     power
-        Of the same.
+        The same table in the cosine basis.
     seed
-        Of the draws.
+        Seed of the null draws.
     """
-    found = together(power, points, ())
-    bars = _bars(power, found, np.random.default_rng([seed, 41]))
-    while len(found.waves) < MAX_WAVES:
-        wave = _next_line(power, points, found, bars) or _next_hump(power, points, found, bars)
+    waves = fit_jointly(power, points, ())
+    thresholds = _draw_thresholds(power, waves, np.random.default_rng([seed, 41]))
+    while len(waves.waves) < MAX_WAVES:
+        wave = _find_next_line(power, points, waves, thresholds)
+        wave = wave or _find_next_hump(power, points, waves, thresholds)
         if wave is None:
             break
-        found = together(power, points, (*found.waves, wave), found.fit.weights)
-    found = _settled(power, points, _sharpened(power, points, found))
-    apart = found.member < 0
-    rest = floored(found.fit.components.power[:, apart] @ found.fit.weights[apart])
+        waves = fit_jointly(power, points, (*waves.waves, wave), waves.fit.weights)
+    waves = _replace_drifting_lines(power, points, _sharpen_lines(power, points, waves))
+    is_background = waves.wave_indices < 0
+    background_components = waves.fit.components.power[:, is_background]
+    background = floor_power(background_components @ waves.fit.weights[is_background])
     columns = np.maximum(power.columns, 1.0)
-    unit = line_scores(power.share[None], columns, rest[None])[1][0]
-    return found, replace(bars, unit=np.maximum(unit, 1e-300))
+    unit_scores = line_scores(power.share[None], columns, background[None])[1][0]
+    return waves, replace(thresholds, unit_scores=np.maximum(unit_scores, 1e-300))
 
 
-def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
-    spectra = drawn_powers(found.fit, power.columns, N_THRESHOLD_DRAWS, rng)
-    means = _refitted(spectra, power.columns, found)
-    scores, _ = line_scores(spectra, power.columns, means)
-    humps = hump_scores(spectra, power.columns, means)
-    level = MAX_HUMP_P / max(len(humps), 1)
-    largest = scores.max(axis=1)
-    own, unit = (
-        each[0] for each in line_scores(power.share[None], power.columns, found.fit.mean[None])
+def _draw_thresholds(power: Power, waves: Waves, rng: np.random.Generator) -> WaveThresholds:
+    spectra = draw_powers(waves.fit, power.columns, N_THRESHOLD_DRAWS, rng)
+    means = _refit_spectra(spectra, power.columns, waves)
+    null_line_scores, _ = line_scores(spectra, power.columns, means)
+    null_hump_scores = hump_scores(spectra, power.columns, means)
+    hump_p = MAX_HUMP_P / max(len(null_hump_scores), 1)
+    null_scores = null_line_scores.max(axis=1)
+    all_scores, all_unit_scores = line_scores(
+        power.share[None], power.columns, waves.fit.mean[None]
     )
-    turns, *_ = line_grid(power.rows)
-    return Bars(
-        line=bar(largest, MAX_LINE_P),
-        humps=tuple(bar(each.max(axis=1), level) for *_, each in humps),
-        p=tail(float(own.max()), largest),
-        turns=float(turns[own.argmax()]),
-        score=float(own.max()),
-        largest=largest,
-        unit=unit,
-        background=found.fit.mean,
+    scores, unit_scores = all_scores[0], all_unit_scores[0]
+    turns, *_ = line_grid(power.n_rows)
+    return WaveThresholds(
+        line_score=gumbel_quantile(null_scores, MAX_LINE_P),
+        hump_scores=tuple(
+            gumbel_quantile(length_scores.max(axis=1), hump_p)
+            for *_, length_scores in null_hump_scores
+        ),
+        p=gumbel_p(float(scores.max()), null_scores),
+        strongest_turns=float(turns[scores.argmax()]),
+        strongest_score=float(scores.max()),
+        null_scores=null_scores,
+        unit_scores=unit_scores,
+        background=waves.fit.mean,
     )
 
 
-def _refitted(spectra: Floats, columns: Floats, found: Waves) -> Floats:
+def _refit_spectra(spectra: Floats, columns: Floats, waves: Waves) -> Floats:
     """Refit spectra ``[r, n - 1]`` from the weights of a fit; return their means, of that shape."""
-    bands, components = found.bands, found.fit.components
-    start = np.tile(np.maximum(found.fit.weights, 1e-6), (len(spectra), 1))
-    free = bands.mean(columns) * bands.size
+    bands, components = waves.bands, waves.fit.components
+    start = np.tile(np.maximum(waves.fit.weights, 1e-6), (len(spectra), 1))
+    degrees = bands.mean(columns) * bands.sizes
     design = bands.mean(components.power, 0)
-    weights = updated(bands.mean(spectra), free, design, start, N_UPDATES)
-    return floored(weights @ components.power.T)
+    weights = update_weights(bands.mean(spectra), degrees, design, start, N_UPDATES)
+    return floor_power(weights @ components.power.T)
 
 
-def _next_line(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave | None:
-    turns, *_ = line_grid(power.rows)
-    mean = found.fit.mean[None]
+def _find_next_line(
+    power: Power, points: Floats, waves: Waves, thresholds: WaveThresholds
+) -> Wave | None:
+    """Return the strongest further line, or None where none passes."""
+    turns, *_ = line_grid(power.n_rows)
+    mean = waves.fit.mean[None]
     scores = line_scores(power.share[None], power.columns, mean)[0][0]
-    lines = [wave.turns for wave in found.waves if wave.line]
-    for each in lines:
-        scores = np.where(np.abs(turns - each) < MIN_LINE_SPACING_TURNS, 0.0, scores)
+    known_turns = [wave.turns for wave in waves.waves if wave.is_line]
+    for line_turns in known_turns:
+        is_close = np.abs(turns - line_turns) < MIN_LINE_SPACING_TURNS
+        scores = np.where(is_close, 0.0, scores)
     best = int(np.argmax(scores))
     if not scores[best] > 0:
         return None
-    line = Wave(_refined(points, float(turns[best]), lines))
-    if scores[best] > bars.line:
+    line = Wave(_refine_turns(points, float(turns[best]), known_turns))
+    if scores[best] > thresholds.line_score:
         return line
-    # A slow line may be held by a smooth background, which leaves when the line comes: half the
-    # square of a score is what the likelihood then gains.
-    both = together(power, points, (*found.waves, line), found.fit.weights)
-    gain = fitness(power, both, both.bands) - fitness(power, found, both.bands)
-    return line if gain >= 0.5 * bars.line**2 else None
+    # A smooth background may hold a slow line, and leaves when the line comes: half the square of
+    # a score is what the likelihood then gains.
+    with_line = fit_jointly(power, points, (*waves.waves, line), waves.fit.weights)
+    gain = _log_likelihood_gain(power, with_line, waves)
+    return line if gain >= 0.5 * thresholds.line_score**2 else None
 
 
-def _next_hump(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave | None:
-    n = power.rows
-    ahead: list[tuple[float, Wave]] = []
-    scored = hump_scores(power.share[None], power.columns, found.fit.mean[None])
-    for (length, turns, scores), least in zip(scored, bars.humps, strict=True):
-        taken = [w for w in found.waves if w.lengths[:1] == (length,)]
-        own = scores[0]
-        for wave in taken:
-            own = np.where(np.abs(turns - wave.turns) < n / (2 * np.pi * length), 0.0, own)
-        best = int(np.argmax(own))
-        if own[best] > max(least, 0.0):
-            ahead.append((float(own[best] - least), _found_hump(float(turns[best]), length, n)))
-    if not ahead:
-        return None
-    wave = max(ahead, key=lambda each: each[0])[1]
-    if wave.lengths[0] < n / 8:
-        return wave
-    reach = max(n / (2 * np.pi * wave.lengths[0]), 1.0)
-    lines = [each.turns for each in found.waves if each.line]
-    near = [
-        t
-        for t in wave.turns + np.linspace(-reach, reach, 9)
-        if MIN_LINE_TURNS <= t < n / 2 - MIN_LINE_SPACING_TURNS
-        and all(abs(t - each) >= MIN_LINE_SPACING_TURNS for each in lines)
+def _log_likelihood_gain(power: Power, waves: Waves, simpler: Waves) -> float:
+    """Return what a fit gains over another, both in its own bands."""
+    simpler_log_likelihood = banded_log_likelihood(power, simpler, waves.bands)
+    return banded_log_likelihood(power, waves, waves.bands) - simpler_log_likelihood
+
+
+def _find_next_hump(
+    power: Power, points: Floats, waves: Waves, thresholds: WaveThresholds
+) -> Wave | None:
+    """Return the hump that exceeds its threshold most, or a line that explains it as well."""
+    hump = _find_strongest_hump(power, waves, thresholds)
+    n = power.n_rows
+    if hump is None or hump.envelope_lengths[0] < n / 8:
+        return hump
+    reach = max(n / (2 * np.pi * hump.envelope_lengths[0]), 1.0)
+    known_turns = [wave.turns for wave in waves.waves if wave.is_line]
+    candidates = [
+        turns
+        for turns in hump.turns + np.linspace(-reach, reach, 9)
+        if MIN_LINE_TURNS <= turns < n / 2 - MIN_LINE_SPACING_TURNS
+        and all(abs(turns - line_turns) >= MIN_LINE_SPACING_TURNS for line_turns in known_turns)
     ]
-    if not near:
-        return wave
-    start = found.fit.weights
-    line = Wave(
-        max((_refined(points, t, lines) for t in near), key=lambda t: _explained(points, t))
-    )
-    as_line = together(power, points, (*found.waves, line), start)
-    as_hump = together(power, points, (*found.waves, wave), start)
-    gain = fitness(power, as_hump, as_hump.bands) - fitness(power, as_line, as_hump.bands)
-    return wave if gain > MIN_HUMP_LOG_LIKELIHOOD_GAIN else line
+    if not candidates:
+        return hump
+    refined = (_refine_turns(points, turns, known_turns) for turns in candidates)
+    line = Wave(max(refined, key=lambda turns: _explained_power(points, turns)))
+    start = waves.fit.weights
+    as_line = fit_jointly(power, points, (*waves.waves, line), start)
+    as_hump = fit_jointly(power, points, (*waves.waves, hump), start)
+    gain = _log_likelihood_gain(power, as_hump, as_line)
+    return hump if gain > MIN_HUMP_LOG_LIKELIHOOD_GAIN else line
 
 
-def _explained(points: Floats, turns: float) -> float:
+def _find_strongest_hump(power: Power, waves: Waves, thresholds: WaveThresholds) -> Wave | None:
+    n = power.n_rows
+    candidates: list[tuple[float, Wave]] = []
+    scores_by_length = hump_scores(power.share[None], power.columns, waves.fit.mean[None])
+    for (length, turns, all_scores), threshold in zip(
+        scores_by_length, thresholds.hump_scores, strict=True
+    ):
+        scores = all_scores[0]
+        for wave in waves.waves:
+            if wave.envelope_lengths[:1] == (length,):
+                is_close = np.abs(turns - wave.turns) < n / (2 * np.pi * length)
+                scores = np.where(is_close, 0.0, scores)
+        best = int(np.argmax(scores))
+        if scores[best] > max(threshold, 0.0):
+            wave = _hump_wave(float(turns[best]), length, n)
+            candidates.append((float(scores[best] - threshold), wave))
+    return max(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
+
+
+def _explained_power(points: Floats, turns: float) -> float:
     wave = np.exp(-2j * np.pi * turns * np.arange(len(points)) / len(points))
     return float(np.square(np.abs(wave @ points)).sum())
 
 
-def _sharpened(power: Power, points: Floats, found: Waves) -> Waves:
+def _sharpen_lines(power: Power, points: Floats, waves: Waves) -> Waves:
     """Move each line to where it explains most beside all others."""
-    waves = list(found.waves)
-    for k, wave in enumerate(waves):
-        if wave.line:
-            others = [each.turns for each in waves if each.line and each is not wave]
-            waves[k] = Wave(_refined(points, wave.turns, others))
-    return (
-        found if waves == list(found.waves) else together(power, points, waves, found.fit.weights)
-    )
+    sharpened = list(waves.waves)
+    for k, line in enumerate(sharpened):
+        if line.is_line:
+            other_turns = [w.turns for w in sharpened if w.is_line and w is not line]
+            sharpened[k] = Wave(_refine_turns(points, line.turns, other_turns))
+    if sharpened == list(waves.waves):
+        return waves
+    return fit_jointly(power, points, sharpened, waves.fit.weights)
 
 
-def _settled(power: Power, points: Floats, found: Waves) -> Waves:
+def _replace_drifting_lines(power: Power, points: Floats, waves: Waves) -> Waves:
     """Turn lines into humps, weakest first, where humps and any phases explain as much."""
-    n = power.rows
-    shares = wave_shares(power, found)
+    n = power.n_rows
+    shares = wave_shares(power, waves)
     for k in np.argsort(shares):
-        wave = found.waves[k]
-        if not wave.line:
+        line = waves.waves[k]
+        if not line.is_line:
             continue
-        humps = (Wave(wave.turns, (n / 4, n / 8)),)
-        others = tuple(w for w in found.waves if w is not wave)
-        without = together(power, points, (*others, *humps), found.fit.weights)
-        both = together(power, points, (*others, *humps, wave), found.fit.weights)
-        gain = fitness(power, both, both.bands) - fitness(power, without, both.bands)
-        if gain - _lost(points, found, wave) <= MIN_LINE_LOG_LIKELIHOOD_GAIN:
-            waves = tuple(humps[0] if w is wave else w for w in found.waves)
-            found = together(power, points, waves, found.fit.weights)
-    return found
+        hump = Wave(line.turns, (n / 4, n / 8))
+        other_waves = tuple(wave for wave in waves.waves if wave is not line)
+        start = waves.fit.weights
+        with_hump = fit_jointly(power, points, (*other_waves, hump), start)
+        with_both = fit_jointly(power, points, (*other_waves, hump, line), start)
+        gain = _log_likelihood_gain(power, with_both, with_hump)
+        if gain - _phase_penalty(points, waves, line) <= MIN_LINE_LOG_LIKELIHOOD_GAIN:
+            replaced = tuple(hump if wave is line else wave for wave in waves.waves)
+            waves = fit_jointly(power, points, replaced, waves.fit.weights)
+    return waves
 
 
-def own_plane(power: Power, turns: Sequence[float]) -> tuple[float, Floats]:
+def leading_plane(power: Power, turns: Sequence[float]) -> tuple[float, Floats]:
     """Return the share of a band's strongest two directions in it, and these ``[2, d]``."""
     low, high = min(turns) / BAND_MARGIN_RATIO, max(turns) * BAND_MARGIN_RATIO
-    band = slice(max(int(2 * low) - 1, 0), min(int(np.ceil(2 * high)), power.rows - 1))
-    _, size, directions = np.linalg.svd(power.waves[band], full_matrices=False)
-    squares = np.square(size)
+    band = slice(max(int(2 * low) - 1, 0), min(int(np.ceil(2 * high)), power.n_rows - 1))
+    _, singular_values, directions = np.linalg.svd(power.coefficients[band], full_matrices=False)
+    squares = np.square(singular_values)
     return float(squares[:2].sum() / max(squares.sum(), 1e-300)), directions[:2]
 
 
-def _lost(points: Floats, found: Waves, wave: Wave) -> float:
-    """Return the log likelihood that a line loses where its phase is not the same in all parts."""
-    lines = [each.turns for each in found.waves if each.line]
+def _phase_penalty(points: Floats, waves: Waves, line: Wave) -> float:
+    """Return the log likelihood that a line loses where its phase differs between sections."""
+    line_turns = [wave.turns for wave in waves.waves if wave.is_line]
     n = len(points)
-    cosine, sine = lines_power(points, lines)[1][lines.index(wave.turns)]
-    angle = 2 * np.pi * wave.turns * np.arange(n) / n
+    cosine, sine = fit_lines(points, line_turns)[1][line_turns.index(line.turns)]
+    angle = 2 * np.pi * line.turns * np.arange(n) / n
     # The table along the line's own ellipse, turned back.
-    held = points @ (cosine - 1j * sine) * np.exp(1j * angle)
-    parts = int(np.clip(wave.turns, 1, MAX_PHASE_SECTIONS))  # of a turn or more
-    each = np.array([part.mean() for part in np.array_split(held, parts)])
-    kept = np.abs(each.sum()) / max(np.abs(each).sum(), 1e-300)
-    return float(LINE_PHASE_CONCENTRATION * parts * (1 - kept))
+    unrotated = points @ (cosine - 1j * sine) * np.exp(1j * angle)
+    n_sections = int(np.clip(line.turns, 1, MAX_PHASE_SECTIONS))  # of a turn or more
+    means = np.array([section.mean() for section in np.array_split(unrotated, n_sections)])
+    coherence = np.abs(means.sum()) / max(np.abs(means).sum(), 1e-300)
+    return float(LINE_PHASE_CONCENTRATION * n_sections * (1 - coherence))
 
 
-def component_shares(power: Power, found: Fit) -> Floats:
-    """Return what each component explains: ``[m]``, which add up to 1; nothing counts twice."""
-    part = found.components.power * found.weights
-    return np.asarray((power.share / found.mean) @ part)
+def component_shares(power: Power, fit: Fit) -> Floats:
+    """Return the share that each component explains: ``[m]``, 1 in all; nothing counts twice."""
+    component_power = fit.components.power * fit.weights
+    return np.asarray((power.share / fit.mean) @ component_power)
 
 
-def wave_shares(power: Power, found: Waves) -> Floats:
+def wave_shares(power: Power, waves: Waves) -> Floats:
     """Return the share of the variance of each wave."""
-    shares = component_shares(power, found.fit)
-    return np.array([shares[found.member == k].sum() for k in range(len(found.waves))])
+    shares = component_shares(power, waves.fit)
+    return np.array([shares[waves.wave_indices == k].sum() for k in range(len(waves.waves))])
 
 
 #: Families in the order in which they may leave a fit, with the log likelihood that each holds at
-#: least. Of 250 tables without a smooth part one gives it more than 10 (11.3), without another of
-#: the families 3 in 1,000 give it more than 5.
+#: least. Of 250 tables without a smooth part one gives it more than 10 (11.3); without another of
+#: the families, 3 in 1,000 give it more than 5.
 REMOVABLE_FAMILIES = (
     (("smooth", "slow"), 10.0),
     (("line",), 5.0),
@@ -486,86 +531,90 @@ REMOVABLE_FAMILIES = (
     (("slow",), 5.0),
     (("walk",), 5.0),
 )
-#: Least share of a family: less is told by nobody, and fits of 128 rows are no better.
+#: Smallest share of a family: nobody reports less, and fits of 128 rows are no better.
 MIN_FAMILY_SHARE = 0.02
 
 
-def needed(power: Power, found: Waves, told: Sequence[int]) -> Floats:
+def weights_required(power: Power, waves: Waves, reported: Sequence[int]) -> Floats:
     """Leave out each family without which everything else explains a table as well.
 
     Parameters
     ----------
-    power, found
-        Of a table.
-    told
-        Waves that are told of; what the others hold is for families to explain.
+    power
+        Table in the cosine basis.
+    waves
+        Waves of the table and the fit that they are part of.
+    reported
+        Indices of the waves that are reported; families explain what the others hold.
 
     Returns
     -------
     NDArray
-        ``[m]``: weights of the fit, 0 of what left.
+        ``[m]``: weights of the fit, 0 for everything that left.
     """
-    components, bands = found.fit.components, found.bands
+    components, bands = waves.fit.components, waves.bands
 
-    def of(chosen: NDArray[np.bool_], start: Floats) -> Waves:
-        fewer = Components(
-            tuple(np.array(components.family)[chosen]),
-            components.power[:, chosen],
-            components.covariance[:, chosen],
+    def refit(selected: NDArray[np.bool_], start: Floats) -> Waves:
+        subset = Components(
+            tuple(np.array(components.family)[selected]),
+            components.power[:, selected],
+            components.covariance[:, selected],
         )
-        weights = np.zeros(len(chosen))
-        weights[chosen] = fit(power.share, power.columns, fewer, bands, start[chosen]).weights
-        return replace(found, fit=Fit(components, weights))
+        weights = np.zeros(len(selected))
+        fit = fit_components(power.share, power.columns, subset, bands, start[selected])
+        weights[selected] = fit.weights
+        return replace(waves, fit=Fit(components, weights))
 
-    kept = (found.member < 0) | np.isin(found.member, told)
-    now = found if kept.all() else of(kept, found.fit.weights)
-    at = fitness(power, now, bands)
-    for names, gain in REMOVABLE_FAMILIES:
-        rest = kept & ~components.of(*names)
-        if not now.fit.weights[kept & ~rest].any():
-            kept = rest
+    retained = (waves.wave_indices < 0) | np.isin(waves.wave_indices, reported)
+    current = waves if retained.all() else refit(retained, waves.fit.weights)
+    current_log_likelihood = banded_log_likelihood(power, current, bands)
+    for families, min_gain in REMOVABLE_FAMILIES:
+        remaining = retained & ~components.has_family(*families)
+        removed = retained & ~remaining
+        if not current.fit.weights[removed].any():
+            retained = remaining
             continue
-        without = of(rest, now.fit.weights)
-        lost = at - fitness(power, without, bands)
-        if lost < gain or component_shares(power, now.fit)[kept & ~rest].sum() < MIN_FAMILY_SHARE:
-            kept, now, at = rest, without, at - lost
-    return now.fit.weights
+        reduced = refit(remaining, current.fit.weights)
+        loss = current_log_likelihood - banded_log_likelihood(power, reduced, bands)
+        removed_share = component_shares(power, current.fit)[removed].sum()
+        if loss < min_gain or removed_share < MIN_FAMILY_SHARE:
+            retained, current = remaining, reduced
+            current_log_likelihood -= loss
+    return current.fit.weights
 
 
-def covariance(found: Waves, *, waves: bool) -> Floats:
+def row_covariance(model: Waves, *, waves: bool) -> Floats:
     """Return the covariance of the rows ``[n, n]`` by a fit, with its waves or without."""
-    components, weights = found.fit.components, found.fit.weights
+    components = model.fit.components
     n = len(components.covariance)
-    kept = np.where(found.member < 0, weights, weights * waves)
-    offsets = components.covariance @ kept
-    for k, wave in enumerate(found.waves):
-        if wave.line:
+    is_background = model.wave_indices < 0
+    weights = np.where(is_background, model.fit.weights, model.fit.weights * waves)
+    offsets = components.covariance @ weights
+    for k, wave in enumerate(model.waves):
+        if wave.is_line:
             angle = 2 * np.pi * wave.turns * np.arange(n) / n
-            offsets += np.cos(angle) * kept[found.member == k].sum() / n
-    walk, ramp = kept[:2]  # as the dictionary has them
-    steps = np.sum(1 / np.square(np.sin(np.pi * np.arange(1, n) / (2 * n))))
-    place = np.arange(n) - (n - 1) / 2
-    moved = 4 * walk / steps * np.arange(n)
+            offsets += np.cos(angle) * weights[model.wave_indices == k].sum() / n
+    walk_weight, ramp_weight = weights[:2]  # as the dictionary has them
+    walk_power = np.sum(1 / np.square(np.sin(np.pi * np.arange(1, n) / (2 * n))))
+    position = np.arange(n) - (n - 1) / 2
+    walk_variance = 4 * walk_weight / walk_power * np.arange(n)
     total = toeplitz(offsets)
-    total += np.minimum.outer(moved, moved)
-    edge = np.outer(place, place)
-    edge *= ramp
-    edge /= place @ place
-    total += edge
+    total += np.minimum.outer(walk_variance, walk_variance)
+    ramp = np.outer(position, position)
+    ramp *= ramp_weight
+    ramp /= position @ position
+    total += ramp
     return total
 
 
-#: Spectra that are drawn of a fit: the least p-value, 1 / 100, is below the level.
+#: Spectra that are drawn from a fit. The smallest p-value, 1 / 100, is below the level.
 N_MISFIT_DRAWS = 99
-
-
-#: Level of a misfit, and how much of the variance must be misplaced beyond what is in such draws:
-#: planted parts of the model are flagged in 5 of 320 tables; torus knots, bridges and moving
-#: averages in 117 of 120.
+#: The model does not explain a table whose misfit has at most this p-value.
 MAX_MISFIT_P = 0.02
+#: The misfit matters from this share of the variance on, beyond what draws misplace. Planted terms
+#: of the model are flagged in 5 of 320 tables; torus knots, bridges and moving averages in 117 of
+#: 120.
 MIN_EXCESS_MISFIT = 0.01
-
-
 #: Families whose errors cover what was planted: 2 of their root mean squares in 151 of 151 tables.
 #: Those of noise do in 66 of 100.
 FAMILIES_WITH_ERRORS = ("smooth", "walk", "line")
@@ -577,66 +626,101 @@ class Misfit:
 
     Parameters
     ----------
-    amount, typical
+    amount, typical_amount
         Share of the variance that the fit misplaces among frequencies, and its median in draws.
     p
-        How often draws misplace as much.
+        Share of the draws that misplace as much.
     errors
-        By family, in shares of the variance: twice the root mean square error in draws.
+        Twice the root mean square error in draws by family, in shares of the variance.
     """
 
     amount: float
-    typical: float
+    typical_amount: float
     p: float
     errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def explained(self) -> bool:
+    def is_explained(self) -> bool:
         """Whether the model explains the table."""
-        return self.p > MAX_MISFIT_P or self.amount - self.typical < MIN_EXCESS_MISFIT
+        return self.p > MAX_MISFIT_P or self.amount - self.typical_amount < MIN_EXCESS_MISFIT
 
 
-def misfit(power: Power, found: Waves, weights: Floats, rng: np.random.Generator) -> Misfit:
-    """Set a fit beside those of spectra drawn from it.
+def measure_misfit(power: Power, waves: Waves, weights: Floats, rng: np.random.Generator) -> Misfit:
+    """Compare a fit with those of spectra drawn from it.
 
     Parameters
     ----------
-    power, found
-        Of a table.
+    power
+        Table in the cosine basis.
+    waves
+        Waves of the table and the fit that they are part of.
     weights
-        ``[m]``: of the components that the fit kept.
+        ``[m]``: weights of the components that the fit retained, 0 for the others.
     rng
-        Of the draws.
+        Generator of the draws.
     """
-    on = weights > 0
-    bands, start = found.bands, weights[on]
-    family, wave = np.array(found.fit.components.family)[on], found.member[on]
-    names = np.where(wave < 0, np.where(family == "slow", "smooth", family), wave.astype(str))
-    parts = sorted(set(names.tolist()))
-    random = [not name.isdecimal() or not found.waves[int(name)].line for name in parts]
-    design = bands.mean(found.fit.components.power[:, on], 0)
-    free = bands.mean(power.columns) * bands.size
-    means = np.stack([design[:, names == name] @ start[names == name] for name in parts])
-    chance = rng.gamma(free / 2, 2 / free, size=(N_MISFIT_DRAWS, *means.shape))
-    # A line's phases are what they are; all else is random.
-    drawn = means * np.where(np.array(random)[:, None], chance, 1.0)
-    spectra = drawn.sum(axis=1)
-    for one in range(len(parts)):
-        for other in range(one):
-            cross = rng.standard_normal(spectra.shape).clip(-2, 2)
-            spectra += 2 * np.sqrt(drawn[:, one] * drawn[:, other] / free) * cross
-    spectra = np.maximum(spectra, 1e-300)
-    whole = (spectra @ bands.size)[:, None]
-    true = (drawn @ bands.size) / whole
-    spectra = np.vstack([bands.mean(power.share), spectra / whole])
-    fitted = updated(spectra, free, design, np.tile(start, (N_MISFIT_DRAWS + 1, 1)), N_UPDATES)
-    mean = floored(fitted @ design.T)
-    misplaced = 0.5 * np.abs(spectra - mean) @ bands.size
-    held = (spectra / mean * bands.size) @ design * fitted
-    errors = {
-        name: 2 * float(np.sqrt(np.square(held[1:, names == name].sum(1) - true[:, k]).mean()))
-        for k, name in enumerate(parts)
-        if name in FAMILIES_WITH_ERRORS
-    }
-    p = (1 + int(np.sum(misplaced[1:] >= misplaced[0]))) / (N_MISFIT_DRAWS + 1)
+    is_active = weights > 0
+    bands, start = waves.bands, weights[is_active]
+    families = np.array(waves.fit.components.family)[is_active]
+    wave_indices = waves.wave_indices[is_active]
+    family_names = np.where(families == "slow", "smooth", families)
+    names = np.where(wave_indices < 0, family_names, wave_indices.astype(str))
+    terms = sorted(set(names.tolist()))
+    # The phases of a line are fixed; everything else is random.
+    is_random = [not term.isdecimal() or not waves.waves[int(term)].is_line for term in terms]
+    design = bands.mean(waves.fit.components.power[:, is_active], 0)
+    degrees = bands.mean(power.columns) * bands.sizes
+    means = np.stack([design[:, names == term] @ start[names == term] for term in terms])
+    drawn_spectra, true_shares = _draw_terms(means, np.array(is_random), degrees, bands.sizes, rng)
+    spectra = np.vstack([bands.mean(power.share), drawn_spectra])
+    starts = np.tile(start, (N_MISFIT_DRAWS + 1, 1))
+    fitted_weights = update_weights(spectra, degrees, design, starts, N_UPDATES)
+    fitted_means = floor_power(fitted_weights @ design.T)
+    misplaced = 0.5 * np.abs(spectra - fitted_means) @ bands.sizes
+    fitted_shares = (spectra / fitted_means * bands.sizes) @ design * fitted_weights
+    errors = {}
+    for k, term in enumerate(terms):
+        if term in FAMILIES_WITH_ERRORS:
+            deviations = fitted_shares[1:, names == term].sum(1) - true_shares[:, k]
+            errors[term] = 2 * float(np.sqrt(np.square(deviations).mean()))
+    n_as_far = int(np.sum(misplaced[1:] >= misplaced[0]))
+    p = (1 + n_as_far) / (N_MISFIT_DRAWS + 1)
     return Misfit(float(misplaced[0]), float(np.median(misplaced[1:])), p, errors)
+
+
+def _draw_terms(
+    means: Floats,
+    is_random: NDArray[np.bool_],
+    degrees: Floats,
+    band_sizes: NDArray[np.intp],
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats]:
+    """Draw spectra as sums of terms.
+
+    Parameters
+    ----------
+    means
+        ``[k, b]``: mean power of each term in each band.
+    is_random
+        ``[k]``: whether the power of a term varies from draw to draw.
+    degrees, band_sizes
+        ``[b]``: degrees of freedom of each band, and its number of bins.
+    rng
+        Generator of the draws.
+
+    Returns
+    -------
+    tuple
+        Spectra ``[draws, b]``, 1 over all bins, and ``[draws, k]``: the share of each term.
+    """
+    factors = rng.gamma(degrees / 2, 2 / degrees, size=(N_MISFIT_DRAWS, *means.shape))
+    term_powers = means * np.where(is_random[:, None], factors, 1.0)
+    spectra = term_powers.sum(axis=1)
+    for i in range(len(means)):
+        for j in range(i):
+            products = rng.standard_normal(spectra.shape).clip(-2, 2)
+            amplitude = 2 * np.sqrt(term_powers[:, i] * term_powers[:, j] / degrees)
+            spectra += amplitude * products
+    spectra = np.maximum(spectra, 1e-300)
+    totals = (spectra @ band_sizes)[:, None]
+    return spectra / totals, (term_powers @ band_sizes) / totals
