@@ -29,8 +29,8 @@ import transformers
 
 from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
 from posprobe.forward import attend, decompose, random_tokens, rotary_use
-from posprobe.forward.rotary import Handed, Looked, window_sums
-from posprobe.forward.running import output_of
+from posprobe.forward.rotary import AttentionInputs, ObservedLayer, sum_window
+from posprobe.forward.running import run_body
 
 Contexts = list[Any]
 
@@ -79,7 +79,7 @@ def bare(model: Any, batches: Contexts) -> None:
     device = next(model.parameters()).device
     with torch.no_grad():
         for batch in batches:
-            output_of(model, torch.as_tensor(batch, device=device))
+            run_body(model, torch.as_tensor(batch, device=device))
 
 
 def seconds(task: Callable[[], object], device: str) -> float:
@@ -116,17 +116,20 @@ def rotary_memory() -> float:
     scale, window = WIDTH**-0.5, LENGTH // 2
     turning = Turning(ladder, "halves", "all", 0.0, np.arange(window), scale)
     query, key = torch.randn(2, 1, HEADS, LENGTH, WIDTH)
-    attention_call, layer = Handed(query, key, None, scale, None), Looked(turning, window, LENGTH)
-    few_layer = Looked(Turning(ladder, "halves", "all", 0.0, np.arange(8), scale), 8, 16)
-    window_sums(attention_call, few_layer)  # libraries are loaded
+    attention_call, layer = (
+        AttentionInputs(query, key, None, scale, None),
+        ObservedLayer(turning, window, LENGTH),
+    )
+    few_layer = ObservedLayer(Turning(ladder, "halves", "all", 0.0, np.arange(8), scale), 8, 16)
+    sum_window(attention_call, few_layer)  # libraries are loaded
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    memory_before, window_sums_found = status("VmRSS"), window_sums(attention_call, layer)
+    memory_before, window_sums_found = status("VmRSS"), sum_window(attention_call, layer)
     sums: dict[int, RotarySums] = dict.fromkeys(range(LAYERS), window_sums_found)
     for context in range(1, CONTEXTS):
         for number in sums:
             sums[number] += (
-                window_sums(attention_call, layer) if context == CONTEXTS - 1 else window_sums_found
+                sum_window(attention_call, layer) if context == CONTEXTS - 1 else window_sums_found
             )
     rotary_result(
         sums, dict.fromkeys(sums, turning), {}, length=LENGTH, positions=LENGTH, source="random",

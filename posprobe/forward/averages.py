@@ -23,18 +23,18 @@ from posprobe.analyses.models.states import (
 from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError, explain_errors
 from posprobe.families.layers import Reading, TableInModel, open_model, read_heads
-from posprobe.forward.contexts import stream
-from posprobe.forward.models import quietly, required
+from posprobe.forward.contexts import sum_over_contexts
+from posprobe.forward.models import import_package, silence_transformers
 from posprobe.forward.running import (
     HookPoint,
+    check_finite,
     find_hook_points,
+    find_layout,
     is_timm,
     layer_numbers,
-    positions_of,
-    refuse_overflow,
-    visit,
+    visit_tensors,
 )
-from posprobe.layouts import Layout, cut
+from posprobe.layouts import Layout, slice_layout
 
 if TYPE_CHECKING:
     import torch
@@ -50,10 +50,10 @@ def decompose(
 ) -> MeanDecomposition:
     """Measure what position adds to the hidden states of every layer (Song & Zhong 2023).
 
-    Contexts are run batch by batch and added up where the model is; nothing else is kept, so memory
-    does not grow with their number. Sums are up to three times ``(6 t + d) * d`` numbers per layer
-    while they are joined. How contexts are grouped changes results by rounding only. Interrupted
-    with Ctrl-C, what was added up is returned and the result says so.
+    Contexts are run batch by batch and summed on the device of the model, so that memory does not
+    grow with their number. Sums are up to three times ``(6 t + d) * d`` numbers per layer while
+    they are joined. The batch size changes results only by rounding. After Ctrl-C, the result
+    covers the contexts until then and says so.
 
     Parameters
     ----------
@@ -93,47 +93,54 @@ def decompose(
     points: list[Sequence[HookPoint]] = []
     views: list[tuple[Layout, int]] = []
 
-    def measure(batch: torch.Tensor, done: int, sums: Mapping[int, Moments]) -> dict[int, Moments]:
+    def measure(
+        batch: torch.Tensor, n_previous: int, sums: Mapping[int, Moments]
+    ) -> dict[int, Moments]:
         if not points:
             points.append(find_hook_points(model, batch, "hidden_states"))
-        found: dict[int, Moments] = {}
+        batch_moments: dict[int, Moments] = {}
 
-        def look(number: int, state: torch.Tensor) -> None:
-            if layers is not None and number not in layers:
+        def add_moments(layer: int, state: torch.Tensor) -> None:
+            if layers is not None and layer not in layers:
                 return
             if len(state) != len(batch):
                 raise UsageError(
                     f"{title}: it packs contexts into sequences, which is not supported."
                 )
             tokens = state.shape[1]
-            whole = positions_of(model, batch, tokens)
-            first, stop, layout = cut(whole, positions or slice(None), title)
-            views[:] = [(layout, first)]
-            refuse_overflow(model, state, f"the hidden states at layer {number}", title, done)
-            inside = slice(tokens - whole.size + first, tokens - whole.size + stop)
-            found[number] = moments(state[:, inside], sums.get(number))
+            full_layout = find_layout(model, batch, tokens)
+            first_position, stop_position, layout = slice_layout(
+                full_layout, positions or slice(None), title
+            )
+            views[:] = [(layout, first_position)]
+            check_finite(model, state, f"the hidden states at layer {layer}", title, n_previous)
+            token_slice = slice(
+                tokens - full_layout.size + first_position,
+                tokens - full_layout.size + stop_position,
+            )
+            batch_moments[layer] = moments(state[:, token_slice], sums.get(layer))
 
-        count = visit(model, batch, points[0], "hidden_states", look)
+        count = visit_tensors(model, batch, points[0], "hidden_states", add_moments)
         check_layers(layers, count, title)
-        return found
+        return batch_moments
 
-    sums, stopped = stream(model, batches, measure, title)
-    if not all(bool(is_finite(part)) for part in sums.values()):
+    sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
+    if not all(bool(is_finite(layer_sums)) for layer_sums in sums.values()):
         raise InvalidTable(
             f"{title}: sums of its hidden states leave the range of numbers. Run it in float64: "
             "--dtype float64."
         )
     layout, start = views[0]
-    return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=stopped)
+    return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=is_interrupted)
 
 
 def check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:
-    """Refuse layers that a model with so many hidden states does not have.
+    """Refuse layers that are not among the ``count`` hidden states of a model.
 
     Raises
     ------
     UsageError
-        If one is not among them, or none is named.
+        If a layer does not exist, or the list is empty.
     """
     if layers is not None and (not layers or not all(0 <= layer < count for layer in layers)):
         raise UsageError(f"{title}: layers {list(layers)}: choose some of 0 to {count - 1}.")
@@ -148,13 +155,13 @@ def attend(
 ) -> AttentionByOffset:
     """Measure the mean attention at each offset, for every layer and head.
 
-    Each layer's attention is reduced when it is computed and then given up; what is kept is one
-    ``[n, n]`` matrix per layer, the mean over heads. Attention to tokens that are not positions,
-    such as CLS of an image model, is counted apart, and what remains is not scaled up. Layers
-    without attention have no number.
+    Each layer's attention is reduced as soon as it is computed, to one ``[n, n]`` matrix per layer,
+    the mean over heads. Attention to tokens that are not positions, such as CLS of an image model,
+    is counted separately, and the remaining attention is not scaled up. Layers without attention
+    have no number.
 
     With contexts of one word repeated (`posprobe.forward.contexts.repeated_tokens`) the first layer
-    sees positions alone: the identical-word probing of Wang et al. 2021 (ICLR).
+    depends on positions alone: the identical-word probing of Wang et al. 2021 (ICLR).
 
     Parameters
     ----------
@@ -182,62 +189,64 @@ def attend(
     """
     title = name or type(model).__name__
     points: list[Sequence[HookPoint]] = []
-    numbers: list[int] = []
+    attention_layers: list[int] = []
     layouts: list[Layout] = []
 
-    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, AttentionSums]:
+    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, AttentionSums]:
         if not points:
             points.append(find_hook_points(model, batch, "attentions"))
-            numbers[:] = _numbers(model, points[0])
-        found: dict[int, AttentionSums] = {}
+            attention_layers[:] = _find_attention_layers(model, points[0])
+        batch_sums: dict[int, AttentionSums] = {}
 
-        def look(order: int, weights: torch.Tensor) -> None:
-            number = numbers[order] if points[0] else order
-            if layers is not None and number not in layers:
+        def add_attention(index: int, weights: torch.Tensor) -> None:
+            layer = attention_layers[index] if points[0] else index
+            if layers is not None and layer not in layers:
                 return
             if len(weights) != len(batch) or weights.shape[2:] != weights.shape[-1:] * 2:
                 raise UsageError(f"{title}: its attention is not from every token to every token.")
-            layouts[:] = [positions_of(model, batch, weights.shape[-1])]
-            refuse_overflow(model, weights, f"the attention at layer {number}", title, done)
-            found[number] = attention_sums(weights, layouts[0])
+            layouts[:] = [find_layout(model, batch, weights.shape[-1])]
+            check_finite(model, weights, f"the attention at layer {layer}", title, n_previous)
+            batch_sums[layer] = attention_sums(weights, layouts[0])
 
-        visit(model, batch, points[0], "attentions", look)
-        if not set(layers or found) <= set(found):
-            known = ", ".join(map(str, numbers))
-            raise UsageError(f"{title}: some layers show none; those that do are {known}.")
-        return found
+        visit_tensors(model, batch, points[0], "attentions", add_attention)
+        if not set(layers or batch_sums) <= set(batch_sums):
+            layer_list = ", ".join(map(str, attention_layers))
+            raise UsageError(f"{title}: some layers show none; those that do are {layer_list}.")
+        return batch_sums
 
-    with step_by_step(model, title):
-        sums, stopped = stream(model, batches, measure, title)
-    return attention_by_offset(sums, layout=layouts[0], name=title, stopped=stopped)
+    with use_stepwise_attention(model, title):
+        sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
+    return attention_by_offset(sums, layout=layouts[0], name=title, stopped=is_interrupted)
 
 
-def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:
-    """Return the numbers of layers in the model; in a hybrid some have no attention."""
-    known = layer_numbers(model)
-    numbers = [known[point.module] for point in points if point.module in known]
-    # What is called many times, as ALBERT's layer is, goes by the order of calls.
+def _find_attention_layers(model: Any, points: Sequence[HookPoint]) -> list[int]:
+    """Return the layer numbers of hook points; some layers of a hybrid have no attention."""
+    layers_by_module = layer_numbers(model)
+    numbers = [
+        layers_by_module[point.module] for point in points if point.module in layers_by_module
+    ]
+    # A layer that is called many times, such as ALBERT's, is numbered by the order of calls.
     return numbers if len(set(numbers)) == len(points) else list(range(len(points)))
 
 
 @contextmanager
-def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
-    """Have attention computed step by step, so that its weights exist.
+def use_stepwise_attention(model: Any, title: str, implementation: str = "eager") -> Iterator[None]:
+    """Compute attention step by step within the block, so that its weights exist.
 
     Parameters
     ----------
     model, title
         The model, and its name for messages.
-    way
+    implementation
         Name of the attention function of transformers.
     """
     if is_timm(model):
-        with ExitStack() as after:
+        with ExitStack() as cleanup:
             for block in model.blocks:
-                part: Any = getattr(block, "attn", None)
-                if hasattr(part, "fused_attn"):
-                    after.callback(setattr, part, "fused_attn", part.fused_attn)
-                    part.fused_attn = False
+                attention: Any = getattr(block, "attn", None)
+                if hasattr(attention, "fused_attn"):
+                    cleanup.callback(setattr, attention, "fused_attn", attention.fused_attn)
+                    attention.fused_attn = False
             yield
         return
     if not hasattr(model, "set_attn_implementation"):
@@ -246,24 +255,27 @@ def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
         )
     key = "_attn_implementation"
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
-    with ExitStack() as after:
+    with ExitStack() as cleanup:
         for config in configs.values():
             if hasattr(config, key):
-                after.callback(setattr, config, key, getattr(config, key))
-        what = f"{title}: it cannot show its attention"
-        # What it warns of where layers ignore the setting is said once it is seen.
-        with explain_errors(UsageError, what, "", ValueError), quietly(required("transformers")):
-            model.set_attn_implementation(way)
+                cleanup.callback(setattr, config, key, getattr(config, key))
+        subject = f"{title}: it cannot show its attention"
+        # Warnings about layers that ignore the setting are redundant: those show no attention.
+        with (
+            explain_errors(UsageError, subject, "", ValueError),
+            silence_transformers(import_package("transformers")),
+        ):
+            model.set_attn_implementation(implementation)
         yield
 
 
 def measure_heads(
     reference: str, *, heads: int | None = None, **reading: Unpack[Reading]
 ) -> HeadsByLayer:
-    """Measure what the heads of every layer compute from positions, one layer at a time.
+    """Measure the logits that the heads of every layer compute from positions.
 
-    The table and what stands beside it are read once, the weights of each layer when it is its
-    turn; see `posprobe.families.effective_table` for the rows that meet them.
+    The table and its neighbours in the checkpoint are read once, the weights one layer at a time;
+    see `posprobe.families.effective_table` for the rows that the weights are applied to.
 
     Parameters
     ----------
@@ -273,7 +285,7 @@ def measure_heads(
     Raises
     ------
     PosprobeError
-        As for `posprobe.families.load_heads`.
+        If the checkpoint cannot be read, as for `posprobe.families.load_heads`.
 
     Examples
     --------
@@ -293,12 +305,14 @@ def measure_heads(
     elif model.layers > 1:
         notes = (*notes, "above layer 0 rows follow the direct path: the layers below are left out")
     numbers = range(1 if model.rule.shared else model.layers)
-    return HeadsByLayer({number: _measured(model, number, heads) for number in numbers}, notes)
+    return HeadsByLayer(
+        {layer: _measure_layer_heads(model, layer, heads) for layer in numbers}, notes
+    )
 
 
-def _measured(model: TableInModel, layer: int, heads: int | None) -> HeadLogits:
-    found = read_heads(model, layer, heads)
+def _measure_layer_heads(model: TableInModel, layer: int, heads: int | None) -> HeadLogits:
+    weights = read_heads(model, layer, heads)
     return head_logits(
-        found.table, found.w_q, found.w_k, found.b_q, found.b_k,
-        heads=found.heads, scale=found.scale, causal=found.causal,
+        weights.table, weights.w_q, weights.w_k, weights.b_q, weights.b_k,
+        heads=weights.heads, scale=weights.scale, causal=weights.causal,
     )  # fmt: skip

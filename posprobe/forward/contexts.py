@@ -1,4 +1,4 @@
-"""Contexts to run a model on, and running them batch by batch, added up as they come."""
+"""Contexts to run a model on, and sums over them, batch by batch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.models import evaluation_mode, required
-from posprobe.forward.running import is_out_of_memory, refuse_overflow, running
+from posprobe.forward.models import evaluation_mode, import_package
+from posprobe.forward.running import check_finite, explain_model_errors, is_out_of_memory
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def random_tokens(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield contexts of independent tokens, equally likely.
 
-    Special tokens that the configuration names are left out; others only a tokenizer knows.
+    Special tokens that the configuration names are left out. Others are known only to a tokenizer.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ def random_tokens(
     >>> [batch.shape for batch in batches]
     [(8, 16), (2, 16)]
     """
-    allowed = _ordinary(config)
+    allowed = _list_ordinary_tokens(config)
     rng = np.random.default_rng(seed)
-    for size in _sizes(count, batch_size):
+    for size in _batch_sizes(count, batch_size):
         yield allowed[rng.integers(0, len(allowed), (size, length))]
 
 
@@ -77,10 +77,10 @@ def generates(model: Any) -> bool:
 def sampled_tokens(
     model: Any, length: int, count: int, *, seed: int = 0, batch_size: int = 8
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield contexts that a causal language model writes itself, at temperature 1.
+    """Yield contexts that a causal language model generates itself, at temperature 1.
 
     Each begins with the token that begins a text, or else with the one that ends it. A context
-    costs one step of the model per token.
+    takes one step of the model per token.
 
     Parameters
     ----------
@@ -122,39 +122,45 @@ def sampled_tokens(
             "(--text), token ids (--tokens FILE.npy) or random ones (--tokens random)."
         )
     config = model.config
-    begins = (config.bos_token_id, config.eos_token_id)
-    first = next((token for token in begins if isinstance(token, int)), None)
-    if first is None:
-        first = int(_ordinary(config)[0])
-    drawn = np.random.default_rng(seed).random((count, length))
-    with stage("Sampling contexts from the model (tokens)", count * (length - 1)) as done:
-        for begin in range(0, count, batch_size):
-            yield _sampled(model, drawn[begin : begin + batch_size], first, title, done)
+    start_tokens = (config.bos_token_id, config.eos_token_id)
+    first_token = next((token for token in start_tokens if isinstance(token, int)), None)
+    if first_token is None:
+        first_token = int(_list_ordinary_tokens(config)[0])
+    uniforms = np.random.default_rng(seed).random((count, length))
+    with stage("Sampling contexts from the model (tokens)", count * (length - 1)) as advance:
+        for start in range(0, count, batch_size):
+            yield _sample_batch(
+                model, uniforms[start : start + batch_size], first_token, title, advance
+            )
 
 
-def _sampled(
-    model: Any, drawn: NDArray[np.float64], first: int, title: str, done: Callable[[int], None]
+def _sample_batch(
+    model: Any,
+    uniforms: NDArray[np.float64],
+    first_token: int,
+    title: str,
+    advance: Callable[[int], None],
 ) -> NDArray[np.int64]:
-    """Sample a batch by one uniform number per token, what was read before being cached."""
-    pt = required("torch")
-    cache = required("transformers").DynamicCache(config=model.config)
-    # The argument was renamed in transformers 5.24.
-    takes = inspect.signature(model.forward).parameters
-    named = {"cache" if "cache" in takes else "past_key_values": cache}
-    tokens = np.full(drawn.shape, first, dtype=np.int64)
+    """Sample a batch with one uniform number per token, and a cache of earlier tokens."""
+    pt = import_package("torch")
+    cache = import_package("transformers").DynamicCache(config=model.config)
+    # transformers 5.24 renamed the argument.
+    parameters = inspect.signature(model.forward).parameters
+    cache_options = {"cache" if "cache" in parameters else "past_key_values": cache}
+    tokens = np.full(uniforms.shape, first_token, dtype=np.int64)
     with evaluation_mode(model) as device:
-        for place in range(1, drawn.shape[1]):
-            given = pt.as_tensor(tokens[:, place - 1 : place], device=device)
-            with running(model):
-                logits = model(input_ids=given, use_cache=True, **named).logits[:, -1]
-            refuse_overflow(model, logits, "the logits", title)
-            wide = logits[:, : model.config.vocab_size].cpu().double().softmax(dim=-1).numpy()
-            reached = np.cumsum(wide, axis=1)
-            for row, sums in enumerate(reached):
-                tokens[row, place] = np.searchsorted(
-                    sums / sums[-1], drawn[row, place], side="right"
-                )
-            done(len(tokens))
+        for position in range(1, uniforms.shape[1]):
+            last_tokens = pt.as_tensor(tokens[:, position - 1 : position], device=device)
+            with explain_model_errors(model):
+                logits = model(input_ids=last_tokens, use_cache=True, **cache_options).logits[:, -1]
+            check_finite(model, logits, "the logits", title)
+            token_logits = logits[:, : model.config.vocab_size].cpu().double()
+            cumulative = np.cumsum(token_logits.softmax(dim=-1).numpy(), axis=1)
+            for row, sums in enumerate(cumulative):
+                distribution = sums / sums[-1]
+                uniform = uniforms[row, position]
+                tokens[row, position] = np.searchsorted(distribution, uniform, side="right")
+            advance(len(tokens))
     return tokens
 
 
@@ -175,10 +181,10 @@ def repeated_tokens(
     NDArray
         ``[b, length]``.
     """
-    allowed = _ordinary(config)
-    chosen = np.random.default_rng(seed).permutation(allowed)[:count]
-    for begin in range(0, len(chosen), batch_size):
-        yield np.repeat(chosen[begin : begin + batch_size, None], length, axis=1)
+    allowed = _list_ordinary_tokens(config)
+    tokens = np.random.default_rng(seed).permutation(allowed)[:count]
+    for start in range(0, len(tokens), batch_size):
+        yield np.repeat(tokens[start : start + batch_size, None], length, axis=1)
 
 
 def random_images(
@@ -205,36 +211,41 @@ def random_images(
     [(8, 3, 8, 8), (2, 3, 8, 8)]
     """
     rng = np.random.default_rng(seed)
-    for size in _sizes(count, batch_size):
+    for size in _batch_sizes(count, batch_size):
         yield rng.standard_normal((size, *shape)).astype(np.float32)
 
 
-def _ordinary(config: Any) -> NDArray[np.int64]:
-    """List the token ids not named as special; padding alone would shift RoBERTa's positions."""
+def _list_ordinary_tokens(config: Any) -> NDArray[np.int64]:
+    """List the token ids that the configuration does not name as special.
+
+    Padding, for example, would shift RoBERTa's positions.
+    """
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise UsageError(
             f"{type(config).__name__}: its configuration has no vocab_size. If the model has "
             "several parts, choose one: REF#text, REF#vision or REF#decoder."
         )
-    named = [value for key, value in config.to_dict().items() if key.endswith("_token_id")]
-    special = {
+    special_values = [value for key, value in config.to_dict().items() if key.endswith("_token_id")]
+    special_tokens = {
         token
-        for value in named
+        for value in special_values
         for token in (value if isinstance(value, list | tuple) else [value])
         if isinstance(token, int)
     }
-    ordinary = np.array([token for token in range(config.vocab_size) if token not in special])
-    if ordinary.size < 2:
+    ordinary_tokens = np.array(
+        [token for token in range(config.vocab_size) if token not in special_tokens]
+    )
+    if ordinary_tokens.size < 2:
         raise UsageError(
-            f"{type(config).__name__}: {ordinary.size} of the {config.vocab_size} tokens of its "
-            "vocabulary are not special, too few to draw contexts from. Use a text: --text."
+            f"{type(config).__name__}: {ordinary_tokens.size} of the {config.vocab_size} tokens of "
+            "its vocabulary are not special, too few to draw contexts from. Use a text: --text."
         )
-    return ordinary
+    return ordinary_tokens
 
 
-def _sizes(count: int, batch_size: int) -> Iterator[int]:
-    for begin in range(0, count, batch_size):
-        yield min(batch_size, count - begin)
+def _batch_sizes(count: int, batch_size: int) -> Iterator[int]:
+    for start in range(0, count, batch_size):
+        yield min(batch_size, count - start)
 
 
 class Summable(Protocol):
@@ -242,23 +253,23 @@ class Summable(Protocol):
 
     @property
     def contexts(self) -> int:
-        """How many contexts were added up."""
+        """Number of contexts in the sums."""
 
     def __add__(self, other: Self) -> Self: ...
 
 
-_S = TypeVar("_S", bound=Summable)
-#: What is called with a batch on the model's device, the number of contexts before it, and the sums
-#: over those; it returns the sums over this batch, by layer.
-Measure: TypeAlias = "Callable[[torch.Tensor, int, Mapping[int, _S]], dict[int, _S]]"
+_SumsT = TypeVar("_SumsT", bound=Summable)
+#: Function of a batch on the model's device, the number of contexts before it, and the sums over
+#: those. It returns the sums over this batch, by layer.
+MeasureBatch: TypeAlias = "Callable[[torch.Tensor, int, Mapping[int, _SumsT]], dict[int, _SumsT]]"
 
 
-def stream(
-    model: Any, batches: Iterable[Array], measure: Measure[_S], title: str
-) -> tuple[dict[int, _S], bool]:
-    """Run every context and join what is measured on it, layer by layer.
+def sum_over_contexts(
+    model: Any, batches: Iterable[Array], measure: MeasureBatch[_SumsT], title: str
+) -> tuple[dict[int, _SumsT], bool]:
+    """Run all contexts and add up a measurement of each batch, layer by layer.
 
-    Ctrl-C ends the run and keeps what was joined until then.
+    Ctrl-C ends the run and keeps the sums until then.
 
     Parameters
     ----------
@@ -281,29 +292,33 @@ def stream(
     UsageError
         If there are no contexts, they differ in length, or a batch does not fit into memory.
     """
-    sums: dict[int, _S] = {}
+    sums: dict[int, _SumsT] = {}
     shape: tuple[int, ...] = ()
-    stopped = False
-    done = 0
+    is_interrupted = False
+    n_done = 0
     try:
         with evaluation_mode(model) as device:
-            for given in batches:
-                batch = _as_batch(given, device, model)
+            for contexts in batches:
+                batch = _as_batch(contexts, device, model)
                 if shape and tuple(batch.shape[1:]) != shape:
                     raise UsageError(
                         f"{title}: contexts of shape {list(batch.shape[1:])} after those of "
                         f"{list(shape)}: all must be as long as each other."
                     )
                 shape = tuple(batch.shape[1:])
-                parts = measure(batch, done, sums)
-                # In one step: an interruption must not leave some layers ahead of others.
-                sums = {n: sums[n] + part for n, part in parts.items()} if sums else parts
-                done += len(batch)
+                batch_sums = measure(batch, n_done, sums)
+                # A single assignment keeps all layers at the same context after an interruption.
+                sums = (
+                    {n: sums[n] + layer_sums for n, layer_sums in batch_sums.items()}
+                    if sums
+                    else batch_sums
+                )
+                n_done += len(batch)
     except KeyboardInterrupt:
         if not sums:
             raise
-        stopped = True
-        _log.warning("Interrupted: the result is over the %d contexts until then.", done)
+        is_interrupted = True
+        _log.warning("Interrupted: the result is over the %d contexts until then.", n_done)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -315,27 +330,27 @@ def stream(
         raise UsageError(
             f"{title}: the inputs are empty. A generator can be used only once; pass a list."
         )
-    return sums, stopped
+    return sums, is_interrupted
 
 
-def _as_batch(given: Array, device: torch.device, model: Any) -> torch.Tensor:
-    pt = required("torch")
-    batch: torch.Tensor = pt.as_tensor(given)
-    ids = batch.ndim == 2 and not batch.is_floating_point() and not batch.is_complex()
-    pixels = batch.ndim == 4 and batch.is_floating_point()
-    if not (ids or pixels) or 0 in batch.shape:
+def _as_batch(contexts: Array, device: torch.device, model: Any) -> torch.Tensor:
+    pt = import_package("torch")
+    batch: torch.Tensor = pt.as_tensor(contexts)
+    are_ids = batch.ndim == 2 and not batch.is_floating_point() and not batch.is_complex()
+    are_pixels = batch.ndim == 4 and batch.is_floating_point()
+    if not (are_ids or are_pixels) or 0 in batch.shape:
         raise UsageError(
             f"a batch of shape {list(batch.shape)}, {batch.dtype}: integer token ids [b, t] or "
             "floating-point pixels [b, channels, h, w] are expected, at least one of them."
         )
-    if ids:
-        check_ids(batch, model)
+    if are_ids:
+        check_token_ids(batch, model)
         return batch.to(device=device, dtype=pt.int64)
     return batch.to(device=device, dtype=next(model.parameters()).dtype)
 
 
-def check_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
-    """Refuse what would index outside a table: on a GPU that is no error but the end of the run.
+def check_token_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
+    """Refuse token ids and positions outside the tables, which would crash a run on a GPU.
 
     Raises
     ------
@@ -343,59 +358,61 @@ def check_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
         If token ids are outside the vocabulary, or contexts longer than the positions.
     """
     config = getattr(model, "config", None)
-    vocabulary = getattr(config, "vocab_size", None)
-    if vocabulary and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary):
+    vocabulary_size = getattr(config, "vocab_size", None)
+    if vocabulary_size and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary_size):
         raise UsageError(
             f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())} "
-            f"and the model knows {vocabulary}: they are of the tokenizer of another model."
+            f"and the model knows {vocabulary_size}: they are of the tokenizer of another model."
         )
-    longest = context_length(model)
-    if longest and batch.shape[1] > longest:
+    max_length = context_length(model)
+    if max_length and batch.shape[1] > max_length:
         raise UsageError(
             f"{type(model).__name__}: contexts of {batch.shape[1]} tokens are longer than the "
-            f"{longest} positions of the model. Use shorter ones: --length."
+            f"{max_length} positions of the model. Use shorter ones: --length."
         )
 
 
 def context_length(model: Any) -> int | None:
-    """Return how many tokens a model of transformers has positions for, None where unlimited.
+    """Return the number of tokens that a model of transformers has positions for.
 
-    Where distances alone count, contexts may be longer than those of the training.
+    None stands for no limit: if only distances count, contexts may be longer than in training.
     """
     config = getattr(model, "config", None)
     keys = ("max_position_embeddings", "max_target_positions")
-    longest = next((getattr(config, key) for key in keys if hasattr(config, key)), None)
-    rotary = getattr(config, "rope_parameters", None) and not _tables(model)
-    if not isinstance(longest, int) or longest < 1 or rotary:
+    max_length = next((getattr(config, key) for key in keys if hasattr(config, key)), None)
+    is_rotary = getattr(config, "rope_parameters", None) and not _position_tables(model)
+    if not isinstance(max_length, int) or max_length < 1 or is_rotary:
         return None
-    return longest - _first_position(model)
+    return max_length - _first_position(model)
 
 
-def places(model: Any, batch: torch.Tensor, shift: int) -> torch.Tensor:
-    """Return the numbers ``[b, t]`` of positions so much later than a model's own."""
+def shifted_positions(model: Any, batch: torch.Tensor, shift: int) -> torch.Tensor:
+    """Return the numbers ``[b, t]`` of positions that are ``shift`` later than a model's own."""
     start = _first_position(model) + shift
-    row: torch.Tensor = required("torch").arange(start, start + batch.shape[1], device=batch.device)
+    row: torch.Tensor = import_package("torch").arange(
+        start, start + batch.shape[1], device=batch.device
+    )
     return row.expand(len(batch), -1)
 
 
 def _first_position(model: Any) -> int:
-    """Return the number that a model gives the first position: RoBERTa's kin count on from padding.
+    """Return the number of a model's first position.
 
-    Their tables have a padding row, which others have not.
+    Models like RoBERTa count from behind the padding row of their table. Others have no such row.
     """
-    padding = [getattr(module, "padding_idx", None) for module in _tables(model)]
-    return max((row + 1 for row in padding if row is not None), default=0)
+    padding_rows = [getattr(module, "padding_idx", None) for module in _position_tables(model)]
+    return max((row + 1 for row in padding_rows if row is not None), default=0)
 
 
 def has_table(model: Any) -> bool:
-    """Tell whether a model looks rows of positions up in a table."""
-    return bool(_tables(model))
+    """Tell whether a model looks positions up in a table."""
+    return bool(_position_tables(model))
 
 
-def _tables(model: Any) -> list[nn.Module]:
-    named = model.named_modules() if hasattr(model, "named_modules") else ()
+def _position_tables(model: Any) -> list[nn.Module]:
+    named_modules = model.named_modules() if hasattr(model, "named_modules") else ()
     return [
         module
-        for path, module in named
+        for path, module in named_modules
         if hasattr(module, "num_embeddings") and is_named_position(f"{path}.weight")
     ]

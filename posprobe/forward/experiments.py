@@ -1,4 +1,4 @@
-"""Experiments: tokens permuted, positions that begin later, images without content; losses."""
+"""Experiments: permuted tokens, shifted positions, images without content; losses of tokens."""
 
 from __future__ import annotations
 
@@ -24,22 +24,27 @@ from posprobe.analyses.result import centring_error
 from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.contexts import context_length, generates, places, stream
-from posprobe.forward.models import evaluation_mode, required
+from posprobe.forward.contexts import (
+    context_length,
+    generates,
+    shifted_positions,
+    sum_over_contexts,
+)
+from posprobe.forward.models import evaluation_mode, import_package
 from posprobe.forward.running import (
-    LAST,
-    body_of,
-    final_states,
+    LAST_STATES,
+    check_finite,
+    compute_final_states,
+    explain_model_errors,
+    find_body,
     find_hook_points,
+    find_layout,
     image_shape,
     is_timm,
-    output_of,
-    positions_of,
-    refuse_overflow,
-    running,
+    run_body,
     squared_norms,
-    visit,
-    wide,
+    visit_tensors,
+    widen,
 )
 from posprobe.layouts import Grid, Layout
 
@@ -49,14 +54,14 @@ if TYPE_CHECKING:
 
 
 #: Share of the tokens that a masked model has to guess (Devlin et al. 2019, section 3.1).
-MASKED = 0.15
-#: Parts of the names of models whose heads give answers: probabilities of tokens, or of classes.
-TASKS = (
+MASKED_TOKEN_SHARE = 0.15
+#: Parts of class names of models whose heads return probabilities of tokens or classes.
+ANSWERING_HEADS = (
     "LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
     "ForTokenClassification", "ForImageClassification",
 )  # fmt: skip
-#: Numbers of which probabilities are computed at a time, in double precision.
-AT_A_TIME = 2**23
+#: Logits of which probabilities are computed at a time, which bounds memory in double precision.
+MAX_LOGITS_AT_ONCE = 2**23
 
 
 def permutation_effect(
@@ -70,8 +75,8 @@ def permutation_effect(
     """Permute tokens or patches, with and without the position table, and measure what changes.
 
     Attention, feed-forward layers and LayerNorm treat all tokens alike, so that without positions
-    a permutation of the input permutes the output and leaves CLS as it is (Vaswani et al. 2017,
-    section 3.5, state it as the reason for positions). A causal mask knows the order by itself.
+    a permutation of the input permutes the output and leaves CLS unchanged (Vaswani et al. 2017,
+    section 3.5, give this as the reason for positions). A causal mask reveals the order by itself.
 
     Parameters
     ----------
@@ -91,8 +96,9 @@ def permutation_effect(
     Raises
     ------
     UsageError
-        If the model has no table of its own or several, labels do not fit, no permutation changes
-        a context, since all its tokens are the same or there is one, or as for `decompose`.
+        If the model has no table of its own or several, labels do not fit, or no permutation
+        changes a context, because its tokens are all equal or there is only one; and for the
+        reasons that `decompose` states.
     InvalidTable
         If the last hidden states are not finite.
 
@@ -107,41 +113,47 @@ def permutation_effect(
     (True, True)
     """
     title = name or type(model).__name__
-    path, table = position_table(model, title)
-    known = None if labels is None else np.asarray(labels)
-    if known is not None and (known.ndim != 1 or known.dtype.kind not in "iu"):
-        raise UsageError(f"{title}: labels are one whole number per context, not {known.dtype}.")
+    path, table = find_position_table(model, title)
+    class_labels = None if labels is None else np.asarray(labels)
+    if class_labels is not None and (class_labels.ndim != 1 or class_labels.dtype.kind not in "iu"):
+        raise UsageError(
+            f"{title}: labels are one whole number per context, not {class_labels.dtype}."
+        )
 
-    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, _Permuted]:
-        wanted = None if known is None else known[done : done + len(batch)]
-        found = {0: _permute(model, batch, done, wanted, seed, title)}
-        with restored(table):
+    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _PermutedSums]:
+        batch_labels = (
+            None if class_labels is None else class_labels[n_previous : n_previous + len(batch)]
+        )
+        batch_sums = {0: _permute(model, batch, n_previous, batch_labels, seed, title)}
+        with restore_tensors(table):
             table.data.zero_()
-            found[1] = _permute(model, batch, done, wanted, seed, title)
-        return found
+            batch_sums[1] = _permute(model, batch, n_previous, batch_labels, seed, title)
+        return batch_sums
 
-    sums, stopped = stream(model, batches, measure, title)
+    sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
     contexts = sums[0].contexts
-    if not sums[0].moved:
+    if not sums[0].n_moved:
         raise UsageError(
             f"{title}: every context is one token, or patch, alone or repeated, so that permuting "
             "changes nothing. Use longer contexts, or others."
         )
-    if known is not None and len(known) != contexts and not stopped:
-        raise UsageError(f"{title}: {len(known)} labels for {contexts} contexts.")
+    if class_labels is not None and len(class_labels) != contexts and not is_interrupted:
+        raise UsageError(f"{title}: {len(class_labels)} labels for {contexts} contexts.")
     with_positions, without_positions = (
-        _change(sums[key], classified=known is not None) for key in (0, 1)
+        _summarise_change(sums[key], classified=class_labels is not None) for key in (0, 1)
     )
-    return PermutationEffect(with_positions, without_positions, contexts, seed, path, stopped)
+    return PermutationEffect(
+        with_positions, without_positions, contexts, seed, path, is_interrupted
+    )
 
 
-def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
+def find_position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
     """Return the name of a model's only table of positions, and the table.
 
     Raises
     ------
     UsageError
-        If it has none, or several.
+        If the model has no such table, or several.
     """
     tables = [
         (path, parameter)
@@ -149,8 +161,8 @@ def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
         if is_named_position(path) and parameter.ndim > 1
     ]
     if len(tables) != 1:
-        found = ", ".join(path for path, _ in tables) or "none"
-        raise UsageError(f"{title}: one table of positions is expected, and it has {found}.")
+        names = ", ".join(path for path, _ in tables) or "none"
+        raise UsageError(f"{title}: one table of positions is expected, and it has {names}.")
     if tables[0][1].device.type == "meta":
         raise UsageError(
             f"{title}: {tables[0][0]} is kept on disk and cannot be changed. Use a --device-map "
@@ -160,52 +172,56 @@ def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Permuted(Sums):
+class _PermutedSums(Sums):
     """Squared norms of outputs and of their changes, and right answers."""
 
     contexts: int
-    moved: int  # contexts that permuting changes
+    n_moved: int  # contexts that permuting changes
     tokens: NDArray[np.float64]
     special: NDArray[np.float64]
-    right: NDArray[np.float64]
+    n_right: NDArray[np.float64]
 
 
 def _permute(
     model: Any,
     batch: torch.Tensor,
-    done: int,
+    n_previous: int,
     labels: NDArray[Any] | None,
     seed: int,
     title: str,
-) -> _Permuted:
-    pt = required("torch")
-    before = final_states(model, batch)
-    layout = positions_of(model, batch, before.shape[1])
-    # A permutation belongs to its context, however contexts are grouped.
-    orders = np.stack([_order([seed, done + row], layout.size) for row in range(len(batch))])
+) -> _PermutedSums:
+    pt = import_package("torch")
+    before = compute_final_states(model, batch)
+    layout = find_layout(model, batch, before.shape[1])
+    # The seed of a permutation depends on its context alone, not on the batch.
+    orders = np.stack(
+        [_draw_permutation([seed, n_previous + row], layout.size) for row in range(len(batch))]
+    )
     order = pt.as_tensor(orders, device=batch.device)
-    moved = _permuted(batch, layout, order)
-    after = final_states(model, moved)
+    permuted = _permute_positions(batch, layout, order)
+    after = compute_final_states(model, permuted)
     for states in (before, after):
-        refuse_overflow(model, states, LAST, title, done)
-    first = before.shape[1] - layout.size
-    expected = before[:, first:].gather(
+        check_finite(model, states, LAST_STATES, title, n_previous)
+    n_special = before.shape[1] - layout.size
+    expected = before[:, n_special:].gather(
         1, order[:, :, None].to(before.device).expand(-1, -1, before.shape[2])
     )
-    right = np.zeros(2)
+    n_right = np.zeros(2)
     if labels is not None:
-        right = np.array([_right(model, given, labels, title) for given in (batch, moved)])
-    return _Permuted(
+        n_right = np.array(
+            [_count_right(model, inputs, labels, title) for inputs in (batch, permuted)]
+        )
+    return _PermutedSums(
         len(batch),
-        int((moved != batch).flatten(1).any(dim=1).sum()),
-        squared_norms(expected, after[:, first:]),
-        squared_norms(before[:, :first], after[:, :first]),
-        right,
+        int((permuted != batch).flatten(1).any(dim=1).sum()),
+        squared_norms(expected, after[:, n_special:]),
+        squared_norms(before[:, :n_special], after[:, :n_special]),
+        n_right,
     )
 
 
-def _order(seed: list[int], size: int) -> NDArray[np.int64]:
-    """Draw one of all permutations that move something; the only one of a single place."""
+def _draw_permutation(seed: list[int], size: int) -> NDArray[np.int64]:
+    """Draw a permutation other than the identity, which is the only one of a single position."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(size)
     while size > 1 and (order == np.arange(size)).all():
@@ -213,50 +229,52 @@ def _order(seed: list[int], size: int) -> NDArray[np.int64]:
     return order
 
 
-def _change(sums: _Permuted, *, classified: bool) -> Change:
-    accuracy = (sums.right / sums.contexts).tolist() if classified else [None, None]
+def _summarise_change(sums: _PermutedSums, *, classified: bool) -> Change:
+    accuracy = (sums.n_right / sums.contexts).tolist() if classified else [None, None]
     return Change(
-        tokens=_relative(sums.tokens),
-        special=_relative(sums.special) if sums.special[0] else None,
+        tokens=_relative_change(sums.tokens),
+        special=_relative_change(sums.special) if sums.special[0] else None,
         accuracy=accuracy[0],
         scrambled_accuracy=accuracy[1],
     )
 
 
-def _relative(norms: NDArray[np.float64]) -> float:
-    """Return the norm of a change over that of what changes, from their squares."""
+def _relative_change(norms: NDArray[np.float64]) -> float:
+    """Return the norm of a change over the norm of what changes, from the squared norms."""
     return math.sqrt(norms[1] / norms[0]) if norms[0] else 0.0
 
 
-def _permuted(batch: torch.Tensor, layout: Layout, order: torch.Tensor) -> torch.Tensor:
-    """Move tokens or patches: place ``i`` gets what stood at ``order[i]``."""
+def _permute_positions(batch: torch.Tensor, layout: Layout, order: torch.Tensor) -> torch.Tensor:
+    """Permute tokens or patches: position ``i`` gets the one from position ``order[i]``."""
     if not isinstance(layout, Grid):
         return batch.gather(1, order)
     count, channels, height, width = batch.shape
-    down, across = height // layout.height, width // layout.width
-    patches = batch.reshape(count, channels, layout.height, down, layout.width, across)
+    patch_height, patch_width = height // layout.height, width // layout.width
+    patches = batch.reshape(count, channels, layout.height, patch_height, layout.width, patch_width)
     patches = patches.permute(0, 2, 4, 1, 3, 5).reshape(count, layout.size, -1)
     patches = patches.gather(1, order[:, :, None].expand(-1, -1, patches.shape[2]))
-    patches = patches.reshape(count, layout.height, layout.width, channels, down, across)
+    patches = patches.reshape(
+        count, layout.height, layout.width, channels, patch_height, patch_width
+    )
     return patches.permute(0, 3, 1, 4, 2, 5).reshape(batch.shape)
 
 
-def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) -> int:
-    logits = outputs_of(model, batch)
-    if logits is None or logits.shape[1] != 1 or len(wanted) != len(batch):
+def _count_right(model: Any, batch: torch.Tensor, labels: NDArray[Any], title: str) -> int:
+    logits = compute_logits(model, batch)
+    if logits is None or logits.shape[1] != 1 or len(labels) != len(batch):
         raise UsageError(
             f"{title}: labels need one for each context, and a model with a head that classifies: "
             "load_model(..., head=True)."
         )
-    return int((logits[:, 0].argmax(dim=1).cpu().numpy() == wanted).sum())
+    return int((logits[:, 0].argmax(dim=1).cpu().numpy() == labels).sum())
 
 
 @contextmanager
-def restored(*tensors: torch.Tensor) -> Iterator[None]:
-    """Put tensors back as they were, whatever is written to them within the block and happens."""
-    with ExitStack() as after:
+def restore_tensors(*tensors: torch.Tensor) -> Iterator[None]:
+    """Restore the values of tensors at the end of the block, also after an error."""
+    with ExitStack() as cleanup:
         for tensor in tensors:
-            after.callback(tensor.data.copy_, tensor.detach().clone())
+            cleanup.callback(tensor.data.copy_, tensor.detach().clone())
         yield
 
 
@@ -271,8 +289,8 @@ def phase_shift(
 ) -> PhaseShift:
     """Run contexts with positions that start later, and measure what changes.
 
-    Sinha et al. 2022 (The Curious Case of Absolute Position Embeddings): a model that knew only
-    distances would not mind. One with a table has learned each position for itself.
+    A model that used only distances would not change, whereas one with a table has learned each
+    position separately (Sinha et al. 2022, The Curious Case of Absolute Position Embeddings).
 
     Parameters
     ----------
@@ -302,7 +320,7 @@ def phase_shift(
 
     Examples
     --------
-    This needs the extra `models`. Rotary embeddings know distances alone, so a shift changes
+    This needs the extra `models`. Rotary embeddings encode distances alone, so a shift changes
     nothing:
 
     >>> import posprobe as pp
@@ -319,48 +337,49 @@ def phase_shift(
     ([0, 8, 16], True)
     """
     title = name or type(model).__name__
-    body = body_of(model) if hasattr(model, "config") else model
+    body = find_body(model) if hasattr(model, "config") else model
     if "position_ids" not in inspect.signature(body.forward).parameters:
         raise UsageError(
             f"{title}: {type(body).__name__} takes no position_ids that could be shifted."
         )
-    chosen: list[NDArray[np.int64]] = []
+    chosen_shifts: list[NDArray[np.int64]] = []
     tasks: list[str] = []
 
-    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, _Shifted]:
+    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _ShiftedSums]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
-        if not chosen:
-            chosen.append(_shifts(model, batch.shape[1], shifts, title))
-            tasks.append(predicted(model, batch, title))
+        if not chosen_shifts:
+            chosen_shifts.append(_choose_shifts(model, batch.shape[1], shifts, title))
+            tasks.append(find_task(model, batch, title))
             _check_start(model, batch, title)
-        given, wanted = prediction(tasks[0], batch, mask_token, seed, done)
-        found: dict[int, _Shifted] = {}
-        still = None
-        for shift in chosen[0].tolist():
-            state, losses = _shifted(model, given, wanted, shift)
-            refuse_overflow(model, state, f"{LAST} at shift {shift}", title, done)
-            refuse_overflow(model, losses, f"the losses at shift {shift}", title, done)
-            count = 0 if wanted is None else int((wanted != -100).sum())
-            still = state if still is None else still
+        inputs, targets = prepare_prediction(tasks[0], batch, mask_token, seed, n_previous)
+        batch_sums: dict[int, _ShiftedSums] = {}
+        unshifted_states = None
+        for shift in chosen_shifts[0].tolist():
+            states, losses = _run_at_shift(model, inputs, targets, shift)
+            check_finite(model, states, f"{LAST_STATES} at shift {shift}", title, n_previous)
+            check_finite(model, losses, f"the losses at shift {shift}", title, n_previous)
+            count = 0 if targets is None else int((targets != -100).sum())
+            unshifted_states = states if unshifted_states is None else unshifted_states
             loss = np.array([float(losses.sum()), count])
-            found[shift] = _Shifted(len(batch), squared_norms(still, state), loss)
-        return found
+            norms = squared_norms(unshifted_states, states)
+            batch_sums[shift] = _ShiftedSums(len(batch), norms, loss)
+        return batch_sums
 
-    sums, stopped = stream(model, batches, measure, title)
-    losses = np.array([found.loss for found in sums.values()])
+    sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
+    losses = np.array([shift_sums.loss for shift_sums in sums.values()])
     return PhaseShift(
-        shifts=chosen[0],
-        change=np.array([_relative(found.norms) for found in sums.values()]),
+        shifts=chosen_shifts[0],
+        change=np.array([_relative_change(shift_sums.norms) for shift_sums in sums.values()]),
         loss=losses[:, 0] / losses[:, 1] if losses[:, 1].all() else None,
         task=tasks[0],
         contexts=sums[0].contexts,
-        stopped=stopped,
+        stopped=is_interrupted,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Shifted(Sums):
+class _ShiftedSums(Sums):
     """Squared norms of states and of their changes; sum of losses and number of predictions."""
 
     contexts: int
@@ -368,51 +387,54 @@ class _Shifted(Sums):
     loss: NDArray[np.float64]
 
 
-def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -> NDArray[np.int64]:
-    longest = context_length(model)
-    room = longest - length if longest else max([4 * length, *(shifts or ())])
+def _choose_shifts(
+    model: Any, length: int, shifts: Sequence[int] | None, title: str
+) -> NDArray[np.int64]:
+    max_length = context_length(model)
+    max_shift = max_length - length if max_length else max([4 * length, *(shifts or ())])
     if shifts is None:
-        shifts = [round(room * step / 5) for step in range(6)]
-    found = np.unique([0, *shifts])
-    if found.dtype.kind != "i" or len(found) < 2 or found[0] < 0 or found[-1] > room:
+        shifts = [round(max_shift * step / 5) for step in range(6)]
+    unique_shifts = np.unique([0, *shifts])
+    is_integer = unique_shifts.dtype.kind == "i" and len(unique_shifts) > 1
+    if not is_integer or unique_shifts[0] < 0 or unique_shifts[-1] > max_shift:
         raise UsageError(
-            f"{title}: contexts of {length} tokens can be shifted by 1 to {room} whole positions, "
-            f"not by {', '.join(map(str, shifts))}. Use shorter contexts."
+            f"{title}: contexts of {length} tokens can be shifted by 1 to {max_shift} whole "
+            f"positions, not by {', '.join(map(str, shifts))}. Use shorter contexts."
         )
-    return found.astype(np.int64)
+    return unique_shifts.astype(np.int64)
 
 
 def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
-    """Refuse a model whose own positions are not those that shift 0 gives it."""
-    own = final_states(model, batch[:1])
-    refuse_overflow(model, own, LAST, title)
-    given, _ = _shifted(model, batch[:1], None, 0)
-    before, change = squared_norms(own, given)
-    if change > 1e-3 * before:
+    """Refuse a model whose own positions differ from those that shift 0 gives it."""
+    own_states = compute_final_states(model, batch[:1])
+    check_finite(model, own_states, LAST_STATES, title)
+    shifted_states, _ = _run_at_shift(model, batch[:1], None, 0)
+    power, change = squared_norms(own_states, shifted_states)
+    if change > 1e-3 * power:
         raise UsageError(
             f"{title}: it numbers positions in a way that is not known, so they cannot be shifted."
         )
 
 
-def _shifted(
-    model: Any, batch: torch.Tensor, wanted: torch.Tensor | None, shift: int
+def _run_at_shift(
+    model: Any, batch: torch.Tensor, targets: torch.Tensor | None, shift: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the last hidden states, and ``[b, t]`` the losses: 0 where nothing is predicted."""
-    moved = {"position_ids": places(model, batch, shift)}
-    if wanted is None:
-        nothing: torch.Tensor = required("torch").zeros(batch.shape)
-        return output_of(model, batch, **moved).last_hidden_state, nothing
-    kept: list[Any] = []
-    with body_of(model).register_forward_hook(lambda _, __, output: kept.append(output)):
-        logits: Any = outputs_of(model, batch, **moved)
-    return kept[0].last_hidden_state, losses_of(logits, wanted)
+    """Return the last hidden states, and the losses ``[b, t]``, 0 without a prediction."""
+    options = {"position_ids": shifted_positions(model, batch, shift)}
+    if targets is None:
+        no_losses: torch.Tensor = import_package("torch").zeros(batch.shape)
+        return run_body(model, batch, **options).last_hidden_state, no_losses
+    body_outputs: list[Any] = []
+    with find_body(model).register_forward_hook(lambda _, __, output: body_outputs.append(output)):
+        logits: Any = compute_logits(model, batch, **options)
+    return body_outputs[0].last_hidden_state, measure_losses(logits, targets)
 
 
 def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> BlankImages:
     """Run a vision model on a constant image and on one of noise.
 
-    Patches of a constant image differ in position alone. Those of independent pixels differ in
-    content too, but in none that a grid could explain. Yang et al. 2024 (Denoising Vision
+    Patches of a constant image differ in position alone. Patches of independent pixels differ in
+    content too, but the grid explains none of that content. Yang et al. 2024 (Denoising Vision
     Transformers) find the fixed pattern of both in the features of photographs.
 
     Parameters
@@ -433,7 +455,7 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
 
     Examples
     --------
-    This needs the extra `models`. What enters the first layer for a constant image is the table
+    This needs the extra `models`. The input of the first layer for a constant image is the table
     itself:
 
     >>> import posprobe as pp
@@ -445,27 +467,33 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     shape = image_shape(model)
     if shape is None:
         raise UsageError(f"{title}: it takes no images.")
-    path, table = position_table(model, title)
-    pt = required("torch")
+    path, table = find_position_table(model, title)
+    pt = import_package("torch")
     rng = np.random.default_rng(seed)
     images = np.stack([np.zeros(shape), rng.standard_normal(shape)])
     with evaluation_mode(model) as device:
         batch = pt.as_tensor(images, device=device, dtype=table.dtype)
         states: dict[int, NDArray[np.float64]] = {}
 
-        def look(number: int, state: torch.Tensor) -> None:
-            refuse_overflow(model, state, f"the hidden states at layer {number}", title)
-            states[number] = state.cpu().double().numpy()
+        def keep_states(layer: int, layer_states: torch.Tensor) -> None:
+            check_finite(model, layer_states, f"the hidden states at layer {layer}", title)
+            states[layer] = layer_states.cpu().double().numpy()
 
-        visit(model, batch, find_hook_points(model, batch, "hidden_states"), "hidden_states", look)
-        grid = positions_of(model, batch, states[0].shape[1])
+        visit_tensors(
+            model,
+            batch,
+            find_hook_points(model, batch, "hidden_states"),
+            "hidden_states",
+            keep_states,
+        )
+        grid = find_layout(model, batch, states[0].shape[1])
     if not isinstance(grid, Grid):
         raise UsageError(f"{title}: its patches have no grid.")
     rows = table.detach().cpu().double().numpy()
     rows = rows.reshape(-1, rows.shape[-1])[-grid.size :]
     constant, noise = (
         {
-            number: _pattern(state[image, -grid.size :], rows, grid)
+            number: _measure_pattern(state[image, -grid.size :], rows, grid)
             for number, state in sorted(states.items())
         }
         for image in range(2)
@@ -473,23 +501,23 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     return BlankImages(constant, noise, layout=grid, seed=seed, table=path)
 
 
-def _pattern(states: NDArray[np.float64], rows: NDArray[np.float64], grid: Grid) -> Pattern:
-    away = states - states.mean(axis=0)
-    norms = np.linalg.norm(away, axis=1)
+def _measure_pattern(states: NDArray[np.float64], rows: NDArray[np.float64], grid: Grid) -> Pattern:
+    centred_states = states - states.mean(axis=0)
+    norms = np.linalg.norm(centred_states, axis=1)
     power = float((states**2).sum())
-    # Models compute in single precision or less.
+    # Models compute in single precision or less, so their rounding sets the limit.
     error = centring_error(1.0, len(states), float(np.finfo(np.float32).eps))
-    varies = bool(power) and float((away**2).sum()) > error**2 * power
+    has_pattern = bool(power) and float((centred_states**2).sum()) > error**2 * power
     alignment = closeness = None
-    if varies and len(rows) == len(states) and len(rows) > 3:
+    if has_pattern and len(rows) == len(states) and len(rows) > 3:
         table = rows - rows.mean(axis=0)
-        lengths = np.linalg.norm(table, axis=1) * norms
-        if table.shape == away.shape and (lengths > 0).all():
-            alignment = float(((table * away).sum(axis=1) / lengths).mean())
-        with suppress(InvalidTable):  # the table is constant, or all its rows are equally far
+        norm_products = np.linalg.norm(table, axis=1) * norms
+        if table.shape == centred_states.shape and (norm_products > 0).all():
+            alignment = float(((table * centred_states).sum(axis=1) / norm_products).mean())
+        with suppress(InvalidTable):  # The table is constant, or its rows are equidistant.
             closeness = cka(states, rows)
     return Pattern(
-        share=float((away**2).sum()) / power if power else None,
+        share=float((centred_states**2).sum()) / power if power else None,
         alignment=alignment,
         cka=closeness,
         norms=norms.reshape(grid.height, grid.width),
@@ -504,28 +532,28 @@ class TokenLosses(Sums):
     ----------
     losses
         ``[c, t]`` in nats, at the position whose output predicts; 0 where nothing is predicted.
-    counted
+    prediction_counts
         ``[c, t]``: where something is.
     task
         ``next token`` or ``masked token``.
     """
 
-    context_axes: ClassVar[Mapping[str, int]] = {"losses": 0, "counted": 0}
+    context_axes: ClassVar[Mapping[str, int]] = {"losses": 0, "prediction_counts": 0}
 
     losses: Floats
-    counted: Floats
+    prediction_counts: Floats
     task: str = ""
 
     @property
     def contexts(self) -> int:
-        """How many were run."""
+        """Number of contexts that were run."""
         return len(self.losses)
 
 
 def token_losses(
     model: Any, batches: Iterable[Array], *, mask_token: int | None, seed: int, name: str
 ) -> TokenLosses:
-    """Run a model with a head on contexts, and take the loss of each token.
+    """Run a model with a head on contexts, and return the loss of each token.
 
     Parameters
     ----------
@@ -541,102 +569,109 @@ def token_losses(
     """
     task = ""
 
-    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, TokenLosses]:
+    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, TokenLosses]:
         nonlocal task
-        task = task or predicted(model, batch, name)
-        given, wanted = prediction(task, batch, mask_token, seed, done)
-        logits = None if wanted is None else outputs_of(model, given)
-        if logits is None or wanted is None:
+        task = task or find_task(model, batch, name)
+        inputs, targets = prepare_prediction(task, batch, mask_token, seed, n_previous)
+        logits = None if targets is None else compute_logits(model, inputs)
+        if logits is None or targets is None:
             raise UsageError(
                 f"{name}: {type(model).__name__} predicts no tokens of a text, so that it has no "
                 "loss. Leave out --text."
             )
-        losses = losses_of(logits, wanted)
-        refuse_overflow(model, losses, "the losses", name, done)
-        return {0: TokenLosses(losses.numpy(), (wanted != -100).cpu().numpy() * 1.0)}
+        losses = measure_losses(logits, targets)
+        check_finite(model, losses, "the losses", name, n_previous)
+        return {0: TokenLosses(losses.numpy(), (targets != -100).cpu().numpy() * 1.0)}
 
-    sums, stopped = stream(model, batches, measure, name)
-    if stopped:
-        raise KeyboardInterrupt  # models are compared on the same contexts only
+    sums, is_interrupted = sum_over_contexts(model, batches, measure, name)
+    if is_interrupted:
+        raise KeyboardInterrupt  # Models can be compared only on the same contexts.
     return replace(sums[0], task=task)
 
 
-def losses_of(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each token ``[b, t]`` on the host, 0 where nothing is predicted."""
-    pt = required("torch")
-    flat, right = logits.flatten(0, 1), wanted.flatten().to(logits.device)
-    size = max(1, AT_A_TIME // flat.shape[1])
-    parts = [
-        pt.nn.functional.cross_entropy(wide(some), tokens, reduction="none", ignore_index=-100)
-        for some, tokens in zip(pt.split(flat, size), pt.split(right, size), strict=True)
+def measure_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each token ``[b, t]`` on the host, 0 without a prediction."""
+    pt = import_package("torch")
+    flat_logits, flat_targets = logits.flatten(0, 1), targets.flatten().to(logits.device)
+    size = max(1, MAX_LOGITS_AT_ONCE // flat_logits.shape[1])
+    chunks = [
+        pt.nn.functional.cross_entropy(
+            widen(logit_chunk), target_chunk, reduction="none", ignore_index=-100
+        )
+        for logit_chunk, target_chunk in zip(
+            pt.split(flat_logits, size), pt.split(flat_targets, size), strict=True
+        )
     ]
-    found: torch.Tensor = pt.cat(parts).reshape(wanted.shape).cpu().double()
-    return found
+    losses: torch.Tensor = pt.cat(chunks).reshape(targets.shape).cpu().double()
+    return losses
 
 
-def predicted(model: Any, batch: torch.Tensor, title: str) -> str:
-    """Say what a model with a language-modelling head predicts; empty for another."""
+def find_task(model: Any, batch: torch.Tensor, title: str) -> str:
+    """Return what a model with a language-modelling head predicts; empty for other models."""
     if type(model).__name__.endswith("ForMaskedLM"):
         return "masked token"
     if not generates(model) or batch.shape[1] < 2:
         return ""
-    # Names promise more than models keep: XLM's head looks at the tokens that it would predict.
-    other = batch[:1].clone()
-    other[:, -1] = batch[:1, 0]
-    if bool((other == batch[:1]).all()):
-        other[:, -1] = (other[:, -1] + 1) % model.config.vocab_size
-    one, two = (final_states(model, given)[:, :-1] for given in (batch[:1], other))
-    refuse_overflow(model, one, LAST, title)
-    before, change = squared_norms(one, two)
-    rounding = 8 * required("torch").finfo(one.dtype).eps
-    return "next token" if change <= rounding**2 * before else ""
+    # The class name does not suffice: XLM's head sees the tokens that it would predict.
+    changed_batch = batch[:1].clone()
+    changed_batch[:, -1] = batch[:1, 0]
+    if bool((changed_batch == batch[:1]).all()):
+        changed_batch[:, -1] = (changed_batch[:, -1] + 1) % model.config.vocab_size
+    states, changed_states = (
+        compute_final_states(model, tokens)[:, :-1] for tokens in (batch[:1], changed_batch)
+    )
+    check_finite(model, states, LAST_STATES, title)
+    power, change = squared_norms(states, changed_states)
+    rounding = 8 * import_package("torch").finfo(states.dtype).eps
+    return "next token" if change <= rounding**2 * power else ""
 
 
-def prediction(
-    kind: str, batch: torch.Tensor, mask: int | None, seed: int, done: int
+def prepare_prediction(
+    task: str, batch: torch.Tensor, mask_token: int | None, seed: int, n_previous: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return what the model is given, and ``[b, t]`` the tokens it has to predict, -100 for none.
+    """Return the input of the model, and the tokens ``[b, t]`` to predict, -100 for none.
 
-    A predicted token stands at the place whose output predicts it.
+    A token to predict stands at the position whose output predicts it.
     """
-    pt = required("torch")
-    if kind == "next token":
-        nothing = pt.full_like(batch[:, :1], -100)
-        return batch, pt.cat([batch[:, 1:], nothing], dim=1)
-    if kind != "masked token" or mask is None:
+    pt = import_package("torch")
+    if task == "next token":
+        no_target = pt.full_like(batch[:, :1], -100)
+        return batch, pt.cat([batch[:, 1:], no_target], dim=1)
+    if task != "masked token" or mask_token is None:
         return batch, None
-    # The choice belongs to its context, however contexts are grouped.
-    hidden = pt.as_tensor(
+    # The seed of the masked tokens depends on the context alone, not on the batch.
+    is_masked = pt.as_tensor(
         np.stack(
             [
-                np.random.default_rng([seed, done + row]).random(batch.shape[1]) < MASKED
+                np.random.default_rng([seed, n_previous + row]).random(batch.shape[1])
+                < MASKED_TOKEN_SHARE
                 for row in range(len(batch))
             ]
         ),
         device=batch.device,
     )
-    return batch.masked_fill(hidden, mask), batch.masked_fill(~hidden, -100)
+    return batch.masked_fill(is_masked, mask_token), batch.masked_fill(~is_masked, -100)
 
 
-def outputs_of(model: Any, batch: torch.Tensor, **options: Any) -> torch.Tensor | None:
-    """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
+def compute_logits(model: Any, batch: torch.Tensor, **options: Any) -> torch.Tensor | None:
+    """Return a head's logits, ``[b, t, v]`` or ``[b, 1, v]``; None without an answering head.
 
-    A single number is no answer among several. What other heads return can be anything, such as the
-    pixels that were hidden.
+    A head with a single output chooses among no answers, and other heads may return anything, such
+    as the masked pixels.
     """
     logits: Any
     if is_timm(model):
-        with running(model):
+        with explain_model_errors(model):
             logits = model(batch) if getattr(model, "num_classes", 0) else None
-    elif not any(task in type(model).__name__ for task in TASKS):
+    elif not any(task in type(model).__name__ for task in ANSWERING_HEADS):
         logits = None
     else:
-        if hasattr(body_of(model).config, "use_cache"):
+        if hasattr(find_body(model).config, "use_cache"):
             options["use_cache"] = False
-        kind = "pixel_values" if batch.ndim == 4 else "input_ids"
-        with running(model):
-            logits = getattr(model(**{kind: batch}, **options), "logits", None)
+        input_name = "pixel_values" if batch.ndim == 4 else "input_ids"
+        with explain_model_errors(model):
+            logits = getattr(model(**{input_name: batch}, **options), "logits", None)
     if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
         return None
-    found: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
-    return found
+    position_logits: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
+    return position_logits

@@ -1,4 +1,4 @@
-"""Texts, pictures and token ids of files, as a model takes them: none hangs or fills memory."""
+"""Reading of texts, images and token ids for a model, safe against hostile files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from posprobe.errors import (
     explain_errors,
     first_line,
 )
-from posprobe.families.read import model_source
+from posprobe.families.read import find_model_source
 from posprobe.forward.models import forbid_prompts, import_package
 from posprobe.forward.running import image_shape, is_timm
 from posprobe.opening import open_regular
@@ -33,22 +33,25 @@ from posprobe.progress import stage
 from posprobe.reference import Reference, parse_reference
 
 _log = logging.getLogger("posprobe")
-#: Ends of the names of pictures, and the formats that are looked for in them: that of EPS starts
-#: a program.
+#: Suffixes of the names of images.
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+#: Formats that Pillow may detect in them. Others are excluded because EPS starts a program.
 _IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP")
-#: Bytes and pixels that a picture may have, and scans: a progressive JPEG of a few bytes each is
-#: decoded whole for every one; encoders write about ten.
+#: Larger image files are refused.
 MAX_IMAGE_BYTES = 2**27
+#: Images of more pixels are not decoded.
 MAX_IMAGE_PIXELS = 2**25
+#: A progressive JPEG is decoded as a whole for every scan, and a scan may take only a few bytes.
+#: Encoders write about ten scans.
 MAX_JPEG_SCANS = 100
 _JPEG_SCAN_MARKER = b"\xff\xda"
-#: Letters of a text that are made tokens at a time.
+#: Letters of a text that are tokenised at a time.
 TEXT_CHUNK_LETTERS = 2**16
-#: How many times as long normalisation may make a text, and letters that it may put before one.
+#: Normalisation that may make a text more times as long is refused.
 _MAX_TEXT_GROWTH = 64
+#: Normalisation that puts more letters before a text is refused.
 _MAX_PREPENDED_LETTERS = 1000
-#: Bytes of the number that a table of replacements begins with.
+#: Bytes of the number at the start of a table of replacements.
 _TABLE_SIZE_BYTES = 4
 
 
@@ -81,16 +84,15 @@ def file_tokens(
         UnknownReference, subject, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
     ):
         open_regular(path).close()
-        # Mapped: of a long file only the contexts that are taken are read.
+        # A memory map reads only the contexts in use of a long file.
         token_ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    is_array = (
-        isinstance(token_ids, np.ndarray) and token_ids.ndim == 2 and 0 not in token_ids.shape
-    )
-    if not is_array or token_ids.dtype.kind not in "iu":
+    is_matrix = isinstance(token_ids, np.ndarray) and token_ids.ndim == 2
+    if not is_matrix or 0 in token_ids.shape or token_ids.dtype.kind not in "iu":
         raise UsageError(f"{path}: it does not hold one array of whole numbers [contexts, tokens].")
     if length and length > token_ids.shape[1]:
         raise UsageError(
-            f"{path}: its contexts have {token_ids.shape[1]} tokens, fewer than {length} (--length)."
+            f"{path}: its contexts have {token_ids.shape[1]} tokens, fewer than {length} "
+            "(--length)."
         )
     return np.array(token_ids[:count, :length], np.int64)
 
@@ -150,7 +152,7 @@ def text_windows(
 
 
 def _read_chunks(path: Path) -> Iterator[str]:
-    """Read a text in pieces that end where a line begins, or else before a space."""
+    """Yield a text in chunks that end before a line, or else before a space."""
     remainder = ""
     subject, advice = f"{path}: the text cannot be read", "Name a text in UTF-8."
     with (
@@ -175,7 +177,7 @@ def _read_chunks(path: Path) -> Iterator[str]:
 def image_files(
     folder: Path, prepare: Callable[[Any], Any], *, count: int | None = None, batch_size: int = 8
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield the pictures of a folder, by name, as a model takes them.
+    """Yield the images of a folder, in the order of their names, as pixels for a model.
 
     Parameters
     ----------
@@ -217,12 +219,12 @@ def image_files(
 
 
 def _decode_images(paths: Sequence[Path]) -> Iterator[Any]:
-    """Decode pictures one after another; those that cannot be used are told of and left out."""
+    """Yield decoded images; warn of images that cannot be decoded, and leave them out."""
     has_decoded = False
     for path in paths:
         try:
             picture = _decode_image(path)
-        except Exception as error:  # of damage Pillow raises whatever comes up first
+        except Exception as error:  # Pillow raises any exception for a damaged file.
             message = f"{path}: the picture cannot be used ({first_line(error)})"
             if not has_decoded and path == paths[-1]:
                 raise InvalidCheckpoint(
@@ -236,19 +238,19 @@ def _decode_images(paths: Sequence[Path]) -> Iterator[Any]:
 
 @cache
 def _warn_once(message: str) -> None:
-    """Warn once, however often a folder is read."""
+    """Warn only once about an image, although a folder is read repeatedly."""
     _log.warning(message)
 
 
 def _decode_image(path: Path) -> Any:
-    """Decode the first frame of a picture, after its size was held against the limits.
+    """Decode the first frame of an image, after a check of its size against the limits.
 
     Texts and colour profiles that unpack to more than 1 MiB Pillow refuses itself.
     """
     from PIL import Image
 
     with open_regular(path, MAX_IMAGE_BYTES) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a size that Pillow warns of is refused here
+        warnings.simplefilter("ignore")  # Sizes that Pillow warns about are refused below.
         picture = Image.open(file, formats=_IMAGE_FORMATS)
         pixels = picture.width * picture.height
         if pixels > MAX_IMAGE_PIXELS:
@@ -263,11 +265,11 @@ def _decode_image(path: Path) -> Any:
 def _load_processor(
     class_name: str, reference: str, revision: str | None, *, offline: bool, trust: bool = False
 ) -> Any:
-    """Read what lies beside a model, with a class of transformers."""
+    """Load a tokenizer or image processor of a model with a class of transformers."""
     parsed_reference = parse_reference(reference)
     with forbid_prompts():
         return getattr(import_package("transformers"), class_name).from_pretrained(
-            model_source(parsed_reference),
+            find_model_source(parsed_reference),
             revision=revision or parsed_reference.revision or "main",
             local_files_only=offline,
             trust_remote_code=trust,
@@ -281,7 +283,7 @@ def load_tokenizer(
     revision: str | None = None,
     offline: bool = False,
 ) -> Any:
-    """Load the tokenizer that lies beside a model; parameters as for `load_model`.
+    """Load the tokenizer of a model; parameters are those of `load_model`.
 
     Raises
     ------
@@ -297,7 +299,7 @@ def load_tokenizer(
         tokenizer = _load_processor(
             "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
         )
-    # Where its files are missing, transformers makes one to which every word is unknown.
+    # Without tokenizer files, transformers builds a tokenizer to which every word is unknown.
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise UsageError(f"{subject} (it knows no words). {advice}")
     return tokenizer
@@ -306,9 +308,9 @@ def load_tokenizer(
 def _check_tokenizer(parsed_reference: Reference, revision: str | None, *, offline: bool) -> None:
     """Refuse a tokenizer that would take memory beyond its size, before the library reads it."""
     path: str | None = None
-    with forbid_prompts(), suppress(Exception):  # it may have none, of which the library tells
+    with forbid_prompts(), suppress(Exception):  # The library reports a missing tokenizer later.
         path = import_package("transformers").utils.cached_file(
-            model_source(parsed_reference),
+            find_model_source(parsed_reference),
             "tokenizer.json",
             revision=revision or parsed_reference.revision or "main",
             local_files_only=offline,
@@ -318,18 +320,18 @@ def _check_tokenizer(parsed_reference: Reference, revision: str | None, *, offli
 
 
 def _check_tokenizer_steps(text: str, subject: str) -> None:
-    """Refuse a ``tokenizer.json`` that makes texts far longer, or has a table that is no table.
+    """Refuse a ``tokenizer.json`` that makes texts far longer, or has an invalid table.
 
-    A table of replacements that is announced longer than it is would be allocated as announced.
-    ``subject`` is what the error names.
+    A table of replacements would be allocated with the length that it announces. ``subject`` is
+    the name of the tokenizer in the error.
 
     Raises
     ------
     InvalidCheckpoint
-        If it does.
+        If a text may grow beyond the limit, or a table announces more bytes than it has.
     """
     tokenizer_config: Any = None
-    with suppress(ValueError, RecursionError):  # the library says what is wrong
+    with suppress(ValueError, RecursionError):  # The library reports invalid JSON.
         tokenizer_config = json.loads(text)
     growth = 1
     for step in _iterate_steps(tokenizer_config):
@@ -345,13 +347,13 @@ def _check_tokenizer_steps(text: str, subject: str) -> None:
                     _check_replacement_table(base64.b64decode(table), subject)
     if growth > _MAX_TEXT_GROWTH:
         raise InvalidCheckpoint(
-            f"{subject}: its tokenizer makes a text more than {_MAX_TEXT_GROWTH} times as long, which could "
-            "take all memory. Leave out --text, or use a sound copy."
+            f"{subject}: its tokenizer makes a text more than {_MAX_TEXT_GROWTH} times as long, "
+            "which could take all memory. Leave out --text, or use a sound copy."
         )
 
 
 def _iterate_steps(tokenizer_config: Any) -> Iterator[Any]:
-    """Yield the steps of a tokenizer before its model, also those within others."""
+    """Yield the steps of a tokenizer before its model, including nested ones."""
     pending = []
     if isinstance(tokenizer_config, dict):
         pending = [tokenizer_config.get("normalizer"), tokenizer_config.get("pre_tokenizer")]
@@ -364,7 +366,7 @@ def _iterate_steps(tokenizer_config: Any) -> Iterator[Any]:
 
 
 def _check_replacement_table(table: bytes, subject: str) -> None:
-    """Refuse a table of replacements whose first part is announced longer than the whole."""
+    """Refuse a table of replacements whose first part is longer than the table."""
     size = int.from_bytes(table[:_TABLE_SIZE_BYTES], "little")
     if table and (
         not _TABLE_SIZE_BYTES <= size <= len(table) - _TABLE_SIZE_BYTES or size % _TABLE_SIZE_BYTES
@@ -378,7 +380,7 @@ def _check_replacement_table(table: bytes, subject: str) -> None:
 def load_preparation(
     reference: str, model: Any, *, revision: str | None = None, offline: bool = False
 ) -> Callable[[Any], Any]:
-    """Return what turns a picture of Pillow into the pixels ``[channels, h, w]`` of a model.
+    """Return a function that turns a Pillow image into pixels ``[channels, h, w]`` of a model.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A reference becomes a model that can be run; its code runs only when told to."""
+"""Loading of a model from a reference; code of the checkpoint runs only on request."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from posprobe.errors import (
     explain_errors,
     first_line,
 )
-from posprobe.families.read import model_source
+from posprobe.families.read import find_model_source
 from posprobe.forward.running import (
     find_submodels,
     is_out_of_memory,
 )
 from posprobe.progress import hide_stages, import_stage, stage
 from posprobe.reference import parse_reference
-from posprobe.settings import MOST_LAYERS
+from posprobe.settings import MAX_CONFIG_LAYERS
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 
-#: Numbers of a model for each byte of its files: weights of 4 bits have 2. Up to `MAX_UNCHECKED_NUMBERS` numbers
-#: nothing is asked.
+#: A model with more numbers for each byte of its files is refused. Weights of 4 bits have 2.
 MAX_NUMBERS_PER_BYTE = 8
+#: A model of at most so many numbers is not checked against the size of its files.
 MAX_UNCHECKED_NUMBERS = 2**28
 _COUNT_KEYS = re.compile(
     r"(?:n|num)_\w*(?:layers?|blocks|heads?|experts|groups|stages|branches)|\w*layers|depths?"
 )
-#: Names of tensors that a message holds.
+#: A message lists no more names of tensors.
 _MAX_NAMED_TENSORS = 8
-#: What stands behind the last layer of an encoder.
+#: Names of the pooler's tensors, which follow the last layer of an encoder.
 _POOLER_NAMES = re.compile(r"(?:^|[._])pooler\.(?:dense\.)?(?:weight|bias)$")
 _log = logging.getLogger("posprobe")
-#: A number of layers of which there must be one.
+#: Keys of a number of layers that must be 1 at least.
 _LAYER_COUNT_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
 def check_counts(config: Mapping[str, Any], subject: str) -> None:
-    """Refuse a configuration of which a library would build layers without end.
+    """Refuse a configuration from which a library would build endless layers.
 
     Parameters
     ----------
@@ -72,21 +72,20 @@ def check_counts(config: Mapping[str, Any], subject: str) -> None:
         If it states more than `settings.MOST_LAYERS` layers, heads or experts, or no layers at all.
     """
     for key, value in _iterate_settings(config):
-        if _COUNT_KEYS.fullmatch(key):
-            counts = value if isinstance(value, list) else [value]
-            invalid_counts = [n for n in counts if type(n) is int and n > MOST_LAYERS]
-            invalid_counts += [
-                n for n in counts if key in _LAYER_COUNT_KEYS and type(n) is int and n < 1
-            ]
-            if invalid_counts:
-                raise InvalidCheckpoint(
-                    f"{subject}: the configuration gives {key} as {str(invalid_counts[0])[:40]}; 1 to "
-                    f"{MOST_LAYERS} are built. Fix config.json."
-                )
+        if not _COUNT_KEYS.fullmatch(key):
+            continue
+        counts = [n for n in (value if isinstance(value, list) else [value]) if type(n) is int]
+        invalid_counts = [n for n in counts if n > MAX_CONFIG_LAYERS]
+        invalid_counts += [n for n in counts if n < 1 and key in _LAYER_COUNT_KEYS]
+        if invalid_counts:
+            raise InvalidCheckpoint(
+                f"{subject}: the configuration gives {key} as {str(invalid_counts[0])[:40]}; 1 to "
+                f"{MAX_CONFIG_LAYERS} are built. Fix config.json."
+            )
 
 
 def _iterate_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a configuration states, whatever is nested in it included."""
+    """Yield all keys and values of a configuration, including nested ones."""
     pending: list[Mapping[str, Any]] = [config]
     while pending:
         for key, value in pending.pop().items():
@@ -98,7 +97,7 @@ def _iterate_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def find_model_class(transformers: Any, config: Any) -> Any:
     """Return the class that a configuration names, if it is a model of transformers itself.
 
-    Its Auto classes are none: they look for code in the checkpoint and ask whether to run it.
+    Auto classes are not accepted, because they look for code in the checkpoint and offer to run it.
 
     Returns
     -------
@@ -120,9 +119,9 @@ def find_model_class(transformers: Any, config: Any) -> Any:
 
 
 def is_encoder_only(model_class: Any) -> bool:
-    """Tell whether a class is the encoder of a model that has a decoder as well, saved without it.
+    """Tell whether a class is the encoder of an encoder-decoder model, saved without its decoder.
 
-    By its configuration the library's Auto class would build both.
+    The library's Auto class would build both from such a configuration.
     """
     return model_class is not None and model_class.__name__.endswith("EncoderModel")
 
@@ -149,7 +148,7 @@ def check_kernels(config: Mapping[str, Any]) -> None:
 def forbid_prompts() -> Iterator[None]:
     """Keep transformers from asking on standard input whether to run a checkpoint's code.
 
-    Where nothing says ``trust_remote_code``, as for models within models, it would ask; so told, it
+    Without ``trust_remote_code``, as for models within models, it would ask. With a timeout of 0 it
     raises an error instead.
     """
     from transformers import dynamic_module_utils as dynamic
@@ -163,14 +162,14 @@ def forbid_prompts() -> Iterator[None]:
 
 
 def build_without_weights(transformers: Any, model_class: Any, config: Any) -> Any:
-    """Build a model without memory for its numbers, which takes a tenth of a second."""
+    """Build a model on the meta device, without memory for its weights, in a tenth of a second."""
     build = model_class._from_config if model_class else transformers.AutoModel.from_config
     with __import__("torch").device("meta"):
         return build(copy.deepcopy(config))
 
 
 def check_model_size(empty: Any, source: str) -> None:
-    """Refuse a configuration of which a library would allocate far more than the files hold.
+    """Refuse a configuration from which a library would allocate far more than the files hold.
 
     Raises
     ------
@@ -179,7 +178,7 @@ def check_model_size(empty: Any, source: str) -> None:
     """
     folder = Path(source)
     if not folder.is_dir():
-        return  # on the Hub its weights are downloaded first
+        return  # Weights on the Hub have not been downloaded yet.
     stored_bytes = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
     n_numbers = sum(parameter.numel() for parameter in empty.parameters())
     if n_numbers > MAX_NUMBERS_PER_BYTE * stored_bytes + MAX_UNCHECKED_NUMBERS:
@@ -192,7 +191,7 @@ def check_model_size(empty: Any, source: str) -> None:
 def check_lost_weights(
     model: Any, report: Mapping[str, Iterable[Any]], source: str, *, allow_missing: bool
 ) -> dict[str, list[str]]:
-    """Refuse weights that are not those of the model that the configuration describes.
+    """Refuse weights of another model than the configuration describes.
 
     Parameters
     ----------
@@ -217,36 +216,31 @@ def check_lost_weights(
     """
     for name, stored_shape, model_shape, *_ in report["mismatched_keys"]:
         raise InvalidCheckpoint(
-            f"{source}: tensor {name} has the shape {list(stored_shape)}, and by its configuration the "
-            f"model needs {list(model_shape)}. One of the two files is not this model's."
+            f"{source}: tensor {name} has the shape {list(stored_shape)}, and by its configuration "
+            f"the model needs {list(model_shape)}. One of the two files is not this model's."
         )
     model_names = {_mask_numbers(name) for name, _ in model.named_parameters()}
     lost_weights = {
-        # A checkpoint of a model with another head has no pooler, and heads that are not built.
+        # A checkpoint with another head lacks the pooler, and has a head that is not built.
         "missing_weights": sorted(n for n in report["missing_keys"] if not _POOLER_NAMES.search(n)),
         "unused_weights": sorted(
             n for n in report["unexpected_keys"] if _mask_numbers(n) in model_names
         ),
     }
-    problems = [
-        f"{problem} {', '.join(names[:_MAX_NAMED_TENSORS])}"
-        + (
-            f" and {len(names) - _MAX_NAMED_TENSORS} more tensors"
-            if len(names) > _MAX_NAMED_TENSORS
-            else ""
-        )
-        for problem, names in zip(
-            ("it lacks", "the model does not take"), lost_weights.values(), strict=True
-        )
-        if names
-    ]
+    problems = []
+    verbs = ("it lacks", "the model does not take")
+    for verb, names in zip(verbs, lost_weights.values(), strict=True):
+        if names:
+            n_unnamed = len(names) - _MAX_NAMED_TENSORS
+            suffix = f" and {n_unnamed} more tensors" if n_unnamed > 0 else ""
+            problems.append(f"{verb} {', '.join(names[:_MAX_NAMED_TENSORS])}{suffix}")
     if not problems:
         return lost_weights
     message = f"{source}: {'; '.join(problems)}. What is missing has random numbers in the model"
     if not allow_missing:
         raise InvalidCheckpoint(
-            f"{message}, which show nothing: use the whole checkpoint and its own configuration, or "
-            "--allow-missing (allow_missing=True) to run it as it is."
+            f"{message}, which show nothing: use the whole checkpoint and its own configuration, "
+            "or --allow-missing (allow_missing=True) to run it as it is."
         )
     _log.warning("%s.", message)
     return lost_weights
@@ -256,7 +250,7 @@ def _mask_numbers(name: str) -> str:
     return re.sub(r"(?<=\.)[0-9]+(?=\.)", "N", name)
 
 
-#: In which a model computes; sums are wider.
+#: Precision in which a model computes; sums are wider.
 Precision: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
 
 
@@ -332,7 +326,7 @@ def load_model(
     torch = import_package("torch")
     target_device = _choose_device(device, device_map)
     parsed = parse_reference(reference)
-    source = model_source(parsed)
+    source = find_model_source(parsed)
     if dtype not in get_args(Precision):
         raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
     torch_dtype = getattr(torch, dtype)
@@ -365,13 +359,13 @@ def load_model(
         if noted:
             noted(lost_weights)
         built_model = _select_submodel(built_model, parsed.table, reference)
-        # What transformers keeps in float32, such as the angles of rotations, must stay so.
+        # No conversion here: transformers keeps some numbers, such as rotation angles, in float32.
         model: nn.Module = built_model if device_map else built_model.to(device=target_device)
     return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
 def _choose_device(device: Device, device_map: str | None) -> str:
-    """Return where a model is put unless a map spreads it."""
+    """Return the device for a model that no device map spreads."""
     if device_map is not None:
         import_package("accelerate")
         if device != "auto":
@@ -385,9 +379,9 @@ def _choose_device(device: Device, device_map: str | None) -> str:
 
 @contextmanager
 def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[None]:
-    """Say what the libraries fail at as they build a model.
+    """Raise errors of the libraries that build a model as errors of the reference.
 
-    Of a configuration that makes no sense they raise whatever comes up first.
+    For a configuration that makes no sense they may raise any exception.
     """
     try:
         yield
@@ -414,7 +408,7 @@ def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[
 
 @contextmanager
 def silence_transformers(transformers: Any) -> Iterator[None]:
-    """Keep transformers from logging and from drawing bars of its own."""
+    """Keep transformers from logging and from showing its own progress bars."""
     logs = transformers.utils.logging
     level, has_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
     logs.set_verbosity_error()
@@ -429,7 +423,7 @@ def silence_transformers(transformers: Any) -> Iterator[None]:
 
 @contextmanager
 def _show_loading(source: str) -> Iterator[None]:
-    """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
+    """Show progress while weights are read; the libraries show their own bars for downloads."""
     hidden_stages = nullcontext(enter_result=False) if Path(source).is_dir() else hide_stages()
     with stage("Loading the model"), hidden_stages as are_hidden, checked_loading():
         if are_hidden:
@@ -466,7 +460,7 @@ def import_package(package: str) -> Any:
 
 
 def rebuild_model(model: Any, config: Any) -> Any:
-    """Build a model of transformers from another configuration, with the very weights of a model.
+    """Build a model of transformers from another configuration with the weights of a given model.
 
     Parameters
     ----------
@@ -492,7 +486,7 @@ def rebuild_model(model: Any, config: Any) -> Any:
 
 
 def first_device(model: nn.Module) -> torch.device:
-    """Return where a model takes its input; what is kept on disk has no device of its own."""
+    """Return the device of a model's input; weights that are kept on disk have no device."""
     devices = (parameter.device for parameter in model.parameters())
     first_found = next((device for device in devices if device.type != "meta"), None)
     return first_found or import_package("torch").device("cpu")
@@ -500,7 +494,7 @@ def first_device(model: nn.Module) -> torch.device:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
-    """Run a model without dropout and gradients; leave it in the mode in which it was found."""
+    """Run a model without dropout and gradients, and restore its mode at the end of the block."""
     torch = import_package("torch")
     with ExitStack() as cleanup, torch.no_grad():
         for module in model.modules():
@@ -510,7 +504,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
 
 
 def is_timm_source(source: str) -> bool:
-    """Tell whether a model is one of timm, as `model_source` gives it: they all take images."""
+    """Tell whether a source that `find_model_source` returns is a model of timm, for images."""
     config = Path(source) / "config.json"
     if not config.is_file():
         return source.startswith("timm/")
@@ -534,7 +528,7 @@ def _load_timm(
     config = Path(source) / "config.json"
     check_counts(read_json(LocalFiles(config.parent, config.name), config.name), source)
     with _show_loading(source):
-        # Whatever its configuration says of strictness: what is missing is looked for below.
+        # The check below finds missing weights, whatever strictness the configuration states.
         model = create_model(
             f"local-dir:{Path(source).resolve()}", pretrained=True, pretrained_strict=False
         )
@@ -542,7 +536,7 @@ def _load_timm(
     report = {
         "missing_keys": model_tensors.keys() - stored_tensors.keys(),
         "unexpected_keys": stored_tensors.keys() - model_tensors.keys(),
-        # timm would resample them.
+        # timm would resample such tensors.
         "mismatched_keys": [
             (name, stored_tensors[name].shape, tensor.shape)
             for name, tensor in model_tensors.items()
@@ -577,7 +571,7 @@ def _load_transformers(
                 head = head(build_without_weights(transformers, model_class, config))
             if not head and not is_encoder_only(model_class):
                 model_class = None
-            # Code of a checkpoint may be of any kind.
+            # A class from the checkpoint's own code cannot be checked without running that code.
             if type(config).__module__.startswith("transformers."):
                 empty = build_without_weights(transformers, model_class, config)
                 check_model_size(empty, source)
@@ -585,6 +579,6 @@ def _load_transformers(
         with _show_loading(source):
             model, report = (model_class or transformers.AutoModel).from_pretrained(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are refused below, by name
+                ignore_mismatched_sizes=True,  # check_lost_weights refuses them by name.
             )  # fmt: skip
     return model, check_lost_weights(model, report, source, allow_missing=allow_missing)

@@ -319,7 +319,7 @@ def _explain_by_null_models(
     if not centred_rows.any():
         return
     scale = float(np.abs(centred_rows).max())
-    for index, name in enumerate(nulls.NULLS):
+    for index, name in enumerate(nulls.NULL_MODELS):
         if name not in nulls.null_models(layout):
             continue
         rng = np.random.default_rng([seed, index])

@@ -1,4 +1,4 @@
-"""What the heads of a running rotary model make of distance, once it is known how layers turn."""
+"""Effect of distance on the heads of a running rotary model, after a check of its rotations."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_re
 from posprobe.analyses.models.rotary_use import Columns, LayerUse, Origin, Pairs, Reason, RotaryUse
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.averages import step_by_step
-from posprobe.forward.contexts import places, stream
-from posprobe.forward.models import required
-from posprobe.forward.running import body_of, is_timm, layer_numbers, output_of
+from posprobe.forward.averages import use_stepwise_attention
+from posprobe.forward.contexts import shifted_positions, sum_over_contexts
+from posprobe.forward.models import import_package
+from posprobe.forward.running import find_body, is_timm, layer_numbers, run_body
 
 if TYPE_CHECKING:
     import torch
 
 
-#: Name under which attention is registered while it is looked at.
-NAME = "posprobe_rotary"
+#: Name under which an attention function is registered while its inputs are observed.
+ATTENTION_NAME = "posprobe_rotary"
 
 
 @dataclass(frozen=True, eq=False)
-class Handed:
-    """What one layer hands to attention for a batch.
+class AttentionInputs:
+    """Inputs of one layer's attention for a batch.
 
     Parameters
     ----------
     query, key
         ``[b, heads, t, d]`` and ``[b, groups, t, d]``, rotated.
     mask
-        Additive or boolean; None where every key is seen.
+        Additive or boolean mask; None if every key is visible.
     scale
         Factor of the dot products.
     cap
@@ -60,7 +60,7 @@ def is_rotary(model: Any) -> bool:
 
 
 def turns_images(model: Any) -> bool:
-    """Tell whether a model turns queries and keys along rows and columns of an image."""
+    """Tell whether a model rotates queries and keys along rows and columns of an image."""
     names = [type(module).__name__ for module in getattr(model, "modules", list)()]
     return any("Rope" in name or "Rotary" in name for name in names)
 
@@ -69,91 +69,96 @@ def _is_ladder(module: Any) -> bool:
     return type(module).__name__.endswith("RotaryEmbedding")
 
 
-def stated_context(model: Any) -> int | None:
-    """Return the context that the configuration states, None where it states none."""
+def declared_context(model: Any) -> int | None:
+    """Return the context length that the configuration declares; None if it declares none."""
     config: Any = getattr(model, "config", None)
-    found = getattr(config, "max_position_embeddings", None)
-    return found if isinstance(found, int) and found > 0 else None
+    declared = getattr(config, "max_position_embeddings", None)
+    return declared if isinstance(declared, int) and declared > 0 else None
 
 
 @contextmanager
-def _watched(model: Any, look: Callable[[int, Handed], None], title: str) -> Iterator[None]:
+def _observe_attention(
+    model: Any, handle: Callable[[int, AttentionInputs], None], title: str
+) -> Iterator[None]:
     """Show what each layer hands to attention; the layer's own attention goes on with it."""
-    transformers = required("transformers")
+    transformers = import_package("transformers")
     masks = transformers.masking_utils
     interface, mask_interface = transformers.AttentionInterface, transformers.AttentionMaskInterface
-    numbers, fused = layer_numbers(model), runs_fused(model)
+    numbers, is_fused = layer_numbers(model), has_fused_attention(model)
 
     def attend(
-        module: Any, query: Any, key: Any, value: Any, mask: Any, *more: Any, **named: Any
+        module: Any, query: Any, key: Any, value: Any, mask: Any, *extra: Any, **options: Any
     ) -> Any:
         # Cross-attention has another number of keys, and no distance.
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
-            scale = named.get("scaling", more[0] if more else None)
-            cap = named.get("softcap")
-            size = query.shape[-1] ** -0.5 if scale is None else float(scale)
-            look(numbers[module], Handed(query, key, mask, size, cap))
+            declared_scale = options.get("scaling", extra[0] if extra else None)
+            cap = options.get("softcap")
+            scale = query.shape[-1] ** -0.5 if declared_scale is None else float(declared_scale)
+            handle(numbers[module], AttentionInputs(query, key, mask, scale, cap))
         # Fused attention has no cap and no sinks.
-        if fused and named.get("softcap") is None and named.get("s_aux") is None:
-            # As the model itself has it: a mask that hides later keys alone need not be added.
-            given = None if getattr(module, "is_causal", False) and _hides_later(mask) else mask
-            return interface()["sdpa"](module, query, key, value, given, *more, **named)
-        own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-        if own is None:
+        if is_fused and options.get("softcap") is None and options.get("s_aux") is None:
+            # As in the model itself, a purely causal mask is passed as a flag and not added.
+            is_causal = getattr(module, "is_causal", False) and _is_causal_mask(mask)
+            sdpa_mask = None if is_causal else mask
+            return interface()["sdpa"](module, query, key, value, sdpa_mask, *extra, **options)
+        modeling = sys.modules[type(module).__module__]
+        eager_attention = getattr(modeling, "eager_attention_forward", None)
+        if eager_attention is None:
             raise UsageError(
                 f"{title}: {type(module).__name__} has no step-by-step attention to go on with, "
                 "so its queries and keys cannot be looked at."
             )
-        return own(module, query, key, value, mask, *more, **named)
+        return eager_attention(module, query, key, value, mask, *extra, **options)
 
-    interface.register(NAME, attend)
-    # Without a mask function of that name the mask would be lost.
-    mask_interface.register(NAME, masks.eager_mask)
+    interface.register(ATTENTION_NAME, attend)
+    # Without a mask function of that name transformers would pass no mask.
+    mask_interface.register(ATTENTION_NAME, masks.eager_mask)
     try:
-        with step_by_step(model, title, NAME):
+        with use_stepwise_attention(model, title, ATTENTION_NAME):
             yield
     finally:
-        interface._global_mapping.pop(NAME, None)  # there is no public way back
-        mask_interface._global_mapping.pop(NAME, None)
+        # The registry has no public method that removes a name.
+        interface._global_mapping.pop(ATTENTION_NAME, None)
+        mask_interface._global_mapping.pop(ATTENTION_NAME, None)
 
 
-def _hides_later(mask: torch.Tensor | None) -> bool:
+def _is_causal_mask(mask: torch.Tensor | None) -> bool:
     """Tell whether an additive mask ``[b, 1, t, t]`` hides later keys and no others."""
     if mask is None or mask.shape[-1] != mask.shape[-2]:
         return False
-    pt = required("torch")
-    earlier = pt.ones(mask.shape[-2:], dtype=pt.bool, device=mask.device).tril()
-    return bool(((mask == 0) == earlier).all())
+    pt = import_package("torch")
+    is_earlier = pt.ones(mask.shape[-2:], dtype=pt.bool, device=mask.device).tril()
+    return bool(((mask == 0) == is_earlier).all())
 
 
-def runs_fused(model: Any) -> bool:
+def has_fused_attention(model: Any) -> bool:
     """Tell whether a model uses PyTorch's fused attention, in single precision at least.
 
     It takes two thirds of the time of attention step by step, and rounds otherwise.
     """
-    way = getattr(body_of(model).config, "_attn_implementation", None)
-    return way == "sdpa" and next(model.parameters()).element_size() >= 4
+    implementation = getattr(find_body(model).config, "_attn_implementation", None)
+    return implementation == "sdpa" and next(model.parameters()).element_size() >= 4
 
 
-def run_watched(
+def run_observed(
     model: Any,
     batch: torch.Tensor,
-    look: Callable[[int, Handed], None],
+    handle: Callable[[int, AttentionInputs], None],
     title: str,
     shift: int | None = None,
 ) -> Any:
     """Run a model, show what its layers hand to attention, and return its last hidden states."""
-    with _watched(model, look, title):
-        return last_states(model, batch, shift)
+    with _observe_attention(model, handle, title):
+        return run_shifted(model, batch, shift)
 
 
-def last_states(model: Any, batch: torch.Tensor, shift: int | None = None) -> Any:
+def run_shifted(model: Any, batch: torch.Tensor, shift: int | None = None) -> Any:
     """Run a batch of token ids ``[b, t]``, at positions so much later; return its last states."""
-    moved = {} if shift is None else {"position_ids": places(model, batch, shift)}
-    return output_of(model, batch, **moved).last_hidden_state
+    options = {} if shift is None else {"position_ids": shifted_positions(model, batch, shift)}
+    return run_body(model, batch, **options).last_hidden_state
 
 
-def frequencies_of(model: Any) -> dict[str, torch.Tensor]:
+def frequency_buffers(model: Any) -> dict[str, torch.Tensor]:
     """Return the buffers that hold the frequencies of a model's rotations, by name."""
     return {
         name: buffer
@@ -162,58 +167,59 @@ def frequencies_of(model: Any) -> dict[str, torch.Tensor]:
     }
 
 
-def ladders_of(model: Any) -> list[NDArray[np.float64]]:
+def current_ladders(model: Any) -> list[NDArray[np.float64]]:
     """Return the frequencies with which a model ran last, in radians per position, each once.
 
     They depend on the length of contexts where a rule of scaling does.
     """
-    buffers = frequencies_of(model).values()
-    found = [buffer.detach().double().cpu().numpy() for buffer in buffers]
+    buffers = frequency_buffers(model).values()
+    ladders = [buffer.detach().double().cpu().numpy() for buffer in buffers]
     # GPT-J and CodeGen keep cosines of the usual frequencies, of so many columns.
-    if columns := getattr(body_of(model).config, "rotary_dim", None):
-        found.append(10_000.0 ** (-np.arange(0, columns, 2) / columns))
+    if columns := getattr(find_body(model).config, "rotary_dim", None):
+        ladders.append(10_000.0 ** (-np.arange(0, columns, 2) / columns))
     return [
         ladder
-        for place, ladder in enumerate(found)
-        if not any(np.array_equal(ladder, other) for other in found[:place])
+        for index, ladder in enumerate(ladders)
+        if not any(np.array_equal(ladder, previous) for previous in ladders[:index])
     ]
 
 
-def widened(value: torch.Tensor) -> torch.Tensor:
+def promote_half(value: torch.Tensor) -> torch.Tensor:
     """Return numbers of half precision as float32, others as they are."""
     return value.float() if value.element_size() < 4 else value
 
 
-#: Positions that the shift check moves by: no multiple of any usual period.
-SHIFT = 37
-#: Positions of a context that the shift check compares: at later ones the rounding of angles in
-#: float32 grows beyond what another base leaves.
-COMPARED = 64
-#: Residual of the shift check below which a candidate is right, by bytes of a number: other ladders
-#: and pairings leave at least three times as much.
-PASSES = {"float64": 1e-5, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2.5e-2}
-#: Change of the outputs, over their norm, that rounding in single precision explains.
-ROUNDED = 1e-4
-#: Fewest tokens of a context, and fewest distances of a window.
-MIN_LENGTH = 32
-MIN_WINDOW = 8
+#: Positions by which the shift check moves contexts: no multiple of any usual period.
+CHECK_SHIFT_POSITIONS = 37
+#: The shift check compares no more positions of a context. At later ones the rounding of angles in
+#: float32 exceeds the residual of a wrong base.
+MAX_COMPARED_POSITIONS = 64
+#: A candidate below this residual of the shift check is right, by dtype. Other ladders and pair
+#: orders leave at least three times as much.
+MAX_SHIFT_RESIDUALS = {"float64": 1e-5, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2.5e-2}
+#: Largest change of the outputs, over their norm, that rounding in single precision explains.
+MAX_ROUNDING_CHANGE = 1e-4
+#: Shorter contexts have too few distances.
+MIN_CONTEXT_TOKENS = 32
+#: A layer whose window has fewer distances is not measured.
+MIN_WINDOW_DISTANCES = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
-    """How a layer turns, and which of its queries are looked at.
+class ObservedLayer:
+    """Rotation of a layer, and the window of queries in which it is measured.
 
     Parameters
     ----------
-    turning
-        With the distances at which each of them is looked at.
-    first, stop
-        The first query of the window, and the one after its last.
+    rotation
+        Rotation with the distances at which each query of the window is measured.
+    first_query, stop_query
+        First query of the window, and the one after its last.
     """
 
-    turning: Turning
-    first: int
-    stop: int
+    rotation: Turning
+    first_query: int
+    stop_query: int
 
 
 def unmeasured_layer(number: int, reason: Reason, residual: float | None = None) -> LayerUse:
@@ -224,223 +230,234 @@ def unmeasured_layer(number: int, reason: Reason, residual: float | None = None)
     )  # fmt: skip
 
 
-def prepared(
+def prepare_layers(
     model: Any, batch: torch.Tensor, title: str
-) -> tuple[dict[int, Looked], dict[int, LayerUse]]:
-    """Check that looking changes nothing, and find how each layer turns queries and keys.
+) -> tuple[dict[int, ObservedLayer], dict[int, LayerUse]]:
+    """Check that observing changes nothing, and find the rotation of each layer.
 
     Returns
     -------
     tuple
-        The layers that can be measured, and the others, by number.
+        The layers that can be measured, and the records of the others, by number.
     """
-    length, limit = batch.shape[1], stated_context(model)
-    if length < MIN_LENGTH:
+    length, limit = batch.shape[1], declared_context(model)
+    if length < MIN_CONTEXT_TOKENS:
         raise UsageError(
             f"{title}: contexts of {length} tokens are too short to tell distances apart: use "
-            f"{MIN_LENGTH} or more (--length)."
+            f"{MIN_CONTEXT_TOKENS} or more (--length)."
         )
     if limit and length > limit:
         raise UsageError(
             f"{title}: contexts of {length} tokens are longer than the {limit} positions of the "
             "model. Use shorter ones: --length."
         )
-    handed = _handed(model, batch, title)
-    ladders = ladders_of(model)
-    moved = _moved(model, batch, ladders, title)
-    layers: dict[int, Looked] = {}
+    layer_inputs = _observe_inputs(model, batch, title)
+    ladders = current_ladders(model)
+    shifted_runs = _run_at_shift(model, batch, ladders, title)
+    layers: dict[int, ObservedLayer] = {}
     unmeasured: dict[int, LayerUse] = {}
-    for number, part in sorted(handed.items()):
-        found = _layer(part, moved[number], ladders, length)
-        if isinstance(found, Looked):
-            layers[number] = found
+    for number, inputs in sorted(layer_inputs.items()):
+        observed = _observe_layer(inputs, shifted_runs[number], ladders, length)
+        if isinstance(observed, ObservedLayer):
+            layers[number] = observed
         else:
-            unmeasured[number] = unmeasured_layer(number, *found)
+            unmeasured[number] = unmeasured_layer(number, *observed)
     if not layers:
-        reasons = sorted({WHY[layer.reason] for layer in unmeasured.values()})
+        reasons = sorted({REASON_MESSAGES[layer.reason] for layer in unmeasured.values()})
         raise UsageError(f"{title}: no layer can be measured: {', '.join(reasons)}.")
     return layers, unmeasured
 
 
-def _handed(model: Any, batch: torch.Tensor, title: str) -> dict[int, Handed]:
-    """Return what each layer hands to attention, if outputs are the same when that is looked at."""
-    pt = required("torch")
-    handed: dict[int, Handed] = {}
-    fused = runs_fused(model)
-    with step_by_step(model, title, "sdpa" if fused else "eager"):
-        plain = last_states(model, batch)
-    watched = run_watched(model, batch, handed.__setitem__, title)
-    if not handed:
+def _observe_inputs(model: Any, batch: torch.Tensor, title: str) -> dict[int, AttentionInputs]:
+    """Return each layer's attention inputs, and refuse a model whose outputs this changes."""
+    pt = import_package("torch")
+    layer_inputs: dict[int, AttentionInputs] = {}
+    is_fused = has_fused_attention(model)
+    with use_stepwise_attention(model, title, "sdpa" if is_fused else "eager"):
+        plain_states = run_shifted(model, batch)
+    observed_states = run_observed(model, batch, layer_inputs.__setitem__, title)
+    if not layer_inputs:
         raise UsageError(
             f"{title}: the layers of {type(model).__name__} do not use the attention interface of "
             "transformers, so their queries and keys cannot be seen."
         )
-    apart = (plain - watched).nan_to_num()
-    same = pt.equal(plain.isnan(), watched.isnan()) and not apart.any()
-    # Fused attention rounds otherwise with a mask than without; a GPU adds up in another order.
-    rounded = fused or plain.device.type != "cpu"
-    if not (same or (rounded and bool(apart.norm() <= ROUNDED * plain.nan_to_num().norm()))):
+    difference = (plain_states - observed_states).nan_to_num()
+    is_equal = pt.equal(plain_states.isnan(), observed_states.isnan()) and not difference.any()
+    # Fused attention rounds differently with a mask, and a GPU adds up in another order.
+    may_round = is_fused or plain_states.device.type != "cpu"
+    max_change = MAX_ROUNDING_CHANGE * plain_states.nan_to_num().norm()
+    if not (is_equal or (may_round and bool(difference.norm() <= max_change))):
         raise UsageError(
             f"{title}: outputs change when attention is looked at, by up to "
-            f"{float(apart.abs().max()):.1e}, so it is not measured."
+            f"{float(difference.abs().max()):.1e}, so it is not measured."
         )
-    return handed
+    return layer_inputs
 
 
-#: Why a layer cannot be measured.
-WHY: Mapping[str, str] = {
+#: Message by reason for a layer that cannot be measured.
+REASON_MESSAGES: Mapping[str, str] = {
     "no_pairing": "no rotation that is known explains its queries and keys",
     "not_finite": "its queries or keys hold NaN or infinity",
     "other_keys": "which keys it sees does not depend on distance alone",
-    "short_window": f"it sees fewer than {MIN_WINDOW} distances",
+    "short_window": f"it sees fewer than {MIN_WINDOW_DISTANCES} distances",
 }
 
-#: Queries and keys ``[b, heads, t, d]`` of the same tokens at positions from 0 and from `SHIFT`.
-_Both = Sequence[tuple["torch.Tensor", "torch.Tensor"]]
+#: Queries, then keys, ``[b, heads, t, d]`` of the same tokens at positions from 0 and from
+#: `CHECK_SHIFT_POSITIONS`.
+_ShiftedRuns = Sequence[tuple["torch.Tensor", "torch.Tensor"]]
 
 
-def _moved(
+def _run_at_shift(
     model: Any, batch: torch.Tensor, ladders: Sequence[NDArray[np.float64]], title: str
-) -> dict[int, _Both]:
-    """Run the same tokens at later positions, and return what each layer hands over then.
+) -> dict[int, _ShiftedRuns]:
+    """Run the same tokens at first and at later positions, and return the queries and keys.
 
-    They are the first alone, unless frequencies depend on how many there are.
+    Only the first tokens run, unless frequencies depend on the length of the context.
     """
-    # No longer than there is room for.
-    limit = stated_context(model)
-    room = batch.shape[1] if limit is None else max(min(batch.shape[1], limit - SHIFT), 2)
-    first: dict[int, Handed] = {}
-    later: dict[int, Handed] = {}
-    for tokens in (batch[:, : min(COMPARED, room)], batch[:, :room]):
-        run_watched(model, tokens, first.__setitem__, title, 0)
-        run_watched(model, tokens, later.__setitem__, title, SHIFT)
-        own = ladders_of(model)
-        if len(own) == len(ladders) and all(map(np.array_equal, own, ladders)):
+    max_length = batch.shape[1]
+    if (limit := declared_context(model)) is not None:
+        max_length = max(min(max_length, limit - CHECK_SHIFT_POSITIONS), 2)
+    first_inputs: dict[int, AttentionInputs] = {}
+    later_inputs: dict[int, AttentionInputs] = {}
+    for tokens in (batch[:, : min(MAX_COMPARED_POSITIONS, max_length)], batch[:, :max_length]):
+        run_observed(model, tokens, first_inputs.__setitem__, title, 0)
+        run_observed(model, tokens, later_inputs.__setitem__, title, CHECK_SHIFT_POSITIONS)
+        run_ladders = current_ladders(model)
+        if len(run_ladders) == len(ladders) and all(map(np.array_equal, run_ladders, ladders)):
             break
-    if all(bool((first[number].query == part.query).all()) for number, part in later.items()):
+    are_equal = [bool((first_inputs[n].query == later_inputs[n].query).all()) for n in later_inputs]
+    if all(are_equal):
         raise UsageError(
             f"{title}: its queries do not change when positions start later, so its rotation "
             "cannot be checked."
         )
     return {
         number: [
-            (first[number].query, later[number].query),
-            (first[number].key, later[number].key),
+            (first_inputs[number].query, later_inputs[number].query),
+            (first_inputs[number].key, later_inputs[number].key),
         ]
-        for number in first
+        for number in first_inputs
     }
 
 
-def _layer(
-    handed: Handed, both: _Both, ladders: Sequence[NDArray[np.float64]], length: int
-) -> Looked | tuple[Reason, float | None]:
-    """Find how a layer turns queries and keys, and its window; or why it cannot be measured."""
-    if not all(bool(part.isfinite().all()) for part in (handed.query, handed.key)):
+def _observe_layer(
+    inputs: AttentionInputs,
+    shifted_runs: _ShiftedRuns,
+    ladders: Sequence[NDArray[np.float64]],
+    length: int,
+) -> ObservedLayer | tuple[Reason, float | None]:
+    """Find the rotation and the window of a layer, or why it cannot be measured."""
+    if not all(bool(tensor.isfinite().all()) for tensor in (inputs.query, inputs.key)):
         return "not_finite", None
-    dtype = str(handed.query.dtype).removeprefix("torch.")
-    best = min(
+    dtype = str(inputs.query.dtype).removeprefix("torch.")
+    best_rotation = min(
         (
-            replace(candidate, residual=_residual(candidate, both))
-            for candidate in _candidates(ladders, handed.query.shape[-1], handed.scale)
+            replace(candidate, residual=_shift_residual(candidate, shifted_runs))
+            for candidate in _candidate_rotations(ladders, inputs.query.shape[-1], inputs.scale)
         ),
         key=lambda candidate: candidate.residual,
     )
-    if not best.residual < PASSES[dtype]:
-        return "no_pairing", best.residual
-    window = _window(handed.mask, length)
+    if not best_rotation.residual < MAX_SHIFT_RESIDUALS[dtype]:
+        return "no_pairing", best_rotation.residual
+    window = _find_window(inputs.mask, length)
     if isinstance(window, str):
-        return window, best.residual
-    distances, first, stop = window
-    return Looked(replace(best, distances=distances), first, stop)
+        return window, best_rotation.residual
+    distances, first_query, stop_query = window
+    return ObservedLayer(replace(best_rotation, distances=distances), first_query, stop_query)
 
 
-def _candidates(
+def _candidate_rotations(
     ladders: Sequence[NDArray[np.float64]], width: int, scale: float
 ) -> Iterator[Turning]:
-    """Yield all ways in which columns of a width may turn, beside not turning at all."""
-    nothing = np.zeros(0, dtype=np.int64)
-    yield Turning(np.zeros(0), "none", "none", 0.0, nothing, scale)
-    ways: tuple[Pairs, Pairs] = ("halves", "neighbours")
-    parts: tuple[Columns, Columns] = ("first", "last")
-    for ladder, pairs in product(ladders, ways):
+    """Yield no rotation, and all rotations of a head of this width by the model's ladders."""
+    no_distances = np.zeros(0, dtype=np.int64)
+    yield Turning(np.zeros(0), "none", "none", 0.0, no_distances, scale)
+    pair_orders: tuple[Pairs, Pairs] = ("halves", "neighbours")
+    column_choices: tuple[Columns, Columns] = ("first", "last")
+    for ladder, pairs in product(ladders, pair_orders):
         if 2 * len(ladder) == width:
-            yield Turning(ladder, pairs, "all", 0.0, nothing, scale)
+            yield Turning(ladder, pairs, "all", 0.0, no_distances, scale)
         elif 0 < 2 * len(ladder) < width:
-            for columns in parts:
-                yield Turning(ladder, pairs, columns, 0.0, nothing, scale)
+            for columns in column_choices:
+                yield Turning(ladder, pairs, columns, 0.0, no_distances, scale)
 
 
-def _residual(turning: Turning, both: _Both) -> float:
-    """Return the norm of the change of unrotated queries and keys over theirs, the larger."""
-    found = []
-    for runs in both:
-        one, other = (widened(part)[:, :, :COMPARED] for part in runs)
-        first, later = unrotated(one, turning, 0), unrotated(other, turning, SHIFT)
-        change = sum(_power(a - b) for a, b in zip(first, later, strict=True))
-        size = sum(map(_power, first))
-        found.append((change / size) ** 0.5 if size else 0.0)
-    return max(found)
+def _shift_residual(rotation: Turning, shifted_runs: _ShiftedRuns) -> float:
+    """Return the relative change of unrotated queries or keys by the shift, the larger of both."""
+    residuals = []
+    for tensors in shifted_runs:
+        first_tensor, later_tensor = (
+            promote_half(tensor)[:, :, :MAX_COMPARED_POSITIONS] for tensor in tensors
+        )
+        first_columns = unrotate(first_tensor, rotation, 0)
+        later_columns = unrotate(later_tensor, rotation, CHECK_SHIFT_POSITIONS)
+        change = sum(_power(a - b) for a, b in zip(first_columns, later_columns, strict=True))
+        size = sum(map(_power, first_columns))
+        residuals.append((change / size) ** 0.5 if size else 0.0)
+    return max(residuals)
 
 
-def _power(part: torch.Tensor) -> float:
-    return float(part.abs().double().square().sum())
+def _power(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().double().square().sum())
 
 
-def unrotated(
-    tensor: torch.Tensor, turning: Turning, start: int
+def unrotate(
+    tensor: torch.Tensor, rotation: Turning, start: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Undo the rotation of queries or keys at positions that begin at a number.
+    """Undo the rotation of queries or keys at the positions from ``start``.
 
     Returns
     -------
     tuple
-        ``[..., t, pairs]``, complex, and ``[..., t, columns]`` those that do not turn.
+        The rotated columns as complex ``[..., t, pairs]``, and the others ``[..., t, columns]``.
     """
-    pt = required("torch")
-    width, size = tensor.shape[-1], len(turning.frequencies)
-    begin = width - 2 * size if turning.columns == "last" else 0
-    turned = tensor[..., begin : begin + 2 * size]
-    rest = pt.cat([tensor[..., :begin], tensor[..., begin + 2 * size :]], dim=-1)
-    if turning.pairs == "neighbours":
-        real, imaginary = turned[..., 0::2], turned[..., 1::2]
+    pt = import_package("torch")
+    width, n_pairs = tensor.shape[-1], len(rotation.frequencies)
+    first_column = width - 2 * n_pairs if rotation.columns == "last" else 0
+    rotating = tensor[..., first_column : first_column + 2 * n_pairs]
+    fixed = pt.cat([tensor[..., :first_column], tensor[..., first_column + 2 * n_pairs :]], dim=-1)
+    if rotation.pairs == "neighbours":
+        real, imaginary = rotating[..., 0::2], rotating[..., 1::2]
     else:
-        real, imaginary = turned[..., :size], turned[..., size:]
-    places = np.arange(start, start + tensor.shape[-2])
-    back = np.exp(-1j * np.outer(places, turning.frequencies))
+        real, imaginary = rotating[..., :n_pairs], rotating[..., n_pairs:]
+    positions = np.arange(start, start + tensor.shape[-2])
+    inverse = np.exp(-1j * np.outer(positions, rotation.frequencies))
     pair = pt.complex(real.contiguous(), imaginary.contiguous())
-    return pair * pt.as_tensor(back, dtype=pair.dtype, device=pair.device), rest
+    return pair * pt.as_tensor(inverse, dtype=pair.dtype, device=pair.device), fixed
 
 
-def _window(
+def _find_window(
     mask: torch.Tensor | None, length: int
 ) -> tuple[NDArray[np.int64], int, int] | Literal["other_keys", "short_window"]:
-    """Return the distances, and the first and last query, of which each sees all of them."""
-    seen = None
+    """Return the window: its distances, first query and stop; each query sees all distances."""
+    visible = None
     if mask is not None:
-        seen = (mask if mask.dtype == required("torch").bool else mask == 0)[0, 0, :, -length:]
+        is_visible = mask if mask.dtype == import_package("torch").bool else mask == 0
+        visible = is_visible[0, 0, :, -length:]
     middle = length // 2
-    both = seen is None or bool(seen[middle, middle + 1 :].any())
-    window = length // 3 if both else length // 2
-    if seen is not None:
-        # How far back the middle, or the last, query sees without a gap.
-        row = middle if both else length - 1
-        back = seen[row, : row + 1].flip(0).tolist()
-        window = min(window, back.index(False) if False in back else row + 1)
-    if window < MIN_WINDOW:
+    is_two_sided = visible is None or bool(visible[middle, middle + 1 :].any())
+    window = length // 3 if is_two_sided else length // 2
+    if visible is not None:
+        # The window ends at the first gap behind the middle query, or behind the last one.
+        row = middle if is_two_sided else length - 1
+        visible_keys = visible[row, : row + 1].flip(0).tolist()
+        window = min(window, visible_keys.index(False) if False in visible_keys else row + 1)
+    if window < MIN_WINDOW_DISTANCES:
         return "short_window"
-    distances = np.arange(-window + 1 if both else 0, window)
-    first, stop = window, length - window if both else 2 * window
-    if seen is not None:
-        rows, columns = np.arange(first, stop)[:, None], distances[None, :]
-        if not bool(seen[rows, rows - columns].all()):
+    distances = np.arange(-window + 1 if is_two_sided else 0, window)
+    first_query, stop_query = window, length - window if is_two_sided else 2 * window
+    if visible is not None:
+        rows, columns = np.arange(first_query, stop_query)[:, None], distances[None, :]
+        if not bool(visible[rows, rows - columns].all()):
             return "other_keys"
-    return distances, first, stop
+    return distances, first_query, stop_query
 
 
-#: Heads and queries whose logits are held at a time: those of all heads of a large model would take
-#: more memory than all sums.
-HEADS = 4
-QUERIES = 128
+#: Heads whose logits are in memory at a time: those of all heads of a large model would take more
+#: memory than all sums.
+MAX_HEADS_AT_ONCE = 4
+#: Queries whose logits are in memory at a time, for the same reason.
+MAX_QUERIES_AT_ONCE = 128
 
 
 def rotary_use(
@@ -450,17 +467,17 @@ def rotary_use(
     source: Origin = "given",
     name: str | None = None,
 ) -> RotaryUse:
-    """Measure what each head of a rotary model makes of distance, on some contexts.
+    """Measure the effect of distance on each head of a rotary model, on some contexts.
 
-    Of contexts of T tokens, each query of a window is seen with the same distances, so that the
-    variance of logits splits exactly: ``W = T // 2`` distances where keys come before queries
-    (fewer in layers with a sliding window), ``T // 3`` on either side where both are seen. The
-    first token is never a key. The distance share depends on T and on the text.
+    In contexts of T tokens, each query of a window is measured at the same distances, so that the
+    variance of logits splits exactly: ``W = T // 2`` distances if keys come before queries (fewer
+    in layers with a sliding window), ``T // 3`` on either side if both are visible. The first token
+    is never a key. The distance share depends on T and on the text.
 
-    Before anything is measured, two checks guard it: looking leaves the outputs exactly as they
-    are, and for each layer frequencies, pairs and rotated columns must be those with which
-    unrotated queries and keys stay the same when positions start 37 later. A layer of which no
-    candidate passes is not measured, and the result says so.
+    Two checks precede the measurement. Observing the model must leave its outputs unchanged, and
+    the frequencies, pairs and rotated columns of each layer must be those with which unrotated
+    queries and keys stay the same when positions start 37 later. A layer without such a candidate
+    is not measured, and the result says so.
 
     Unrotated pairs: Su et al. 2021; usage: Barbero et al. 2024 (2410.06205); offset pairs:
     Jonasson 2025 (2503.01832); window, distance share and moved attention are this package's own.
@@ -501,8 +518,8 @@ def rotary_use(
     ...     vocab_size=50,
     ... )
     >>> model = LlamaModel(config).eval()
-    >>> found = pp.rotary_use(model, pp.forward.random_tokens(config, length=32, count=4))
-    >>> found.layers[0].pairs, found.layers[0].window, len(found.heads)
+    >>> use = pp.rotary_use(model, pp.forward.random_tokens(config, length=32, count=4))
+    >>> use.layers[0].pairs, use.layers[0].window, len(use.heads)
     ('halves', 16, 2)
     """
     title = name or type(model).__name__
@@ -512,7 +529,7 @@ def rotary_use(
             f"{title}: {type(model).__name__} has no rotary embedding of transformers that turns "
             f"queries and keys by their place in a text.{axes if turns_images(model) else ''}"
         )
-    layers: dict[int, Looked] = {}
+    layers: dict[int, ObservedLayer] = {}
     unmeasured: dict[int, LayerUse] = {}
     length = 0
 
@@ -521,139 +538,143 @@ def rotary_use(
         if batch.ndim != 2:
             raise UsageError(f"{title}: rotations are measured on text, not on images.")
         if not length:
-            layers, unmeasured = prepared(model, batch[:1], title)
+            layers, unmeasured = prepare_layers(model, batch[:1], title)
             length = batch.shape[1]
-        made: dict[int, RotarySums] = {}
+        batch_sums: dict[int, RotarySums] = {}
 
-        def look(number: int, handed: Handed) -> None:
+        def add_window(number: int, inputs: AttentionInputs) -> None:
             if number not in layers:
                 return
-            if bool(handed.query.isfinite().all() and handed.key.isfinite().all()):
-                made[number] = window_sums(handed, layers[number])
+            if bool(inputs.query.isfinite().all() and inputs.key.isfinite().all()):
+                batch_sums[number] = sum_window(inputs, layers[number])
                 return
-            # A layer is measured on all contexts or on none.
+            # A layer is measured on all contexts or not at all.
             del layers[number]
             unmeasured[number] = unmeasured_layer(number, "not_finite")
 
-        run_watched(model, batch, look, title)
-        return made
+        run_observed(model, batch, add_window, title)
+        return batch_sums
 
-    sums, stopped = stream(model, contexts, measure, title)
+    sums, is_interrupted = sum_over_contexts(model, contexts, measure, title)
     return rotary_result(
-        {number: part for number, part in sums.items() if number in layers},
-        {number: layer.turning for number, layer in layers.items()},
+        {number: layer_sums for number, layer_sums in sums.items() if number in layers},
+        {number: layer.rotation for number, layer in layers.items()},
         unmeasured,
         length=length,
-        positions=stated_context(model),
+        positions=declared_context(model),
         source=source,
         name=title,
-        stopped=stopped,
+        stopped=is_interrupted,
     )
 
 
-def window_sums(handed: Handed, layer: Looked) -> RotarySums:
-    """Add a layer's window up over the contexts of a batch: one context, some heads at a time.
+def sum_window(inputs: AttentionInputs, layer: ObservedLayer) -> RotarySums:
+    """Sum the window of a layer over the contexts of a batch, a few heads at a time.
 
-    Logits are products in the model's own precision, float32 at least; sums are float64 (float32
+    Logits are computed in the model's own precision, float32 at least; sums are float64 (float32
     on MPS).
     """
-    first, last = int(layer.turning.distances[0]), int(layer.turning.distances[-1])
-    found = []
-    for query, key in zip(widened(handed.query), widened(handed.key), strict=True):
+    first, last = int(layer.rotation.distances[0]), int(layer.rotation.distances[-1])
+    context_sums = []
+    for query, key in zip(promote_half(inputs.query), promote_half(inputs.key), strict=True):
         heads = np.arange(len(query))
         shared = heads // (len(query) // len(key))
-        parts = [
-            _sums_of_heads(query[some.tolist()], key[shared[some].tolist()], layer, handed.cap)
-            for some in np.array_split(heads, -(-len(heads) // HEADS))
+        group_sums = [
+            _sum_head_window(
+                query[head_group.tolist()], key[shared[head_group].tolist()], layer, inputs.cap
+            )
+            for head_group in np.array_split(heads, -(-len(heads) // MAX_HEADS_AT_ONCE))
         ]
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        by_context = {name: joined.pop(name)[None] for name in RotarySums.context_axes}
-        queries = layer.stop - layer.first
-        found.append(
-            RotarySums(**by_context, **joined, queries=queries, keys=queries + last - first)
-        )
-    return reduce(add, found)
+        sums = {name: np.concatenate([s[name] for s in group_sums]) for name in group_sums[0]}
+        by_context = {name: sums.pop(name)[None] for name in RotarySums.context_axes}
+        n_queries = layer.stop_query - layer.first_query
+        n_keys = n_queries + last - first
+        context_sums.append(RotarySums(**by_context, **sums, queries=n_queries, keys=n_keys))
+    return reduce(add, context_sums)
 
 
-def _sums_of_heads(
-    query: torch.Tensor, key: torch.Tensor, layer: Looked, cap: float | None
+def _sum_head_window(
+    query: torch.Tensor, key: torch.Tensor, layer: ObservedLayer, cap: float | None
 ) -> dict[str, NDArray[Any]]:
-    """Add up the window of some heads, ``[heads, t, d]`` each, in one context."""
-    pt = required("torch")
-    turning, first, stop = layer.turning, layer.first, layer.stop
-    distances = turning.distances
-    begin = first - int(distances[-1])
-    plain = query[:, first:stop], key[:, begin : stop - int(distances[0])]
-    pairs = unrotated(plain[0], turning, first), unrotated(plain[1], turning, begin)
-    (pair_q, rest_q), (pair_k, rest_k) = pairs
-    still = np.exp(1j * np.outer(turning.frequencies, distances)).mean(axis=1)
-    held = pair_q * pt.as_tensor(still, dtype=pair_q.dtype, device=pair_q.device)
-    # What stays of a logit when every pair has the mean of its rotation.
-    hidden = (
-        pt.cat([held.real, held.imag, rest_q], dim=-1),
-        pt.cat([pair_k.real, pair_k.imag, rest_k], dim=-1),
+    """Sum the window of some heads, ``[heads, t, d]`` each, in one context."""
+    pt = import_package("torch")
+    rotation, first_query, stop_query = layer.rotation, layer.first_query, layer.stop_query
+    distances, n_queries = rotation.distances, stop_query - first_query
+    first_key = first_query - int(distances[-1])
+    window_query = query[:, first_query:stop_query]
+    window_key = key[:, first_key : stop_query - int(distances[0])]
+    pair_q, fixed_q = unrotate(window_query, rotation, first_query)
+    pair_k, fixed_k = unrotate(window_key, rotation, first_key)
+    mean_rotation = np.exp(1j * np.outer(rotation.frequencies, distances)).mean(axis=1)
+    mean_pairs = pair_q * pt.as_tensor(mean_rotation, dtype=pair_q.dtype, device=pair_q.device)
+    # The mean of each pair's rotation over the window hides the distance from the logits.
+    hidden_tensors = (
+        pt.cat([mean_pairs.real, mean_pairs.imag, fixed_q], dim=-1),
+        pt.cat([pair_k.real, pair_k.imag, fixed_k], dim=-1),
     )
     wide = pt.float32 if query.device.type == "mps" else pt.float64
 
     def total(part: torch.Tensor) -> NDArray[np.float64]:
         return np.asarray(part.sum(dim=1, dtype=wide).cpu().double().numpy())
 
-    parts = []
-    for start in range(0, stop - first, QUERIES):
-        end = min(start + QUERIES, stop - first)
-        logits, other = (
-            _by_distance(q[:, start:end], k[:, start : end + len(distances) - 1]) * turning.scale
-            for q, k in (plain, hidden)
+    chunks = []
+    for start in range(0, n_queries, MAX_QUERIES_AT_ONCE):
+        end = min(start + MAX_QUERIES_AT_ONCE, n_queries)
+        products = (
+            _products_by_distance(q[:, start:end], k[:, start : end + len(distances) - 1])
+            for q, k in ((window_query, window_key), hidden_tensors)
         )
-        parts.append(tuple(map(total, _of_logits(logits, other, cap))))
-    means = [sum(each) / (stop - first) for each in zip(*parts, strict=True)]
-    found = dict(zip(RotarySums.context_axes, means, strict=True))
-    # The farthest key comes first in memory.
-    found["curves"] = found["curves"][:, ::-1]
-    for name, (pair, rest) in zip(("query", "key"), pairs, strict=True):
+        logits, hidden_logits = (product * rotation.scale for product in products)
+        chunks.append(tuple(map(total, _measure_logits(logits, hidden_logits, cap))))
+    means = [sum(chunk_sums) / n_queries for chunk_sums in zip(*chunks, strict=True)]
+    sums = dict(zip(RotarySums.context_axes, means, strict=True))
+    # Products come with the farthest key first, whereas curves start at the smallest distance.
+    sums["curves"] = sums["curves"][:, ::-1]
+    for name, pair, fixed in (("query", pair_q, fixed_q), ("key", pair_k, fixed_k)):
         power = pair.real.square() + pair.imag.square()
-        if turning.columns != "all":
-            power = pt.cat([power, rest.square().sum(dim=-1, keepdim=True)], dim=-1)
-        found |= {
-            name: total(pair.real) + 1j * total(pair.imag), f"rest_{name}": total(rest),
+        if rotation.columns != "all":
+            power = pt.cat([power, fixed.square().sum(dim=-1, keepdim=True)], dim=-1)
+        sums |= {
+            name: total(pair.real) + 1j * total(pair.imag), f"rest_{name}": total(fixed),
             f"{name}_power": total(power),
         }  # fmt: skip
-    return found
+    return sums
 
 
-def _of_logits(
-    logits: torch.Tensor, other: torch.Tensor, cap: float | None
+def _measure_logits(
+    logits: torch.Tensor, hidden_logits: torch.Tensor, cap: float | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return logits ``[heads, q, n]``, and by query their variance, moved attention, share capped.
+    """Return logits ``[heads, q, n]``, their variance, moved attention and capped share.
 
     Parameters
     ----------
-    logits, other
+    logits, hidden_logits
         Logits as they are, and with distance hidden.
     cap
         Cap of the logits, None without one.
     """
-    moved = logits.softmax(dim=-1).sub_(other.softmax(dim=-1)).abs_().sum(dim=-1) / 2
-    capped = moved * float("nan")
+    attention_change = logits.softmax(dim=-1).sub_(hidden_logits.softmax(dim=-1)).abs_()
+    moved_attention = attention_change.sum(dim=-1) / 2
+    capped_share = moved_attention * float("nan")
     if cap is not None:
-        capped = (logits.abs() > cap / 2).to(moved.dtype).mean(dim=-1)
-    # PyTorch's own variance took a third of all time.
+        capped_share = (logits.abs() > cap / 2).to(moved_attention.dtype).mean(dim=-1)
+    # PyTorch's own variance took a third of the whole time.
     variance = (logits - logits.mean(dim=-1, keepdim=True)).square_().mean(dim=-1)
-    return logits, variance, moved, capped
+    return logits, variance, moved_attention, capped_share
 
 
-def _by_distance(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """Return the dot product of each query with the n keys up to its own place, farthest first.
+def _products_by_distance(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """Return the dot product of each query with its n keys, the farthest first.
 
     Parameters
     ----------
     query, key
         ``[heads, q, d]`` and ``[heads, q + n - 1, d]``: query i meets keys i to i + n - 1.
     """
-    heads, count, _ = query.shape
-    across = key.shape[1]
+    n_heads, n_queries, _ = query.shape
+    n_keys = key.shape[1]
     products = query @ key.transpose(1, 2)
-    # Rows that begin one later each are rows of a matrix with one column more.
-    flat = required("torch").nn.functional.pad(products.reshape(heads, -1), (0, count))
-    found: torch.Tensor = flat.reshape(heads, count, across + 1)[:, :, : across - count + 1]
-    return found
+    # Each query's keys begin one column later. One more column per row aligns them.
+    flat = import_package("torch").nn.functional.pad(products.reshape(n_heads, -1), (0, n_queries))
+    aligned: torch.Tensor = flat.reshape(n_heads, n_queries, n_keys + 1)
+    return aligned[:, :, : n_keys - n_queries + 1]

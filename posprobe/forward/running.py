@@ -1,4 +1,4 @@
-"""A model at work: tensors seen as they appear, how its tokens lie, and what it fails at."""
+"""Running a model: observing its tensors, the layout of its tokens, and its errors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("posprobe")
 
-#: What the states are called that a model returns.
-LAST = "the last hidden states"
+#: Name in messages of the states that a model returns.
+LAST_STATES = "the last hidden states"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -38,10 +38,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def refuse_overflow(
-    model: Any, numbers: torch.Tensor, what: str, title: str, done: int = 0
+def check_finite(
+    model: Any, numbers: torch.Tensor, subject: str, title: str, n_previous: int = 0
 ) -> None:
-    """Refuse numbers that a model computed for a batch of contexts where one is not finite.
+    """Refuse numbers that a model computed for a batch of contexts if one is not finite.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ def refuse_overflow(
         Model whose states these are.
     numbers
         ``[b, ...]``.
-    what
+    subject
         They are called, such as "the hidden states at layer 3".
     title
         Name of the model, for messages.
-    done
+    n_previous
         Contexts that were run before these.
 
     Raises
@@ -61,34 +61,34 @@ def refuse_overflow(
     InvalidTable
         Naming the first such context, and what to do.
     """
-    whole = numbers.isfinite().flatten(1).all(dim=1)
-    if bool(whole.all()):
+    is_finite = numbers.isfinite().flatten(1).all(dim=1)
+    if bool(is_finite.all()):
         return
-    if not is_sound(model):
-        why = "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
+    if not has_finite_weights(model):
+        advice = "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
     elif next(model.parameters()).element_size() < 4:
-        why = "It overflowed. Run it in float32: --dtype float32."
+        advice = "It overflowed. Run it in float32: --dtype float32."
     else:
-        why = "It overflowed, in float32 or wider. Use other contexts, or a sound copy."
-    context = done + int((~whole).nonzero()[0]) + 1
-    raise InvalidTable(f"{title}: {what} hold NaN or infinity in context {context}. {why}")
+        advice = "It overflowed, in float32 or wider. Use other contexts, or a sound copy."
+    context = n_previous + int((~is_finite).nonzero()[0]) + 1
+    raise InvalidTable(f"{title}: {subject} hold NaN or infinity in context {context}. {advice}")
 
 
-def is_sound(model: Any) -> bool:
+def has_finite_weights(model: Any) -> bool:
     """Tell whether all weights of a model that are in memory are finite."""
-    parameters = [part for part in model.parameters() if part.device.type != "meta"]
-    return all(bool(part.isfinite().all()) for part in parameters)
+    parameters = [parameter for parameter in model.parameters() if parameter.device.type != "meta"]
+    return all(bool(parameter.isfinite().all()) for parameter in parameters)
 
 
 @contextmanager
-def running(model: Any) -> Iterator[None]:
-    """Tell what a model's own code fails at as what it is: no fault of ours, and nothing measured.
+def explain_model_errors(model: Any) -> Iterator[None]:
+    """Raise errors of a model's own code as errors of the model, not of this package.
 
     Raises
     ------
     UsageError
-        If it does not take such input, or fails otherwise; what ran out of memory can be tried
-        again with less, and stays as it is.
+        If the model does not take such input, or fails otherwise. Errors for lack of memory stay
+        as they are, because the caller can retry with less.
     """
     name = type(model).__name__
     try:
@@ -106,19 +106,19 @@ def running(model: Any) -> Iterator[None]:
         ) from error
 
 
-#: Parts of a model that can be run by themselves, and how transformers reaches them.
-PARTS: Mapping[str, str] = {
+#: Attribute of a model of transformers that holds or returns each part that runs by itself.
+SUBMODEL_ATTRIBUTES: Mapping[str, str] = {
     "encoder": "get_encoder", "decoder": "get_decoder", "text": "text_model",
     "vision": "vision_model",
 }  # fmt: skip
 
-#: What a model of transformers computes at each layer and can be asked to return.
-Kind: TypeAlias = Literal["hidden_states", "attentions"]
+#: Tensors that a model of transformers computes at each layer and returns on request.
+TensorKind: TypeAlias = Literal["hidden_states", "attentions"]
 
 
 @dataclass(frozen=True)
 class HookPoint:
-    """Where in a forward pass a tensor can be seen.
+    """A point in a forward pass at which a tensor can be observed.
 
     Parameters
     ----------
@@ -129,55 +129,56 @@ class HookPoint:
     key
         Key of the positional or named input, or of the part of the output; None where that is the
         tensor itself.
-    returned
+    is_output
         Whether it is returned, not taken.
     """
 
     module: nn.Module
     call: int
     key: int | str | None
-    returned: bool
+    is_output: bool
 
 
 def layer_numbers(model: Any) -> dict[nn.Module, int]:
-    """Return the number of the layer that each module is in; those outside of layers have none."""
-    places = {
+    """Return the layer number of each module inside a layer."""
+    matches = {
         module: re.search(r"(?:^|\.)(\d+)(?:\.|$)", path) for path, module in model.named_modules()
     }
-    return {module: int(place[1]) for module, place in places.items() if place}
+    return {
+        module: int(number_match[1]) for module, number_match in matches.items() if number_match
+    }
 
 
-def final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
+def compute_final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
     """Run a model and return its last hidden states ``[b, tokens, d]``.
 
-    Those of transformers are often behind a final LayerNorm; for vision transformers of timm they
-    are what the last block passes on.
+    Those of transformers have often passed a final LayerNorm; those of vision transformers of timm
+    are the output of the last block.
 
     Raises
     ------
     UsageError
         If the model returns none.
     """
-    found: list[Any] = []
+    outputs: list[Any] = []
     if is_timm(model):
-        with model.blocks[-1].register_forward_hook(lambda _, __, output: found.append(output)):
-            output_of(model, batch)
+        with model.blocks[-1].register_forward_hook(lambda _, __, output: outputs.append(output)):
+            run_body(model, batch)
     else:
-        found = [getattr(output_of(model, batch), "last_hidden_state", None)]
-    if not found or getattr(found[0], "ndim", 0) != 3:
+        outputs = [getattr(run_body(model, batch), "last_hidden_state", None)]
+    if not outputs or getattr(outputs[0], "ndim", 0) != 3:
         raise UsageError(f"{type(model).__name__}: it returns no hidden states, one per token.")
-    final: torch.Tensor = found[0]
+    final: torch.Tensor = outputs[0]
     return final
 
 
-def find_hook_points(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[HookPoint]:
+def find_hook_points(model: Any, batch: torch.Tensor, kind: TensorKind) -> Sequence[HookPoint]:
     """Find where a model's hidden states or attention appear, by a run on a single context.
 
-    For models of transformers these are what they return on request: of ``hidden_states`` what
-    enters the first layer and what leaves each, of which the last is often behind a final
-    LayerNorm; of ``attentions`` the weights of each layer, after the softmax. For vision
-    transformers of timm they are what the blocks take and pass on, and what their dropout of
-    attention takes.
+    Models of transformers return these tensors on request: ``hidden_states`` are the input of the
+    first layer and the output of each, the last often after a final LayerNorm; ``attentions`` are
+    the weights of each layer, after the softmax. In vision transformers of timm they are the
+    inputs and outputs of the blocks, and the inputs of their attention dropout.
 
     Parameters
     ----------
@@ -191,8 +192,8 @@ def find_hook_points(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[Ho
     Returns
     -------
     Sequence
-        One hook point for each; empty where no module takes or returns one of them as it is in the
-        end, so that `visit` has to keep all of them until the end of each batch.
+        One hook point per tensor; empty if no module takes or returns one of them in its final
+        form, so that `visit_tensors` has to keep all of them until the end of each batch.
 
     Raises
     ------
@@ -201,44 +202,53 @@ def find_hook_points(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[Ho
     """
     if is_timm(model):
         return _timm_hook_points(model, kind)
-    # Weak, so that the run takes no more memory than what it returns.
-    seen: list[tuple[ReferenceType[Any], HookPoint]] = []
-    with _watched(list(model.modules()), lambda point, part: seen.append((ref(part), point))):
-        wanted = _returned(model, batch[:1], kind)
+    # Weak references keep the memory of the run at that of its outputs.
+    observed: list[tuple[ReferenceType[Any], HookPoint]] = []
+    modules = list(model.modules())
+    with _observe_modules(modules, lambda point, part: observed.append((ref(part), point))):
+        tensors = _run_for_tensors(model, batch[:1], kind)
     by_id: dict[int, HookPoint] = {}
-    for part, point in seen:
-        # What is returned is final; what is taken may be written over.
-        if part() is not None and (point.returned or id(part()) not in by_id):
-            by_id[id(part())] = point
-    points = [by_id[id(tensor)] for tensor in wanted if id(tensor) in by_id]
-    found: dict[int, torch.Tensor] = {}
-    if len(points) == len(wanted):
-        # A copy, since a model may write to what a module returned.
-        visit(model, batch[:1], points, kind, lambda n, part: found.__setitem__(n, part.clone()))
-    if len(found) == len(wanted) and all(wanted[n].equal(part) for n, part in found.items()):
+    for reference, point in observed:
+        # Outputs are final, whereas an input may still be overwritten.
+        if reference() is not None and (point.is_output or id(reference()) not in by_id):
+            by_id[id(reference())] = point
+    points = [by_id[id(tensor)] for tensor in tensors if id(tensor) in by_id]
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(number: int, tensor: torch.Tensor) -> None:
+        # A model may write to the output of a module, so the comparison needs a copy.
+        copies[number] = tensor.clone()
+
+    if len(points) == len(tensors):
+        visit_tensors(model, batch[:1], points, kind, copy)
+    is_complete = len(copies) == len(tensors)
+    if is_complete and all(tensors[n].equal(tensor) for n, tensor in copies.items()):
         return points
     logger.info("The %s are kept until the end of each batch.", kind.replace("_", " "))
     return []
 
 
-def _timm_hook_points(model: Any, kind: Kind) -> Sequence[HookPoint]:
+def _timm_hook_points(model: Any, kind: TensorKind) -> Sequence[HookPoint]:
     if kind == "hidden_states":
-        first = HookPoint(model.blocks[0], 0, 0, returned=False)
-        return [first, *(HookPoint(block, 0, None, returned=True) for block in model.blocks)]
-    heads = [getattr(block, "attn", None) for block in model.blocks]
-    if not all(hasattr(part, "attn_drop") and hasattr(part, "fused_attn") for part in heads):
+        first_point = HookPoint(model.blocks[0], 0, 0, is_output=False)
+        return [first_point, *(HookPoint(block, 0, None, is_output=True) for block in model.blocks)]
+    attentions = [getattr(block, "attn", None) for block in model.blocks]
+    if not all(
+        hasattr(attention, "attn_drop") and hasattr(attention, "fused_attn")
+        for attention in attentions
+    ):
         raise UsageError(f"{type(model).__name__}: it shows no attention weights.")
-    return [HookPoint(block.attn.attn_drop, 0, 0, returned=False) for block in model.blocks]
+    return [HookPoint(block.attn.attn_drop, 0, 0, is_output=False) for block in model.blocks]
 
 
-def visit(
+def visit_tensors(
     model: Any,
     batch: torch.Tensor,
     points: Sequence[HookPoint],
-    kind: Kind,
-    look: Callable[[int, torch.Tensor], None],
+    kind: TensorKind,
+    handle: Callable[[int, torch.Tensor], None],
 ) -> int:
-    """Run a model, show each tensor of a kind as soon as it is there, and return how many came.
+    """Run a model, pass each tensor of a kind to a function, and return their number.
 
     Parameters
     ----------
@@ -246,67 +256,71 @@ def visit(
         Same as for `find_hook_points`.
     points
         Result of `find_hook_points`.
-    look
+    handle
         Called with the number of the tensor, from 0, and the tensor. Where the model goes on with
         it, it must not be written to.
     """
     if not points:
-        tensors = _returned(model, batch, kind)
-        for number, part in enumerate(tensors):
-            look(number, part)
+        tensors = _run_for_tensors(model, batch, kind)
+        for number, tensor in enumerate(tensors):
+            handle(number, tensor)
         return len(tensors)
-    came: set[int] = set()
+    visited: set[int] = set()
 
-    def note(number: int, part: torch.Tensor) -> None:
-        came.add(number)
-        look(number, part)
+    def record(number: int, tensor: torch.Tensor) -> None:
+        visited.add(number)
+        handle(number, tensor)
 
-    with seen_at(points, note):
-        output_of(model, batch)
-    return len(came)
+    with observe_hook_points(points, record):
+        run_body(model, batch)
+    return len(visited)
 
 
 @contextmanager
-def seen_at(
-    points: Sequence[HookPoint], look: Callable[[int, torch.Tensor], None]
+def observe_hook_points(
+    points: Sequence[HookPoint], handle: Callable[[int, torch.Tensor], None]
 ) -> Iterator[None]:
-    """Show each tensor of some hook points, as `visit` does, of whatever is run in the block."""
+    """Pass each tensor at some hook points to a function, in all runs within the block."""
     numbers = {point: number for number, point in enumerate(points)}
 
-    def show(point: HookPoint, part: Any) -> None:
+    def show(point: HookPoint, tensor: Any) -> None:
         if point in numbers:
-            look(numbers[point], part)
+            handle(numbers[point], tensor)
 
-    with _watched(list(dict.fromkeys(point.module for point in points)), show):
+    with _observe_modules(list(dict.fromkeys(point.module for point in points)), show):
         yield
 
 
 @contextmanager
-def _watched(modules: list[nn.Module], show: Callable[[HookPoint, Any], None]) -> Iterator[None]:
-    """Show every tensor of 3 or 4 axes that modules take and return; stop whatever happens."""
+def _observe_modules(
+    modules: list[nn.Module], show: Callable[[HookPoint, Any], None]
+) -> Iterator[None]:
+    """Show every tensor of 3 or 4 axes that modules take or return within the block."""
     calls: Counter[nn.Module] = Counter()
 
-    def each(module: nn.Module, parts: Mapping[Any, Any], *, returned: bool) -> None:
-        for key, part in parts.items():
-            if getattr(part, "ndim", 0) in (3, 4):
-                show(HookPoint(module, calls[module], key, returned), part)
+    def show_parts(module: nn.Module, parts: Mapping[Any, Any], *, is_output: bool) -> None:
+        for key, tensor in parts.items():
+            if getattr(tensor, "ndim", 0) in (3, 4):
+                show(HookPoint(module, calls[module], key, is_output), tensor)
 
-    def before(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> None:
-        each(module, dict(enumerate(given)) | named, returned=False)
+    def show_inputs(
+        module: nn.Module, inputs: tuple[object, ...], keyword_inputs: dict[str, object]
+    ) -> None:
+        show_parts(module, dict(enumerate(inputs)) | keyword_inputs, is_output=False)
 
-    def after(module: nn.Module, _: object, output: object) -> None:
-        each(module, _parts(output), returned=True)
+    def show_outputs(module: nn.Module, _: object, output: object) -> None:
+        show_parts(module, _name_outputs(output), is_output=True)
         calls[module] += 1
 
-    with ExitStack() as watching:
+    with ExitStack() as hooks:
         for module in modules:
-            watching.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
-            watching.enter_context(module.register_forward_hook(after))
+            hooks.enter_context(module.register_forward_pre_hook(show_inputs, with_kwargs=True))
+            hooks.enter_context(module.register_forward_hook(show_outputs))
         yield
 
 
-def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
-    """Return how the positions of a batch are arranged; rows of special tokens come before them.
+def find_layout(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
+    """Return the layout of a batch's positions, which special tokens precede.
 
     Parameters
     ----------
@@ -318,7 +332,7 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     Raises
     ------
     UsageError
-        If the patches cannot be told from the other tokens.
+        If patches and other tokens cannot be distinguished.
     """
     if batch.ndim == 2:
         return Line(tokens)
@@ -340,22 +354,29 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
 
 def squared_norms(before: torch.Tensor, after: torch.Tensor) -> NDArray[np.float64]:
     """Return the squared norm of hidden states and that of their change."""
-    first = wide(before)
-    return np.array([float((part**2).sum()) for part in (first, after.to(first.dtype) - first)])
+    wide_before = widen(before)
+    return np.array(
+        [
+            float((states**2).sum())
+            for states in (wide_before, after.to(wide_before.dtype) - wide_before)
+        ]
+    )
 
 
-def wide(numbers: torch.Tensor) -> torch.Tensor:
-    """Return numbers in double precision, or the widest that their device has."""
+def widen(numbers: torch.Tensor) -> torch.Tensor:
+    """Return numbers in double precision, or in single precision on MPS, which has no wider."""
     return numbers.float() if numbers.device.type == "mps" else numbers.double()
 
 
 def image_shape(model: Any) -> tuple[int, int, int] | None:
-    """Return channels, height and width of the images that a model takes, None for text."""
+    """Return channels, height and width of the images that a model takes; None for text."""
     if is_timm(model):
         height, width = model.patch_embed.img_size
-        # A hybrid has convolutions before its patches.
-        first = next(part for part in model.patch_embed.parameters() if part.ndim == 4)
-        return first.shape[1], height, width
+        # A hybrid has other convolutions in its patch embedding, so the first kernel counts.
+        projection = next(
+            parameter for parameter in model.patch_embed.parameters() if parameter.ndim == 4
+        )
+        return projection.shape[1], height, width
     config: Any = getattr(model, "config", None)
     size = getattr(config, "image_size", None)
     if size is None:
@@ -375,73 +396,78 @@ def is_timm(model: Any) -> bool:
     )
 
 
-def _parts(output: object) -> Mapping[Any, object]:
-    """Name the parts of what a module returned; None names a part that is the whole."""
+def _name_outputs(output: object) -> Mapping[Any, object]:
+    """Return the parts of a module's output by key; the key of an undivided output is None."""
     if isinstance(output, tuple | list):
         return dict(enumerate(output))
     return dict(output) if isinstance(output, Mapping) else {None: output}
 
 
-def body_of(model: Any) -> Any:
+def find_body(model: Any) -> Any:
     """Return a model of transformers without its head for a task."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-    # Of some whole models the "base" is a part.
-    whole = type(model).__name__ in MODEL_MAPPING_NAMES.values()
-    return model if whole else getattr(model, "base_model", model)
+    # The ``base_model`` of some models without a head is only a part of them.
+    is_body = type(model).__name__ in MODEL_MAPPING_NAMES.values()
+    return model if is_body else getattr(model, "base_model", model)
 
 
-def parts_of(model: Any) -> dict[str, Any]:
-    """Return the parts of a model that take tokens or pixels by themselves, by name."""
-    found = {}
-    for name, attribute in PARTS.items():
-        part = getattr(model, attribute, None)
-        part = part() if attribute.startswith("get_") and part is not None else part
-        takes = () if part is None else inspect.signature(part.forward).parameters
-        if part is not model and {"input_ids", "pixel_values"} & set(takes):
-            found[name] = part
-    return found
+def find_submodels(model: Any) -> dict[str, Any]:
+    """Return the parts of a model that run on tokens or pixels by themselves, by name."""
+    submodels = {}
+    for name, attribute in SUBMODEL_ATTRIBUTES.items():
+        submodel = getattr(model, attribute, None)
+        submodel = submodel() if attribute.startswith("get_") and submodel is not None else submodel
+        parameters = () if submodel is None else inspect.signature(submodel.forward).parameters
+        if submodel is not model and {"input_ids", "pixel_values"} & set(parameters):
+            submodels[name] = submodel
+    return submodels
 
 
-def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
+def run_body(model: Any, batch: torch.Tensor, **options: Any) -> Any:
     """Run a model without its head for a task.
 
     Raises
     ------
     UsageError
-        If it is of neither library, or does not take such input.
+        If the model is of neither library, or does not take such input.
     """
     name = type(model).__name__
     if is_timm(model):
-        with running(model):
+        with explain_model_errors(model):
             return model.forward_features(batch)
     if not hasattr(model, "config"):
         raise UsageError(
             f"{name}: neither a model of transformers nor a vision transformer of timm."
         )
-    body = body_of(model)
+    body = find_body(model)
     if hasattr(body, "encoder") and hasattr(body, "decoder"):
-        parts = parts_of(body)
-        ways = " or ".join(f"REF#{part} (in Python model.{PARTS[part]}())" for part in parts)
-        known = (
-            f"Name one of them: {ways}." if ways else "Neither takes tokens or pixels by itself."
+        submodels = find_submodels(body)
+        choices = " or ".join(
+            f"REF#{submodel} (in Python model.{SUBMODEL_ATTRIBUTES[submodel]}())"
+            for submodel in submodels
         )
-        raise UsageError(f"{name}: it has an encoder and a decoder. {known}")
+        advice = (
+            f"Name one of them: {choices}."
+            if choices
+            else "Neither takes tokens or pixels by itself."
+        )
+        raise UsageError(f"{name}: it has an encoder and a decoder. {advice}")
     if hasattr(body.config, "use_cache"):
         options["use_cache"] = False
-    with running(model):
+    with explain_model_errors(model):
         return body(**{"pixel_values" if batch.ndim == 4 else "input_ids": batch}, **options)
 
 
-def _returned(model: Any, batch: torch.Tensor, kind: Kind) -> list[torch.Tensor]:
-    """Return all hidden states, or all attention, of a model of transformers."""
+def _run_for_tensors(model: Any, batch: torch.Tensor, kind: TensorKind) -> list[torch.Tensor]:
+    """Run a model of transformers and return all its hidden states, or all attention."""
     name = type(model).__name__
-    output = output_of(model, batch, **{f"output_{kind}": True})
-    tensors = [part for part in getattr(output, kind, None) or () if part is not None]
+    output = run_body(model, batch, **{f"output_{kind}": True})
+    tensors = [tensor for tensor in getattr(output, kind, None) or () if tensor is not None]
     if not tensors:
-        what = "hidden states" if kind == "hidden_states" else "attention weights"
-        raise UsageError(f"{name}: it shows no {what}.")
-    shapes = {tuple(part.shape) for part in tensors}
+        subject = "hidden states" if kind == "hidden_states" else "attention weights"
+        raise UsageError(f"{name}: it shows no {subject}.")
+    shapes = {tuple(tensor.shape) for tensor in tensors}
     if kind == "hidden_states" and (len(shapes) != 1 or len(next(iter(shapes))) != 3):
         raise UsageError(
             f"{name}: its hidden states, of shapes {sorted(map(list, shapes))}, are not one vector "

@@ -1,4 +1,4 @@
-"""Explanations put to the test: the model runs with what they keep of its table in its place."""
+"""Test of explanations: the model runs with each of them in place of its position table."""
 
 from __future__ import annotations
 
@@ -25,21 +25,26 @@ from posprobe.analyses.models.experiments import (
 )
 from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.forward.averages import step_by_step
-from posprobe.forward.contexts import stream
-from posprobe.forward.experiments import AT_A_TIME, outputs_of, predicted, prediction
-from posprobe.forward.models import load_model, required
-from posprobe.forward.replacements import Target, explained, find_target
+from posprobe.forward.averages import use_stepwise_attention
+from posprobe.forward.contexts import sum_over_contexts
+from posprobe.forward.experiments import (
+    MAX_LOGITS_AT_ONCE,
+    compute_logits,
+    find_task,
+    prepare_prediction,
+)
+from posprobe.forward.models import import_package, load_model
+from posprobe.forward.replacements import Target, explained_share, find_target
 from posprobe.forward.running import (
-    LAST,
+    LAST_STATES,
     HookPoint,
-    final_states,
+    check_finite,
+    compute_final_states,
     find_hook_points,
-    positions_of,
-    refuse_overflow,
-    seen_at,
-    visit,
-    wide,
+    find_layout,
+    observe_hook_points,
+    visit_tensors,
+    widen,
 )
 from posprobe.layouts import Grid
 
@@ -61,12 +66,12 @@ def substitution_effect(
 ) -> SubstitutionEffect:
     """Run a model with explanations of its position table in the table's place.
 
-    What an explanation keeps of a table is enough for the model where its outputs stay: the loss of
-    the next or of masked tokens, the Kullback-Leibler divergence of the outputs from those of the
-    unchanged model and the top answers where it has a head, else its last hidden states; and how
-    far attention goes, where the model shows it. Each context is run once as it is and once with
-    each explanation. The table is restored, also after an error, and rows of special tokens are
-    left as they are.
+    An explanation keeps enough of a table if the outputs stay. For a model with a head these are
+    the loss of the next or of masked tokens, the Kullback-Leibler divergence from the outputs of
+    the unchanged model, and the top answers; for others they are the last hidden states. The
+    distances that attention spans are compared as well, if the model shows its attention. Each
+    context is run once unchanged and once with each explanation. The table is restored, also after
+    an error, and rows of special tokens are left as they are.
 
     Parameters
     ----------
@@ -96,15 +101,15 @@ def substitution_effect(
     Raises
     ------
     UsageError
-        If the model has no table of its own or several, it cannot be told which of its rows are
-        positions, or a further table has another shape.
+        If the model has no table of its own or several, the rows that are positions cannot be
+        identified, or a further table has another shape.
     InvalidTable
         If the unchanged model's outputs are not finite.
 
     Examples
     --------
-    This needs the extra `models`. In the place of the whole table stands its own value, which
-    changes nothing; three components are not enough:
+    This needs the extra `models`. The table in its own place changes nothing, whereas three
+    components are not enough:
 
     >>> import posprobe as pp
     >>> model = pp.load_model("sample:digits-vit", device="cpu")
@@ -117,98 +122,110 @@ def substitution_effect(
     if isinstance(model, str):
         name, model = name or model, load_model(model, head=True)
     title = name or type(model).__name__
-    ready: list[_Ready] = []
-    hidden = ""
+    setups: list[_Setup] = []
+    attention_message = ""
 
-    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, _Sums]:
-        if not ready:
+    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _CostSums]:
+        if not setups:
             target = find_target(
                 model, batch, tables=tables or {}, rows=rows, explain=explain, seed=seed,
                 title=title,
             )  # fmt: skip
-            ready.append(_prepared(model, batch, target, hidden, random=random, title=title))
-        given, wanted = prediction(ready[0].task, batch, mask_token, seed, done)
-        return {0: _run(model, given, wanted, done, ready[0], title)}
+            setup = _prepare_setup(
+                model, batch, target, attention_message, random=random, title=title
+            )
+            setups.append(setup)
+        inputs, targets = prepare_prediction(setups[0].task, batch, mask_token, seed, n_previous)
+        return {0: _run_substitutes(model, inputs, targets, n_previous, setups[0], title)}
 
-    with ExitStack() as shown:
+    with ExitStack() as attention_mode:
         try:
-            shown.enter_context(step_by_step(model, title))
+            attention_mode.enter_context(use_stepwise_attention(model, title))
         except UsageError as error:
-            hidden = str(error)
-        sums, stopped = stream(model, batches, measure, title)
-    return _result(sums[0], ready[0], seed, stopped=stopped)
+            attention_message = str(error)
+        sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
+    return _build_result(sums[0], setups[0], seed, is_interrupted=is_interrupted)
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Where attention is seen, and which pairs of positions are at which distance.
+    """Hook points of attention, and the distance of each pair of positions.
 
     Parameters
     ----------
     points
         Result of `find_hook_points`.
-    first
+    first_distances
         The first distance of each range: 0, 1, 2, 4, 8 and so on.
     ranges
         ``[n, n]``: of each query and key the range; one more where the pair is not counted.
     """
 
     points: Sequence[HookPoint]
-    first: tuple[int, ...]
+    first_distances: tuple[int, ...]
     ranges: torch.Tensor
 
-    def shares(self, weights: torch.Tensor) -> torch.Tensor:
+    def sum_attention(self, weights: torch.Tensor) -> torch.Tensor:
         """Add attention ``[c, heads, m, m]`` up by range, in the mean over heads and queries."""
-        size = len(self.ranges)
-        mean = wide(weights[:, :, -size:, -size:].mean(dim=1)).flatten(1)
-        into = mean.new_zeros((len(weights), len(self.first) + 1))
-        return into.index_add_(1, self.ranges.flatten().to(mean.device), mean).cpu() / size
+        n_positions = len(self.ranges)
+        mean = widen(weights[:, :, -n_positions:, -n_positions:].mean(dim=1)).flatten(1)
+        range_sums = mean.new_zeros((len(weights), len(self.first_distances) + 1))
+        range_sums.index_add_(1, self.ranges.flatten().to(mean.device), mean)
+        return range_sums.cpu() / n_positions
 
 
 def find_distances(model: Any, batch: torch.Tensor) -> Distances:
-    """Find where a model's attention can be seen.
+    """Find the hook points of a model's attention, and group pairs of positions by distance.
 
     On a grid the distance is the larger of those along rows and columns. In a sequence attention to
-    the first position is not counted: what many heads pay to it, wherever they are, is no
+    the first position is not counted, because many heads attend to it from everywhere, which is no
     preference for a distance.
 
     Raises
     ------
     UsageError
-        If it shows none that goes from every token to every token, layer by layer.
+        If no attention from every token to every token can be observed layer by layer.
     """
     points = find_hook_points(model, batch, "attentions")
     if not points:
         raise UsageError("its attention is seen at the end of a run alone")
     shapes: set[tuple[int, ...]] = set()
-    visit(model, batch[:1], points, "attentions", lambda _, part: shapes.add(tuple(part.shape[2:])))
+    visit_tensors(
+        model,
+        batch[:1],
+        points,
+        "attentions",
+        lambda _, weights: shapes.add(tuple(weights.shape[2:])),
+    )
     tokens = next(iter(shapes))[-1]
     if shapes != {(tokens, tokens)}:
         raise UsageError("its attention is not from every token to every token")
-    layout = positions_of(model, batch, tokens)
+    layout = find_layout(model, batch, tokens)
     distance = np.maximum(*displacements(layout.height, layout.width))
-    first = (0, *(2**k for k in range(int(distance.max()).bit_length())))
-    ranges = np.searchsorted(first, distance, side="right") - 1
+    first_distances = (0, *(2**k for k in range(int(distance.max()).bit_length())))
+    ranges = np.searchsorted(first_distances, distance, side="right") - 1
     if not isinstance(layout, Grid):
-        ranges[:, 0] = len(first)
-    return Distances(points, first, required("torch").as_tensor(ranges, device=batch.device))
+        ranges[:, 0] = len(first_distances)
+    return Distances(
+        points, first_distances, import_package("torch").as_tensor(ranges, device=batch.device)
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Ready:
-    """What is put where, and what is looked at."""
+class _Setup:
+    """What is replaced in the model, and which outputs are compared."""
 
     target: Target
-    head: bool
+    has_head: bool
     task: str
-    random: bool
+    is_random: bool
     rounding: float
     distances: Distances | None
-    hidden: str  # why there are no distances
+    attention_message: str  # reason for the lack of distances
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums(Sums):
+class _CostSums(Sums):
     """Costs by context, added up over positions, and by position, added up over contexts."""
 
     context_axes: ClassVar[Mapping[str, int]] = {
@@ -220,70 +237,86 @@ class _Sums(Sums):
     cka: Floats  # [m, c]
     attention: Floats  # [m, c, ranges]
     losses: Floats  # [c]: of the unchanged model
-    places: Floats  # [2, m, t]: the main cost, and its square
-    counted: Floats  # [3, t]: weights, contexts that have one, and the unchanged model's losses
+    position_costs: Floats  # [2, m, t]: the main cost, and its square
+    # [3, t]: weights, contexts that have one, and the unchanged model's losses
+    position_weights: Floats
 
     @property
     def contexts(self) -> int:
-        """How many were run."""
+        """Number of contexts that were run."""
         return len(self.weights)
 
 
-def _prepared(
-    model: Any, batch: torch.Tensor, target: Target, hidden: str, *, random: bool, title: str
-) -> _Ready:
-    """Find out what is to be looked at."""
-    head = outputs_of(model, batch[:1]) is not None
-    predicts = head and not random and batch.ndim == 2
-    distances = None
-    try:
-        distances = None if hidden else find_distances(model, batch)
-    except UsageError as error:
-        hidden = str(error)
-    return _Ready(
-        target, head, predicted(model, batch, title) if predicts else "", random,
-        8 * float(required("torch").finfo(next(model.parameters()).dtype).eps), distances, hidden,
-    )  # fmt: skip
-
-
-def _run(
+def _prepare_setup(
     model: Any,
     batch: torch.Tensor,
-    wanted: torch.Tensor | None,
-    done: int,
-    ready: _Ready,
+    target: Target,
+    attention_message: str,
+    *,
+    random: bool,
     title: str,
-) -> _Sums:
-    """Run a batch as it is and with every substitute, one after the other."""
-    target = ready.target
-    before, _ = _looked_at(model, batch, ready)
-    weights, losses = _unchanged(before, wanted, head=ready.head)
+) -> _Setup:
+    """Find the outputs of a model that can be compared."""
+    has_head = compute_logits(model, batch[:1]) is not None
+    has_task = has_head and not random and batch.ndim == 2
+    dtype = next(model.parameters()).dtype
+    distances = None
+    try:
+        distances = None if attention_message else find_distances(model, batch)
+    except UsageError as error:
+        attention_message = str(error)
+    return _Setup(
+        target=target,
+        has_head=has_head,
+        task=find_task(model, batch, title) if has_task else "",
+        is_random=random,
+        rounding=8 * float(import_package("torch").finfo(dtype).eps),
+        distances=distances,
+        attention_message=attention_message,
+    )
+
+
+def _run_substitutes(
+    model: Any,
+    batch: torch.Tensor,
+    targets: torch.Tensor | None,
+    n_previous: int,
+    setup: _Setup,
+    title: str,
+) -> _CostSums:
+    """Run a batch unchanged and then with every substitute in turn."""
+    target = setup.target
+    before, _ = _run_observed(model, batch, setup)
+    weights, losses = _measure_unchanged(before, targets, has_head=setup.has_head)
+    subject = "the outputs" if setup.has_head else LAST_STATES
     for numbers in (weights, losses):
-        part = required("torch").as_tensor(numbers)
-        refuse_overflow(model, part, "the outputs" if ready.head else LAST, title, done)
-    found: list[dict[Measure, Floats]] = []
-    likeness = np.full((len(target.substitutes), len(batch)), np.nan)
+        tensor = import_package("torch").as_tensor(numbers)
+        check_finite(model, tensor, subject, title, n_previous)
+    substitute_costs: list[dict[Measure, Floats]] = []
+    cka_values = np.full((len(target.substitutes), len(batch)), np.nan)
     attention: list[Floats] = []
-    with target.held():
+    with target.restore_on_exit():
         for number, substitute in enumerate(target.substitutes):
             target.write(substitute.rows)
-            after, shares = _looked_at(model, batch, ready)
+            after, shares = _run_observed(model, batch, setup)
             attention.append(shares)
-            if ready.head:
-                found.append(_answers(before, after, wanted))
-                if wanted is not None:
-                    found[-1]["loss"] -= losses
+            if setup.has_head:
+                substitute_costs.append(_compare_logits(before, after, targets))
+                if targets is not None:
+                    substitute_costs[-1]["loss"] -= losses
             else:
-                found.append({"states": _squared(wide(after) - wide(before))})
-                likeness[number] = _alike(before, after)
-    stacked = {key: np.stack([each[key] for each in found]) for key in found[0]}
-    # What overflowed is not a number, and shall not warn where it is added up.
+                substitute_costs.append({"states": _squared_norms(widen(after) - widen(before))})
+                cka_values[number] = _compare_states(before, after)
+    stacked = {
+        key: np.stack([costs[key] for costs in substitute_costs]) for key in substitute_costs[0]
+    }
+    # Sums of NaN are silent, whereas those of infinite numbers would warn.
     stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
-    main = stacked[_main(stacked)]
-    return _Sums(
+    main = stacked[_main_measure(stacked)]
+    return _CostSums(
         {key: part.sum(axis=2) for key, part in stacked.items()},
         weights.sum(axis=1),
-        likeness,
+        cka_values,
         np.stack(attention),
         losses.sum(axis=1),
         np.stack([main.sum(axis=1), np.square(main).sum(axis=1)]),
@@ -291,108 +324,112 @@ def _run(
     )
 
 
-def _looked_at(model: Any, batch: torch.Tensor, ready: _Ready) -> tuple[torch.Tensor, Floats]:
-    """Run a model, and return a head's answers, or the last states, and where attention went.
+def _run_observed(model: Any, batch: torch.Tensor, setup: _Setup) -> tuple[torch.Tensor, Floats]:
+    """Run a model, and return its logits or last states, and the attention by range.
 
-    For each context that is the share of the attention of positions that goes to each range of
-    distances, in the mean over heads and layers: ``[c, ranges]``; no range where none is seen.
+    The attention is ``[c, ranges]``: for each context the share of the attention of positions that
+    goes to each range of distances, in the mean over heads and layers; no range without hooks.
     """
     sums: list[torch.Tensor] = []
-    distances = ready.distances
+    distances = setup.distances
 
-    def look(_: int, weights: torch.Tensor) -> None:
+    def add_shares(_: int, weights: torch.Tensor) -> None:
         if distances:
-            sums.append(distances.shares(weights))
+            sums.append(distances.sum_attention(weights))
 
-    with seen_at(distances.points if distances else (), look):
-        found = outputs_of(model, batch) if ready.head else None
-        found = final_states(model, batch) if found is None else found
+    with observe_hook_points(distances.points if distances else (), add_shares):
+        outputs = compute_logits(model, batch) if setup.has_head else None
+        outputs = compute_final_states(model, batch) if outputs is None else outputs
     if not sums:
-        return found, np.zeros((len(batch), 0))
-    return found, _host(required("torch").stack(sums).mean(dim=0)[:, :-1])
+        return outputs, np.zeros((len(batch), 0))
+    return outputs, _to_host(import_package("torch").stack(sums).mean(dim=0)[:, :-1])
 
 
-def _unchanged(
-    before: torch.Tensor, wanted: torch.Tensor | None, *, head: bool
+def _measure_unchanged(
+    outputs: torch.Tensor, targets: torch.Tensor | None, *, has_head: bool
 ) -> tuple[Floats, Floats]:
-    """Return ``[b, t]`` what each position counts, and its loss: 0 where there is none.
+    """Return the weight and the loss of each position, both ``[b, t]``, 0 if it has none.
 
-    Where outputs are not finite one of both is not.
+    If outputs are not finite, one of both is not finite either.
     """
-    if not head:
-        squares = _squared(before)
+    if not has_head:
+        squares = _squared_norms(outputs)
         return squares, np.zeros_like(squares)
-    found = _answers(before, before, wanted)
-    counted = np.ones(before.shape[:2]) if wanted is None else _host(wanted != -100)
-    counted = np.where(np.isfinite(found["divergence"]), counted, np.nan)
-    return counted, found.get("loss", np.zeros_like(counted))
+    numbers = _compare_logits(outputs, outputs, targets)
+    weights = np.ones(outputs.shape[:2]) if targets is None else _to_host(targets != -100)
+    weights = np.where(np.isfinite(numbers["divergence"]), weights, np.nan)
+    return weights, numbers.get("loss", np.zeros_like(weights))
 
 
-def _answers(
-    before: torch.Tensor, after: torch.Tensor, wanted: torch.Tensor | None
+def _compare_logits(
+    before: torch.Tensor, after: torch.Tensor, targets: torch.Tensor | None
 ) -> dict[Measure, Floats]:
     """Compare logits ``[b, t, v]``: numbers of each position ``[b, t]``, 0 where none is counted.
 
     The loss is that of ``after``.
     """
-    pt = required("torch")
+    pt = import_package("torch")
     shape = before.shape[:2]
-    places = pt.ones(shape, dtype=pt.bool) if wanted is None else (wanted != -100).cpu()
-    at = places.reshape(-1).nonzero()[:, 0].to(before.device)
-    found: dict[Measure, Floats] = {
+    is_counted = pt.ones(shape, dtype=pt.bool) if targets is None else (targets != -100).cpu()
+    counted_rows = is_counted.reshape(-1).nonzero()[:, 0].to(before.device)
+    numbers: dict[Measure, Floats] = {
         key: np.zeros(shape[0] * shape[1]) for key in ("divergence", "answers")
     }
-    if wanted is not None:
-        found["loss"] = np.zeros(shape[0] * shape[1])
-    for some in at.split(max(1, AT_A_TIME // before.shape[2])):
-        one, two = (
-            wide(part.reshape(-1, part.shape[2])[some]).log_softmax(dim=1)
-            for part in (before, after)
+    if targets is not None:
+        numbers["loss"] = np.zeros(shape[0] * shape[1])
+    for row_chunk in counted_rows.split(max(1, MAX_LOGITS_AT_ONCE // before.shape[2])):
+        log_before, log_after = (
+            widen(logits.reshape(-1, logits.shape[2])[row_chunk]).log_softmax(dim=1)
+            for logits in (before, after)
         )
-        apart = pt.where(one.isneginf(), 0.0, one.exp() * (one - two)).sum(dim=1)
-        place = some.cpu().numpy()
-        # Of one and the same outputs it is 0, and never below.
-        found["divergence"][place] = np.maximum(_host(apart), 0.0)
-        changed = _host(one.argmax(dim=1) != two.argmax(dim=1))
-        found["answers"][place] = np.where(np.isnan(_host(apart)), np.nan, changed)
-        if wanted is not None:
-            right = wanted.reshape(-1).to(some.device)[some, None]
-            found["loss"][place] = -_host(two.gather(1, right)[:, 0])
-    return {key: part.reshape(shape) for key, part in found.items()}
+        divergence = pt.where(
+            log_before.isneginf(), 0.0, log_before.exp() * (log_before - log_after)
+        ).sum(dim=1)
+        rows = row_chunk.cpu().numpy()
+        # Rounding may leave a negative number, but no divergence is below 0.
+        numbers["divergence"][rows] = np.maximum(_to_host(divergence), 0.0)
+        has_changed = _to_host(log_before.argmax(dim=1) != log_after.argmax(dim=1))
+        numbers["answers"][rows] = np.where(np.isnan(_to_host(divergence)), np.nan, has_changed)
+        if targets is not None:
+            target_ids = targets.reshape(-1).to(row_chunk.device)[row_chunk, None]
+            numbers["loss"][rows] = -_to_host(log_after.gather(1, target_ids)[:, 0])
+    return {key: logits.reshape(shape) for key, logits in numbers.items()}
 
 
-def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
+def _compare_states(before: torch.Tensor, after: torch.Tensor) -> Floats:
     """Return the debiased CKA of each context's states ``[b, t, d]``, NaN where undefined."""
-    found = np.full(len(before), np.nan)
-    for place, (one, two) in enumerate(zip(before, after, strict=True)):
-        with suppress(InvalidTable):  # states are not finite, all alike, or fewer than four
-            found[place] = cka(_host(wide(one)), _host(wide(two)))
-    return found
+    cka_values = np.full(len(before), np.nan)
+    for context, (states_before, states_after) in enumerate(zip(before, after, strict=True)):
+        with suppress(InvalidTable):  # States are not finite, all equal, or fewer than four.
+            cka_values[context] = cka(_to_host(widen(states_before)), _to_host(widen(states_after)))
+    return cka_values
 
 
-def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> SubstitutionEffect:
-    target = ready.target
-    removed = [each.name for each in target.substitutes].index(target.removed)
-    main = _main(sums.costs)
-    rounding = {"states": ready.rounding, "divergence": ready.rounding**2}
-    found = {
+def _build_result(
+    sums: _CostSums, setup: _Setup, seed: int, *, is_interrupted: bool
+) -> SubstitutionEffect:
+    target = setup.target
+    removed_index = [substitute.name for substitute in target.substitutes].index(target.removed)
+    main = _main_measure(sums.costs)
+    rounding = {"states": setup.rounding, "divergence": setup.rounding**2}
+    costs_by_measure = {
         key: costs(
-            sums.costs[key], sums.weights, removed, norm=key == "states",
+            sums.costs[key], sums.weights, removed_index, norm=key == "states",
             rounding=rounding.get(key, 0.0),
         )
         for key in MEASURES
         if key in sums.costs
     }  # fmt: skip
-    with_loss = main == "loss" and bool(sums.weights.any())
+    has_loss = main == "loss" and bool(sums.weights.any())
     unknown = [Cost(None, None, None, None)]
-    (whole,) = costs(sums.losses[None], sums.weights, 0) if with_loss else unknown
-    weight, count, losses = sums.counted
-    along = by_position(sums.places, weight, count, norm=main == "states")
-    there = len(weight) > 1
-    placed = there and main != "states"
-    again = found[main][0].value
+    (total_loss,) = costs(sums.losses[None], sums.weights, 0) if has_loss else unknown
+    weight, count, losses = sums.position_weights
+    position_curve = by_position(sums.position_costs, weight, count, norm=main == "states")
+    has_positions = len(weight) > 1
+    has_position_errors = has_positions and main != "states"
+    repeat_cost = costs_by_measure[main][0].value
     return SubstitutionEffect(
-        substitutes=tuple(_substitutes(target, sums, found)),
+        substitutes=tuple(_describe_substitutes(target, sums, costs_by_measure)),
         measure=main,
         removed=target.removed,
         contexts=sums.contexts,
@@ -401,72 +438,75 @@ def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> Substitu
         scheme=target.scheme,
         layout=target.layout,
         start=target.start,
-        task=ready.task,
-        loss=whole.value,
-        loss_error=whole.error,
-        by_position=along[0] if there else None,
-        by_position_error=along[1] if placed else None,
-        unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
-        early=early(sums.places[0, removed], weight)
-        if placed and not isinstance(target.layout, Grid) else None,
-        distances=ready.distances.first if ready.distances else None,
-        undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
-        stopped=stopped,
-        notes=(f"repeated runs differ, which accounts for {again:.1e} of the costs",)
-        if again else (),
+        task=setup.task,
+        loss=total_loss.value,
+        loss_error=total_loss.error,
+        by_position=position_curve[0] if has_positions else None,
+        by_position_error=position_curve[1] if has_position_errors else None,
+        unchanged=losses / np.where(count > 0, count, np.nan) if has_loss else None,
+        early=early(sums.position_costs[0, removed_index], weight)
+        if has_position_errors and not isinstance(target.layout, Grid) else None,
+        distances=setup.distances.first_distances if setup.distances else None,
+        undefined=_undefined_reasons(
+            setup, costs_by_measure[main], removed_index,
+            has_loss=has_loss, has_positions=has_positions,
+        ),
+        stopped=is_interrupted,
+        notes=(f"repeated runs differ, which accounts for {repeat_cost:.1e} of the costs",)
+        if repeat_cost else (),
     )  # fmt: skip
 
 
-def _substitutes(
-    target: Target, sums: _Sums, found: Mapping[Measure, list[Cost]]
+def _describe_substitutes(
+    target: Target, sums: _CostSums, costs_by_measure: Mapping[Measure, list[Cost]]
 ) -> Iterator[Substitute]:
-    """Say of each substitute what it costs."""
-    own = target.substitutes[0].rows
-    for place, each in enumerate(target.substitutes):
+    """Yield the record of each substitute with its costs."""
+    stored_rows = target.substitutes[0].rows
+    for index, substitute in enumerate(target.substitutes):
         yield Substitute(
-            each.name, each.label, each.kind, each.size,
-            explained(own, each.rows) if target.scheme == "table" else None,
-            {key: cost[place] for key, cost in found.items()},
-            *mean_and_error(sums.cka[place]),
-            tuple(mean_and_error(share) for share in sums.attention[place].T) or None,
+            substitute.name, substitute.label, substitute.kind, substitute.size,
+            explained_share(stored_rows, substitute.rows) if target.scheme == "table" else None,
+            {key: cost[index] for key, cost in costs_by_measure.items()},
+            *mean_and_error(sums.cka[index]),
+            tuple(mean_and_error(share) for share in sums.attention[index].T) or None,
         )  # fmt: skip
 
 
-def _reasons(
-    ready: _Ready, main: Sequence[Cost], removed: int, *, with_loss: bool, there: bool
+def _undefined_reasons(
+    setup: _Setup, main: Sequence[Cost], removed_index: int, *, has_loss: bool, has_positions: bool
 ) -> dict[str, str]:
-    """Say why numbers are undefined."""
+    """Return why numbers are undefined, by key."""
     reasons = {
-        "loss": "" if with_loss else _without_loss(ready),
-        "kept": "" if main[removed].kept is not None
+        "loss": "" if has_loss else _explain_missing_loss(setup),
+        "kept": "" if main[removed_index].kept is not None
         else f"removal costs no {CERTAIN:.0f} standard errors, or these are not known",
         "value": "null where outputs are not finite"
         if any(cost.value is None for cost in main) else "",
-        "cka": "measured of models without a head" if ready.head else "",
-        "attention": ready.hidden,
-        "early": "" if there else "the outputs have no positions",
+        "cka": "measured of models without a head" if setup.has_head else "",
+        "attention": setup.attention_message,
+        "early": "" if has_positions else "the outputs have no positions",
     }  # fmt: skip
-    return {key: why for key, why in reasons.items() if why}
+    return {key: reason for key, reason in reasons.items() if reason}
 
 
-def _without_loss(ready: _Ready) -> str:
-    if not ready.head:
+def _explain_missing_loss(setup: _Setup) -> str:
+    if not setup.has_head:
         return "the model has no head that gives answers"
-    if ready.random:
+    if setup.is_random:
         return "random contexts have nothing to predict"
-    if ready.task:
+    if setup.task:
         return "which token masks another is not known without a tokenizer"
     return "the head predicts no tokens"
 
 
-def _main(measures: Iterable[Measure]) -> Measure:
-    """Return the measure that tells most: the loss, else the divergence, else the states."""
+def _main_measure(measures: Iterable[Measure]) -> Measure:
+    """Return the most informative measure: the loss, else the divergence, else the states."""
     return min(measures, key=MEASURES.index)
 
 
-def _squared(states: torch.Tensor) -> Floats:
-    return _host((wide(states) ** 2).sum(dim=2))
+def _squared_norms(states: torch.Tensor) -> Floats:
+    return _to_host((widen(states) ** 2).sum(dim=2))
 
 
-def _host(part: torch.Tensor) -> Floats:
-    return np.asarray(part.cpu().numpy(), dtype=np.float64)
+def _to_host(tensor: torch.Tensor) -> Floats:
+    return np.asarray(tensor.cpu().numpy(), dtype=np.float64)

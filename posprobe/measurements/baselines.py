@@ -23,7 +23,7 @@ from posprobe.arrays import cores, positions
 from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs, compared_numbers
-from posprobe.nulls import NULLS, band, check_draws, draw_rows, null_models
+from posprobe.nulls import NULL_MODELS, check_draws, draw_rows, null_band, null_models
 from posprobe.progress import stage
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -134,8 +134,10 @@ def compare_with_baselines(
     comparison: dict[str, dict[str, Any]] = {}
     for key, value in table_numbers.items():
         comparison[key] = {"value": value, "sinusoid": formula_numbers.get(key)}
-        for name in NULLS:
-            comparison[key][name] = band([draw.get(key) for draw in null_numbers.get(name, ())])
+        for name in NULL_MODELS:
+            comparison[key][name] = null_band(
+                [draw.get(key) for draw in null_numbers.get(name, ())]
+            )
     return comparison
 
 
@@ -148,7 +150,7 @@ def _measure_null_models(
     process = fit_process(values, table.layout)
 
     def measure_draw(name: str, draw: int) -> dict[str, float | None]:
-        rng = np.random.default_rng([seed, list(NULLS).index(name), draw])
+        rng = np.random.default_rng([seed, list(NULL_MODELS).index(name), draw])
         rows = draw_rows(values, name, rng, table.layout, process)
         # A stationary process is drawn along its principal directions, which may be fewer.
         rows = np.pad(rows, ((0, 0), (0, table.dim - rows.shape[1])))
@@ -156,7 +158,7 @@ def _measure_null_models(
 
     is_small = values.size < MIN_PARALLEL_PRODUCT_SIZE
     tasks = [(name, draw) for name in null_models(table.layout) for draw in range(draws)]
-    null_numbers: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULLS}
+    null_numbers: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULL_MODELS}
     with (
         ThreadPoolExecutor(cores.get() if is_small else 1) as pool,
         threadpool_limits(1 if is_small else None, "blas"),

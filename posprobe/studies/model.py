@@ -1,4 +1,4 @@
-"""A running model: it is loaded, and the measurements that were chosen are taken in turn."""
+"""Analysis of a running model: it is loaded, and the requested measurements are taken in turn."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import Result, as_block, plain, stored
 from posprobe.arrays import Device, device_name
-from posprobe.blocks import environment
+from posprobe.blocks import describe_environment
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
-from posprobe.families.read import model_source
+from posprobe.families.read import find_model_source
 from posprobe.forward.models import first_device, is_timm_source
 from posprobe.measurements.model import MODEL_MEASUREMENTS, Contexts, ModelInputs
 from posprobe.measurements.model.contexts import IMAGES_MESSAGE, ContextSource, read_context_source
-from posprobe.nulls import DRAWS, MAX_DRAWS
+from posprobe.nulls import DEFAULT_DRAWS, MAX_DRAWS
 from posprobe.progress import stage
 from posprobe.questions.models import QUESTIONS as MODEL_QUESTIONS, Run
 from posprobe.reference import parse_reference
-from posprobe.report.document import Finding, answer_block, findings_of
-from posprobe.report.files import FORWARD, folder_there, there
-from posprobe.report.saved import Saved
+from posprobe.report.document import Finding, answer_block, list_findings
+from posprobe.report.files import FORWARD_SCHEMA, folder_exists, path_exists
+from posprobe.report.saved import Saveable
 from posprobe.words import PICTURES, models
 from posprobe.words.models import INTERRUPTED, interrupted, left_out
 
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("posprobe")
 
-#: What a run is for, so that it fails where this does.
+#: The main measurement of a run, which fails if this one does.
 _MAIN_MEASUREMENT = "states"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ForwardAnalysis(Saved):
-    """Positions inside one model: in its hidden states, its weights and its attention.
+class ForwardAnalysis(Saveable):
+    """Measurements of position inside a model: hidden states, weights and attention.
 
     Parameters
     ----------
     name
-        The reference as typed.
+        Reference as the user typed it.
     model
         ``class``, ``parameters``, ``dtype`` and ``device``; ``missing_weights``, which are random,
         and ``unused_weights``, by name.
@@ -92,13 +92,13 @@ class ForwardAnalysis(Saved):
 
     @property
     def baselines(self) -> Mapping[str, Any]:
-        """What the numbers of layers are compared with; empty without ``states``."""
+        """Baselines of the numbers of layers; empty without ``states``."""
         states = self.results.get("states")
         return states.baselines if isinstance(states, MeanDecomposition) else {}
 
     @property
     def run(self) -> Run:
-        """What the questions see."""
+        """The run as the questions take it."""
         return Run(
             self.results, self.model["dtype"], images="shape" in self.contexts,
             random=self.contexts.get("random", False),
@@ -106,20 +106,20 @@ class ForwardAnalysis(Saved):
 
     @property
     def answers(self) -> Mapping[str, Answer]:
-        """The answers to what can be asked of the results, by question."""
+        """The answers that the results allow, by question."""
         answers = [ask(self.run) for ask in MODEL_QUESTIONS.values()]
         return decide(filter(None, answers), (), self.run)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is so: the sentence of each yes, with the keys of the numbers that it rests on."""
-        return findings_of(self.answers.values())
+        """The sentence of each yes, with the keys of the numbers that support it."""
+        return list_findings(self.answers.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.forward/2`)."""
         answers, run = self.answers, self.run
         return {
-            "schema": FORWARD,
+            "schema": FORWARD_SCHEMA,
             "name": self.name,
             "model": dict(self.model),
             "contexts": {**self.contexts, "used": run.contexts},
@@ -148,7 +148,7 @@ class ForwardAnalysis(Saved):
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle."""
+        """Return the builders of the bundle's figures by name."""
         figures: dict[str, Callable[[], Figure]] = {}
         for name, result in self.results.items():
             figures |= MODEL_MEASUREMENTS[name].prepare_figures({self.name: result})
@@ -160,9 +160,9 @@ class ForwardAnalysis(Saved):
         Parameters
         ----------
         kind
-            Its name, as in `figures`.
+            Name of the figure, as in `figures`.
         venue, span
-            Same as for `posprobe.paper_figure`.
+            Venue and width as for `posprobe.paper_figure`.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class ForwardAnalysis(Saved):
             span,
         )
 
-    def _of(self) -> str:
+    def _subject_name(self) -> str:
         return repr(self.name)
 
 
@@ -201,7 +201,7 @@ def analyze_model(
     only: Iterable[str] | None = None,
     positions: slice | None = None,
     layers: Sequence[int] | None = None,
-    nulls: int = DRAWS,
+    nulls: int = DEFAULT_DRAWS,
     device: Device = "auto",
     device_map: str | None = None,
     dtype: Precision = "float32",
@@ -237,8 +237,8 @@ def analyze_model(
     Raises
     ------
     PosprobeError
-        As `posprobe.load_model` and `posprobe.decompose`, and where the only thing that was asked
-        for cannot be measured.
+        As `posprobe.load_model` and `posprobe.decompose`, and if the only requested measurement
+        cannot be taken.
 
     Examples
     --------
@@ -253,58 +253,76 @@ def analyze_model(
     used_contexts = contexts or Contexts()
     requested = _requested_measurements(only)
     check_contexts(used_contexts, nulls)
-    if used_contexts.text and is_timm_source(model_source(parse_reference(reference))):
+    if used_contexts.text and is_timm_source(find_model_source(parse_reference(reference))):
         raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
     location: dict[str, Any] = {"revision": revision, "offline": offline}
-    trusted = location | {"trust_remote_code": trust_remote_code}
-    context_sources: list[ContextSource] = []
+    request = _Request(
+        reference, used_contexts, requested, (positions, layers, nulls), location, trust_remote_code
+    )
     weight_notes: dict[str, list[str]] = {}
-
-    def inputs_of(model: Any) -> ModelInputs:
-        if not context_sources:
-            context_sources.append(read_context_source(reference, model, used_contexts, **trusted))
-        return ModelInputs(
-            reference,
-            model,
-            used_contexts,
-            context_sources[0],
-            positions,
-            layers,
-            nulls,
-            **location,
-        )
-
-    def check(model: Any) -> None:
-        inputs = inputs_of(model)
-        inputs.check()
-        unmet_needs = [MODEL_MEASUREMENTS[name].needs(inputs) for name in requested]
-        if all(unmet_needs):
-            raise UsageError(f"{reference}: {requested[0]} needs {unmet_needs[0]}.")
-
     model = forward.load_model(
         reference, device=device, device_map=device_map, dtype=dtype, allow_missing=allow_missing,
-        # A loss of random tokens says nothing; without a head a model is smaller.
-        head=lambda empty: used_contexts.is_text
-        or any(MODEL_MEASUREMENTS[name].needs_head(empty) for name in requested),
-        check=check, noted=weight_notes.update, **trusted,
+        trust_remote_code=trust_remote_code, head=request.needs_head, check=request.check,
+        noted=weight_notes.update, **location,
     )  # fmt: skip
-    inputs = inputs_of(model)
+    inputs = request.inputs(model)
     contexts_block = inputs.describe()
     if only is None:
         requested = [name for name in requested if not MODEL_MEASUREMENTS[name].needs(inputs)]
     results, missing, interrupted = _measure_all(requested, inputs)
-    results_in_order = {name: results[name] for name in MODEL_MEASUREMENTS if name in results}
-    environment_block = environment(device_name(first_device(model)), used_contexts.seed, command)
     return ForwardAnalysis(
-        reference,
-        _describe_model(model) | weight_notes,
-        contexts_block,
-        results_in_order,
-        missing,
-        environment_block,
-        _notes(results),
-        interrupted,
+        name=reference,
+        model=_describe_model(model) | weight_notes,
+        contexts=contexts_block,
+        results={name: results[name] for name in MODEL_MEASUREMENTS if name in results},
+        missing=missing,
+        environment=describe_environment(
+            device_name(first_device(model)), used_contexts.seed, command
+        ),
+        notes=_notes(results),
+        stopped=interrupted,
     )
+
+
+@dataclass
+class _Request:
+    """The requested measurements of a model, with what is needed to read its inputs."""
+
+    reference: str
+    contexts: Contexts
+    measurements: Sequence[str]
+    #: Positions, layers and number of null draws, as for `ModelInputs`.
+    selection: tuple[slice | None, Sequence[int] | None, int]
+    location: dict[str, Any]
+    trust_remote_code: bool
+    context_source: ContextSource | None = None
+
+    def inputs(self, model: Any) -> ModelInputs:
+        """Return the inputs of a model; the source of the contexts is read once."""
+        if self.context_source is None:
+            self.context_source = read_context_source(
+                self.reference, model, self.contexts,
+                trust_remote_code=self.trust_remote_code, **self.location,
+            )  # fmt: skip
+        return ModelInputs(
+            self.reference, model, self.contexts, self.context_source, *self.selection,
+            **self.location,
+        )  # fmt: skip
+
+    def needs_head(self, empty_model: Any) -> bool:
+        """Tell whether the head is needed: a model without it is smaller."""
+        # A loss on random tokens is meaningless.
+        return self.contexts.is_text or any(
+            MODEL_MEASUREMENTS[name].needs_head(empty_model) for name in self.measurements
+        )
+
+    def check(self, model: Any) -> None:
+        """Refuse inputs that do not fit the model, or with which nothing can be measured."""
+        inputs = self.inputs(model)
+        inputs.check()
+        unmet_needs = [MODEL_MEASUREMENTS[name].needs(inputs) for name in self.measurements]
+        if all(unmet_needs):
+            raise UsageError(f"{self.reference}: {self.measurements[0]} needs {unmet_needs[0]}.")
 
 
 def _describe_model(model: Any) -> dict[str, Any]:
@@ -340,14 +358,14 @@ def _requested_measurements(only: Iterable[str] | None) -> list[str]:
 
 
 def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
-    """Refuse contexts, and numbers of random walks, that cannot be, before anything is read.
+    """Check contexts and the number of random walks before anything is read.
 
     Raises
     ------
     UsageError
-        If a number is none, or both a text and pictures are named.
+        If a number is out of range, or both a text and images are given.
     UnknownReference
-        If the text or the folder is not there.
+        If the text or the folder does not exist.
     """
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
@@ -360,11 +378,11 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
         raise UsageError(
             f"{' and '.join(stated_inputs)}: a model takes one of them. Leave the others out."
         )
-    if isinstance(contexts.tokens, Path) and not there(contexts.tokens):
+    if isinstance(contexts.tokens, Path) and not path_exists(contexts.tokens):
         raise UnknownReference(f"{contexts.tokens}: no such file. Check the path after --tokens.")
-    if contexts.text and not there(contexts.text):
+    if contexts.text and not path_exists(contexts.text):
         raise UnknownReference(f"{contexts.text}: no such file. Check the path after --text.")
-    if contexts.images and not folder_there(contexts.images):
+    if contexts.images and not folder_exists(contexts.images):
         raise UnknownReference(f"{contexts.images}: no such folder. Check the path.")
     minimum_by_field = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
     for name, number in minimum_by_field.items():
@@ -378,9 +396,9 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
 def _measure_all(
     names: Sequence[str], inputs: ModelInputs
 ) -> tuple[dict[str, Result], dict[str, str], bool]:
-    """Measure one after the other, weights first; what is interrupted is the last.
+    """Take the measurements in turn, weights first, until all are done or one is interrupted.
 
-    Return the results, why others are missing, and whether the run was interrupted.
+    Return the results, the reasons for missing ones, and whether the run was interrupted.
     """
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}

@@ -33,7 +33,7 @@ from posprobe.analyses.result import as_block
 from posprobe.errors import UsageError
 from posprobe.forward import blank_images, load_model, permutation_effect, phase_shift
 from posprobe.forward.contexts import context_length
-from posprobe.forward.experiments import _order
+from posprobe.forward.experiments import _draw_permutation
 from posprobe.layouts import Grid
 
 
@@ -76,12 +76,12 @@ def test_permutations_do_not_depend_on_how_contexts_are_grouped(device: str) -> 
 
 
 def test_every_permutation_moves_something_and_all_of_these_are_drawn() -> None:
-    orders = [tuple(_order([0, k], 3).tolist()) for k in range(1000)]
+    orders = [tuple(_draw_permutation([0, k], 3).tolist()) for k in range(1000)]
     counts = Counter(orders)
     assert set(counts) == set(permutations(range(3))) - {(0, 1, 2)}
     # Each has 200, with a standard deviation of 13.
     assert all(150 < count < 250 for count in counts.values())
-    assert _order([0, 0], 1).tolist() == [0]
+    assert _draw_permutation([0, 0], 1).tolist() == [0]
 
 
 # Phase shift.

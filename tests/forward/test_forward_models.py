@@ -36,10 +36,10 @@ from posprobe.forward import (
     random_images,
     random_tokens,
 )
-from posprobe.forward.models import refuse_lost
-from posprobe.forward.running import final_states
+from posprobe.forward.models import check_lost_weights
+from posprobe.forward.running import compute_final_states
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.screen import text
+from posprobe.report.screen import render_text
 from posprobe.studies.model import analyze_model
 
 
@@ -97,7 +97,7 @@ def test_random_weights_are_named_in_document_and_page(tmp_path: Path) -> None:
     document = json.loads((saved / "analysis.json").read_text())
     assert document["model"]["missing_weights"] == ["pos_embed"]
     assert document["model"]["unused_weights"] == [renamed_key]
-    for page_text in ((saved / "report.html").read_text(), text(document, 1000)):
+    for page_text in ((saved / "report.html").read_text(), render_text(document, 1000)):
         assert "lacks are random, and show nothing: pos_embed" in page_text
         assert f"were left out: {renamed_key}" in page_text
     complete_document = analyze_model("sample:digits-vit", only=("blank",), device="cpu").to_dict()[
@@ -127,7 +127,7 @@ def test_a_missing_pooler_is_accepted_but_no_missing_table(
 def test_a_position_table_of_a_pooler_may_not_be_missing() -> None:
     report = {"mismatched_keys": [], "unexpected_keys": [], "missing_keys": ["pooler.pos_embed"]}
     with pytest.raises(InvalidCheckpoint, match=r"lacks pooler\.pos_embed\."):
-        refuse_lost(bert(), report, "model", allow_missing=False)
+        check_lost_weights(bert(), report, "model", allow_missing=False)
 
 
 HOMEMADE = """
@@ -257,7 +257,7 @@ def test_an_encoder_that_was_saved_alone_is_run(name: str, tmp_path: Path) -> No
         for reference in (str(tmp_path), f"{tmp_path}#encoder"):
             for head in (False, True):
                 model = load_model(reference, device="cpu", head=head)
-                assert torch.equal(final_states(model, torch.from_numpy(ids)), expected)
+                assert torch.equal(compute_final_states(model, torch.from_numpy(ids)), expected)
     assert list(decompose(load_model(str(tmp_path), device="cpu"), [ids]).layers) == [0, 1, 2]
 
 

@@ -178,7 +178,7 @@ def test_a_text_is_read_until_enough_tokens_are_there(count: int | None, tmp_pat
     ids = np.array(split(text)["input_ids"])
     assert window.ravel().tolist() == ids[: 16 * (count or len(ids) // 16)].tolist()
     n_extra = split.given - len(text)  # type: ignore[attr-defined]
-    assert n_extra == len(text) if count is None else n_extra <= files.PIECE
+    assert n_extra == len(text) if count is None else n_extra <= files.TEXT_CHUNK_LETTERS
 
 
 def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
@@ -202,9 +202,9 @@ def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("letter", ["a", "\n", " ", "字", "\0"])
 def test_a_text_of_one_letter_is_cut_too(letter: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(letter * 10**6)
-    pieces = list(files._pieces(tmp_path / "a.txt"))
+    pieces = list(files._read_chunks(tmp_path / "a.txt"))
     assert "".join(pieces) == letter * 10**6
-    assert max(map(len, pieces)) <= 2 * files.PIECE
+    assert max(map(len, pieces)) <= 2 * files.TEXT_CHUNK_LETTERS
 
 
 def regex(pattern: str, content: str = "b") -> dict[str, Any]:

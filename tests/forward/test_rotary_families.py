@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from posprobe.forward import rotary_use
-from posprobe.forward.rotary import run_watched
+from posprobe.forward.rotary import run_observed
 
 torch.set_num_threads(1)
 LENGTH = 40
@@ -98,7 +98,7 @@ def test_rotating_layers_are_found_without_changing_outputs(family: str) -> None
     way = model.config._attn_implementation
     with torch.no_grad():
         output_before = model(input_ids=ids).last_hidden_state
-    assert torch.equal(run_watched(model, ids, lambda *_: None, family), output_before)
+    assert torch.equal(run_observed(model, ids, lambda *_: None, family), output_before)
     use = rotary_use(model, [tokens()])
     assert [(layer.pairs, layer.columns) for layer in use.layers] == expected
     assert all((layer.shift_check or 0.0) < 1e-5 for layer in use.layers)

@@ -21,7 +21,7 @@ from posprobe.analyses.models.rotary_heads import Turning, ignores_position, jud
 from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
-from posprobe.forward.rotary import Handed, Looked, window_sums
+from posprobe.forward.rotary import AttentionInputs, ObservedLayer, sum_window
 from posprobe.report import read_bundle
 
 __all__ = ["cli"]
@@ -35,7 +35,7 @@ Complexes = np.ndarray[Any, np.dtype[np.complex128]]
 # Closed forms: 4 pairs, 256 tokens, base 10,000.
 
 
-def handed(query: Complexes, key: Complexes, places: Any = None) -> Handed:
+def handed(query: Complexes, key: Complexes, places: Any = None) -> AttentionInputs:
     """Rotate unrotated pairs ``[contexts, tokens, pairs]`` of one head."""
     places = np.arange(query.shape[1]) if places is None else places
     phases = np.exp(1j * places[:, None] * LADDER)
@@ -43,13 +43,13 @@ def handed(query: Complexes, key: Complexes, places: Any = None) -> Handed:
         torch.as_tensor(np.concatenate([pairs.real, pairs.imag], axis=-1)[:, None])
         for pairs in (query * phases, key * phases)
     ]
-    return Handed(columns[0], columns[1], None, SCALE, None)
+    return AttentionInputs(columns[0], columns[1], None, SCALE, None)
 
 
 def measured(query: Complexes, key: Complexes) -> HeadUse:
     length = query.shape[1]
     turning = Turning(LADDER, "halves", "all", 0.0, np.arange(length // 2), SCALE)
-    sums = window_sums(handed(query, key), Looked(turning, length // 2, length))
+    sums = sum_window(handed(query, key), ObservedLayer(turning, length // 2, length))
     return judged(rotary_heads(0, sums, turning, length=length))[0]
 
 
@@ -316,11 +316,11 @@ def held(name: str) -> float:
 def test_many_heads_take_no_more_memory_at_a_time_than_few() -> None:
     turning = Turning(0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0)
     query, key = torch.randn(2, 1, 64, 1024, 8)
-    layer = Looked(turning, 512, 1024)
-    window_sums(Handed(query[:, :4], key[:, :4], None, 1.0, None), layer)  # loads libraries
+    layer = ObservedLayer(turning, 512, 1024)
+    sum_window(AttentionInputs(query[:, :4], key[:, :4], None, 1.0, None), layer)  # loads libraries
     Path("/proc/self/clear_refs").write_text("5")
     memory_before = held("VmRSS")
-    sums = window_sums(Handed(query, key, None, 1.0, None), layer)
+    sums = sum_window(AttentionInputs(query, key, None, 1.0, None), layer)
     # Logits of all heads would be 64 MiB, of which there are several copies.
     assert held("VmHWM") - memory_before < 64
     assert sums.curves.shape == (1, 64, 512)

@@ -29,11 +29,11 @@ import posprobe as pp
 from posprobe.analyses.models.experiments import costs, early
 from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.figures import builder
+from posprobe.figures import find_builder
 from posprobe.figures.common import REPORT
-from posprobe.forward.replacements import explained, explanations
+from posprobe.forward.replacements import explained_share, explanations
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.screen import text
+from posprobe.report.screen import render_text
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -72,8 +72,8 @@ def test_components_are_the_best_of_their_number() -> None:
         residual = float(np.square(values - rows_by_name[f"components_{k}"]).sum())
         assert residual == pytest.approx(float(np.square(singular[k:]).sum()), rel=1e-9, abs=1e-20)
     np.testing.assert_array_equal(rows_by_name["itself"], values)
-    assert explained(values, rows_by_name["components_12"]) == pytest.approx(1, abs=1e-12)
-    assert explained(values, rows_by_name["mean"]) == 0
+    assert explained_share(values, rows_by_name["components_12"]) == pytest.approx(1, abs=1e-12)
+    assert explained_share(values, rows_by_name["mean"]) == 0
 
 
 def test_planted_waves_are_kept_by_sinusoids_and_rotations() -> None:
@@ -84,15 +84,17 @@ def test_planted_waves_are_kept_by_sinusoids_and_rotations() -> None:
     waves += [np.cos(2 * np.pi * t / 5.3), np.sin(2 * np.pi * t / 5.3)]
     values = np.concatenate(waves, axis=1) @ amplitudes + 1
     rows_by_name = named(line(values))
-    assert (explained(values, rows_by_name["sinusoids_2"]) or 0) > 0.999
-    assert (explained(values, rows_by_name["sinusoids_1"]) or 0) < 0.9
-    assert (explained(values, rows_by_name["rotations"]) or 0) > 0.99
+    assert (explained_share(values, rows_by_name["sinusoids_2"]) or 0) > 0.999
+    assert (explained_share(values, rows_by_name["sinusoids_1"]) or 0) < 0.9
+    assert (explained_share(values, rows_by_name["rotations"]) or 0) > 0.99
 
 
 def test_sinusoids_are_limited_by_the_length_of_the_table() -> None:
     values = np.random.default_rng(0).normal(size=(96, 6))
     rows_by_name = named(line(values))
-    kept_shares = [explained(values, rows_by_name[f"sinusoids_{k}"]) or 0 for k in (5, 10, 20)]
+    kept_shares = [
+        explained_share(values, rows_by_name[f"sinusoids_{k}"]) or 0 for k in (5, 10, 20)
+    ]
     # Of noise each takes its share of the degrees of freedom at least: 2 of 95.
     assert all(share > 2 * k / 95 for k, share in zip((5, 10, 20), kept_shares, strict=True))
     assert kept_shares == sorted(kept_shares)
@@ -104,11 +106,11 @@ def test_sinusoids_are_limited_by_the_length_of_the_table() -> None:
 def test_a_rotated_sinusoid_is_found_whatever_its_base(shape: tuple[int, int]) -> None:
     standard, other_base = (pp.sinusoidal(*shape, base=base).values for base in (10_000.0, 300.0))
     values = rotated(standard)
-    assert explained(values, named(line(values))["sinusoid"]) == pytest.approx(1, abs=1e-9)
+    assert explained_share(values, named(line(values))["sinusoid"]) == pytest.approx(1, abs=1e-9)
     values = rotated(other_base)
     rows_by_name = named(line(values))
-    assert (explained(values, rows_by_name["ladder"]) or 0) > 0.999
-    assert (explained(values, rows_by_name["sinusoid"]) or 0) < 0.97
+    assert (explained_share(values, rows_by_name["ladder"]) or 0) > 0.999
+    assert (explained_share(values, rows_by_name["sinusoid"]) or 0) < 0.97
 
 
 def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
@@ -175,7 +177,7 @@ def test_degenerate_tables_have_the_explanations_that_there_can_be(values: NDArr
         assert rows.shape == values.shape
         assert np.isfinite(rows).all()
     constant = bool((values == values[0]).all())
-    assert (explained(values, rows_by_name["mean"]) is None) == constant
+    assert (explained_share(values, rows_by_name["mean"]) is None) == constant
     assert ("permuted" in rows_by_name) == (not constant)
 
 
@@ -496,14 +498,14 @@ def test_an_impossible_substitution_is_one_clear_error(
 
 def answers_of(result: SubstitutionEffect) -> Mapping[str, Answer]:
     analysis = forward_analysis(results={"substitution": result})
-    text(analysis.to_dict(), verbose=True)
+    render_text(analysis.to_dict(), verbose=True)
     return analysis.answers
 
 
 def test_the_value_of_rotations_is_drawn_and_answered() -> None:
     rotations = pp.substitution_effect(llama(), [tokens(6)], random=True)
     for name in ("substitution", "substitution_positions"):
-        assert builder(rotations, name)(REPORT, {"made": rotations}, {}).axes
+        assert find_builder(rotations, name)(REPORT, {"made": rotations}, {}).axes
     needed = answers_of(rotations)["needed"]
     assert needed.facts.worth.scheme == "rotary"
     assert needed.facts.worth.table == "model.rotary_emb.inv_freq"
@@ -531,6 +533,6 @@ def test_a_table_of_equal_rows_is_drawn_and_makes_no_difference() -> None:
     model = vit()
     model.embeddings.position_embeddings.data.zero_()
     effect = pp.substitution_effect(model, [pixels(6)], random=True)
-    assert builder(effect, "substitution")(REPORT, {"made": effect}, {}).axes
+    assert find_builder(effect, "substitution")(REPORT, {"made": effect}, {}).axes
     needed = answers_of(effect)["needed"]
     assert (needed.answer, needed.reason) == ("no", "little")

@@ -19,7 +19,7 @@ from posprobe.errors import UsageError
 from posprobe.families.read import load_any
 from posprobe.forward.models import rebuild_model
 from posprobe.measurements.model import Contexts
-from posprobe.report.screen import text
+from posprobe.report.screen import render_text
 from posprobe.resizing.rotary import RulesCompared
 from posprobe.studies.resizing import WaysCompared, compare
 
@@ -77,7 +77,7 @@ def told(run: Mapping[str, Any], comparison: Any) -> None:
     """Hold what is said and drawn to the numbers."""
     best = min(run["ways"], key=lambda name: run["ways"][name]["value"])
     assert f"`{best}` costs the model least" in run["sentence"]
-    assert "mean loss (nats)" in text(comparison.to_dict())
+    assert "mean loss (nats)" in render_text(comparison.to_dict())
     assert "losses" in comparison.figures()
 
 

@@ -26,8 +26,8 @@ from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import has_table
-from posprobe.forward.rotary import stated_context
-from posprobe.forward.running import body_of, is_sound
+from posprobe.forward.rotary import declared_context
+from posprobe.forward.running import find_body, has_finite_weights
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import Drawing, compared_numbers
 from posprobe.measurements.baselines import build_null_table, measure_formula, measure_numbers
@@ -46,17 +46,17 @@ from posprobe.measurements.model.contexts import (
     needs_images,
     needs_text,
 )
-from posprobe.nulls import band
+from posprobe.nulls import null_band
 from posprobe.tables import PositionTable
 from posprobe.text import (
     Block,
-    between,
-    cell,
-    fine_percent,
+    format_cell,
+    format_percent,
+    format_percent_with_error,
+    format_range,
+    format_value,
+    format_with_error,
     lookup,
-    percent_with_error,
-    show,
-    with_error,
 )
 from posprobe.words import models
 from posprobe.words.models import NEEDS_ADDED
@@ -110,7 +110,9 @@ def add_layer_numbers(
         },
         baselines={
             "sinusoid": dict(measure_formula(layout, dim)),
-            "walk": {key: band([walk.get(key) for walk in walk_numbers]) for key in numbers[0]},
+            "walk": {
+                key: null_band([walk.get(key) for walk in walk_numbers]) for key in numbers[0]
+            },
             "draws": n_walks,
             "seed": seed,
         },
@@ -160,12 +162,12 @@ def _state_rows(document: Block) -> Iterator[LabelledRow]:
     yield list_by_layer(block, "directions above sampling noise", "rank")
     for key, label in LAYER_NUMBER_LABELS.items():
         texts: dict[int | str, str] = {
-            layer["layer"]: cell(layer["analyses"].get(key)) for layer in block["layers"]
+            layer["layer"]: format_cell(layer["analyses"].get(key)) for layer in block["layers"]
         }
         if baselines.get("sinusoid"):
-            texts[SINUSOID_COLUMN] = cell(baselines["sinusoid"].get(key))
+            texts[SINUSOID_COLUMN] = format_cell(baselines["sinusoid"].get(key))
         if null_band := (baselines.get("walk") or {}).get(key):
-            low, high = (show(null_band[end], ".2g") for end in ("p5", "p95"))
+            low, high = (format_value(null_band[end], ".2g") for end in ("p5", "p95"))
             texts[RANDOM_WALK_COLUMN] = f"{low} to {high}"
         yield f"{label} of what positions add", texts
 
@@ -177,7 +179,7 @@ def _noise_share(layer: Block) -> float | None:
 
 
 def _format_share(share: float | None) -> str:
-    return "–" if share is None else fine_percent(share)
+    return "–" if share is None else format_percent(share)
 
 
 #: Labels of the numbers of a head that are listed by their mean.
@@ -220,7 +222,7 @@ def _head_rows(document: Block) -> Iterator[LabelledRow]:
     label = "offset that most heads prefer, by their weights"
     yield list_by_layer(block, label, "peak_name", _format_most_common)
     for key, label in HEAD_RANGE_LABELS.items():
-        yield list_by_layer(block, label, key, between)
+        yield list_by_layer(block, label, key, format_range)
 
 
 #: Tokens of a context that the model samples itself. The distance share grows with the length, so
@@ -251,11 +253,11 @@ def _choose_contexts(inputs: ModelInputs) -> tuple[Iterator[Array], Origin]:
     contexts = inputs.contexts
     if not contexts.is_random:
         return inputs.batches("rotary use"), "text" if contexts.text else "tokens"
-    can_sample = forward.generates(inputs.model) and is_sound(inputs.model)
+    can_sample = forward.generates(inputs.model) and has_finite_weights(inputs.model)
     if contexts.tokens == "random" or not can_sample:
         return inputs.batches("rotary use"), "random"
     length = contexts.length or min(
-        SAMPLED_CONTEXT_TOKENS, stated_context(inputs.model) or SAMPLED_CONTEXT_TOKENS
+        SAMPLED_CONTEXT_TOKENS, declared_context(inputs.model) or SAMPLED_CONTEXT_TOKENS
     )
     sampled_contexts = forward.sampled_tokens(
         inputs.model,
@@ -285,7 +287,7 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
         yield (
             label,
             {
-                layer: cell(median(values) if values else None, ".2g")
+                layer: format_cell(median(values) if values else None, ".2g")
                 for layer, values in values_by_layer.items()
             },
         )
@@ -299,7 +301,7 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
     )
     yield list_by_layer(block, "position", "reason", models.REASONS.__getitem__)
     yield list_by_layer(
-        block, "shift check, residual", "shift_check", lambda value: cell(value, ".1e")
+        block, "shift check, residual", "shift_check", lambda value: format_cell(value, ".1e")
     )
 
 
@@ -314,10 +316,10 @@ def _effective_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["effective"]
     for key, number in compared_numbers().items():
         if block["raw"].get(key) is not None:
-            texts: dict[int | str, str] = {STORED_COLUMN: cell(block["raw"][key])}
+            texts: dict[int | str, str] = {STORED_COLUMN: format_cell(block["raw"][key])}
             yield (
                 f"{number.label} of the table",
-                texts | {EFFECTIVE_COLUMN: cell(block["effective"][key])},
+                texts | {EFFECTIVE_COLUMN: format_cell(block["effective"][key])},
             )
 
 
@@ -348,8 +350,8 @@ def _measure_subspaces(inputs: ModelInputs) -> SubspaceOverlap:
 def _subspace_rows(document: Block) -> Iterator[LabelledRow]:
     for key, label in SUBSPACE_SHARE_LABELS.items():
         share = document["subspaces"][key]
-        chance_band = show(share["band"], " to ")
-        yield label, {MODEL_COLUMN: f"{cell(share['value'])} (by chance {chance_band})"}
+        chance_band = format_value(share["band"], " to ")
+        yield label, {MODEL_COLUMN: f"{format_cell(share['value'])} (by chance {chance_band})"}
 
 
 def _repeated_token_rows(document: Block) -> Iterator[LabelledRow]:
@@ -373,16 +375,22 @@ def _permutation_rows(document: Block) -> Iterator[LabelledRow]:
     for key, label in PERMUTATION_LABELS.items():
         if any(block[condition][key] is not None for condition in condition_labels):
             for condition, condition_label in condition_labels.items():
-                yield f"{label}, {condition_label}", {MODEL_COLUMN: cell(block[condition][key])}
+                yield (
+                    f"{label}, {condition_label}",
+                    {MODEL_COLUMN: format_cell(block[condition][key])},
+                )
 
 
 def _shift_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["shift"]
     for index, shift in enumerate(block["shifts"]):
         label = f"change of the last states, first position {shift}"
-        yield label, {MODEL_COLUMN: cell(block["change"][index])}
+        yield label, {MODEL_COLUMN: format_cell(block["change"][index])}
         if block["loss"] is not None:
-            yield f"loss (nats), first position {shift}", {MODEL_COLUMN: cell(block["loss"][index])}
+            yield (
+                f"loss (nats), first position {shift}",
+                {MODEL_COLUMN: format_cell(block["loss"][index])},
+            )
 
 
 #: Labels of the numbers of an image without content at a layer.
@@ -421,10 +429,10 @@ def _measure_substitution(inputs: ModelInputs) -> SubstitutionEffect:
 def _substitution_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["substitution"]
     measure = block["measure"]
-    format_cost = percent_with_error if measure == "answers" else with_error
+    format_cost = format_percent_with_error if measure == "answers" else format_with_error
     for substitute in block["substitutes"]:
         cost, substitute_label = substitute[measure], substitute["label"]
-        kept_share = percent_with_error(cost["kept"], cost["kept_error"])
+        kept_share = format_percent_with_error(cost["kept"], cost["kept_error"])
         yield f"kept with {substitute_label}", {MODEL_COLUMN: kept_share}
         change = format_cost(cost["value"], cost["error"])
         yield f"{COST_LABELS[measure]} with {substitute_label}", {MODEL_COLUMN: change}
@@ -529,7 +537,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         title="Shifted positions",
         compute=lambda inputs: forward.phase_shift(
             # The loss of random tokens says nothing, so the head is left out.
-            body_of(inputs.model) if inputs.contexts.is_random else inputs.model,
+            find_body(inputs.model) if inputs.contexts.is_random else inputs.model,
             inputs.batches("shifted positions", inputs.n_experiment_contexts, leave_room=True),
             mask_token=inputs.mask_token,
             seed=inputs.seed,

@@ -17,13 +17,13 @@ from posprobe.analyses.result import Result
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.averages import check_layers
-from posprobe.forward.contexts import check_ids, context_length
+from posprobe.forward.contexts import check_token_ids, context_length
 from posprobe.forward.running import image_shape, is_timm
-from posprobe.layouts import Sequence as Line, cut
+from posprobe.layouts import Sequence as Line, slice_layout
 from posprobe.measurements import Measurement
 from posprobe.progress import stage
 from posprobe.tables import PositionTable
-from posprobe.text import Block, cell, lookup
+from posprobe.text import Block, format_cell, lookup
 
 #: Tokens of a context by default. Song & Zhong take 512.
 DEFAULT_CONTEXT_TOKENS = 128
@@ -161,7 +161,7 @@ def read_context_source(
         return ContextSource("random pixels, independent and normal")
     if isinstance(contexts.tokens, Path):
         windows = forward.file_tokens(contexts.tokens, count=contexts.count, length=contexts.length)
-        check_ids(windows, model)
+        check_token_ids(windows, model)
         description = f"the token ids in {contexts.tokens}"
         return ContextSource(description, windows.shape[1], windows=windows)
     max_length = context_length(model)
@@ -177,7 +177,7 @@ def read_context_source(
     tokenizer = forward.load_tokenizer(reference, **load_options)
     window_batches = forward.text_windows(contexts.text, tokenizer, length, count=contexts.count)
     windows = np.concatenate(list(window_batches))
-    check_ids(windows, model)
+    check_token_ids(windows, model)
     description = f"windows of {contexts.text}"
     if len(windows) > 1 and (windows == windows[0]).all():
         # Equal contexts count as one, because they have no spread from which to take errors.
@@ -289,7 +289,7 @@ class ModelInputs:
             If there are no such positions or layers.
         """
         if self.positions is not None and self.context_source.length is not None:
-            cut(Line(self.context_source.length), self.positions, self.reference)
+            slice_layout(Line(self.context_source.length), self.positions, self.reference)
         n_blocks = getattr(getattr(self.model, "config", None), "num_hidden_layers", None)
         if isinstance(n_blocks, int) and not hasattr(self.model, "blocks"):
             check_layers(self.layers, n_blocks + 1, self.reference)
@@ -393,7 +393,7 @@ def needs_images(inputs: ModelInputs) -> str:
 
 
 def list_by_layer(
-    block: Block, label: str, key: str, format_number: Callable[[Any], str] = cell
+    block: Block, label: str, key: str, format_number: Callable[[Any], str] = format_cell
 ) -> LabelledRow:
     """Return a number of every layer of a block, by its key path there."""
     return label, {layer["layer"]: format_number(lookup(layer, key)) for layer in block["layers"]}
@@ -402,4 +402,4 @@ def list_by_layer(
 def format_head_mean(values: Iterable[float | None]) -> str:
     """Format the mean of a number over the heads that have it."""
     defined = [value for value in values if value is not None]
-    return cell(sum(defined) / len(defined) if defined else None)
+    return format_cell(sum(defined) / len(defined) if defined else None)
