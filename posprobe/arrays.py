@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidTable, UsageError, check_installed
 from posprobe.layouts import Layout, Sequence
 from posprobe.progress import import_stage
-from posprobe.tables import PositionTable, real_numbers, refuse_reference
+from posprobe.tables import PositionTable, check_not_reference, to_real_array
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -111,9 +111,9 @@ def positions(
     """
     if isinstance(table, Positions):
         return table
-    refuse_reference(table)
+    check_not_reference(table)
     array: Array = table.values if isinstance(table, PositionTable) else table
-    array = real_numbers(array, "the table")
+    array = to_real_array(array, "the table")
     if array.ndim != 2 or 0 in array.shape:
         raise InvalidTable(
             f"an array of shape {list(array.shape)} is not a table of positions: expected "

@@ -90,7 +90,7 @@ def describe_layout(layout: Layout) -> LayoutBlock:
     return {"type": "sequence", "length": layout.length}
 
 
-def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
+def slice_layout(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     """Resolve a slice of positions to its first, one past its last, and their layout.
 
     Raises
@@ -104,7 +104,7 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
         begin, end, step = rows.indices(layout.size)
     if step != 1 or begin >= end:
         raise UsageError(
-            f"{name}: rows {_slice(rows)} of {layout.size} positions: "
+            f"{name}: rows {_format_slice(rows)} of {layout.size} positions: "
             + ("rows must be neighbours." if step != 1 else "nothing is left.")
             + f" Choose A:B with 0 <= A < B <= {layout.size}."
         )
@@ -113,21 +113,19 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     return begin, end, Sequence(end - begin)
 
 
-def split_note(full_layout: Layout, part: Layout) -> tuple[str, ...]:
+def split_note(full_layout: Layout, part_layout: Layout) -> tuple[str, ...]:
     """Return the note of a grid of which parts of rows are left, or none."""
-    if not isinstance(full_layout, Grid) or isinstance(part, Grid):
+    if not isinstance(full_layout, Grid) or isinstance(part_layout, Grid):
         return ()
     note = (
-        f"{part.size} patches of a {full_layout} are not whole rows of it: they are read as a "
-        "sequence, "
-        f"in which patches below each other are {full_layout.width} positions apart. A grid "
-        "stays one "
-        f"where both ends are multiples of {full_layout.width}"
+        f"{part_layout.size} patches of a {full_layout} are not whole rows of it: they are read as "
+        f"a sequence, in which patches below each other are {full_layout.width} positions apart. A "
+        f"grid stays one where both ends are multiples of {full_layout.width}"
     )
     return (note,)
 
 
-def grid_of(sizes: tuple[int, int], name: str) -> Grid:
+def make_grid(sizes: tuple[int, int], name: str) -> Grid:
     """Return the grid of a height and a width that a caller gives.
 
     Raises
@@ -147,6 +145,6 @@ def grid_of(sizes: tuple[int, int], name: str) -> Grid:
     return Grid(height, width)
 
 
-def _slice(rows: slice) -> str:
-    parts = (rows.start, rows.stop) if rows.step is None else (rows.start, rows.stop, rows.step)
-    return ":".join("" if part is None else str(part) for part in parts)
+def _format_slice(rows: slice) -> str:
+    bounds = (rows.start, rows.stop) if rows.step is None else (rows.start, rows.stop, rows.step)
+    return ":".join("" if bound is None else str(bound) for bound in bounds)

@@ -2,7 +2,7 @@
 
 This is data, and imports no reader: local files, folders, repositories of the Hub, error messages
 and the documentation look here. Another package adds a format through the entry point group
-`GROUP`; its `Reader` is loaded only where none of these reads a file.
+`READER_GROUP`; its `Reader` is loaded only where none of these reads a file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from posprobe.data import read_data
 
 #: Entry points of other packages that name a `Reader`.
-GROUP = "posprobe.readers"
+READER_GROUP = "posprobe.readers"
 #: How many bytes of a file are looked at to tell its format.
-MAGIC = 16
+N_MAGIC_BYTES = 16
 
 _log = logging.getLogger("posprobe")
 _T = TypeVar("_T")
@@ -71,68 +71,68 @@ class Reader:
             raise ValueError(f"{self.name}: the opener {self.opener!r} is not a module:function.")
 
 
-def _reader(*, magic: tuple[str, ...] = (), **entry: Any) -> Reader:
-    return Reader(magic=tuple(start.encode("latin-1") for start in magic), **entry)
+def _build_reader(*, magic: tuple[str, ...] = (), **entry: Any) -> Reader:
+    return Reader(magic=tuple(text.encode("latin-1") for text in magic), **entry)
 
 
 #: Best first: a folder's weights are taken from the first format that it has.
-READERS = tuple(_reader(**entry) for entry in read_data("readers.toml")["readers"])
+READERS = tuple(_build_reader(**entry) for entry in read_data("readers.toml")["readers"])
 #: Names that libraries save a whole model under.
-WEIGHTS = tuple(name for reader in READERS for name in reader.weights)
+WEIGHT_FILES = tuple(name for reader in READERS for name in reader.weights)
 #: Every ending of a file that is read here; a shard index leads to several of one kind.
-SUFFIXES = (*(suffix for reader in READERS for suffix in reader.suffixes), ".index.json")
+READER_SUFFIXES = (*(suffix for reader in READERS for suffix in reader.suffixes), ".index.json")
 
 
-def reader_of(name: str, start: bytes = b"") -> Reader | None:
+def choose_reader(name: str, first_bytes: bytes = b"") -> Reader | None:
     """Choose the reader of a file by its name, and by its first bytes where they are known.
 
     Parameters
     ----------
     name
         The file's.
-    start
-        Its first `MAGIC` bytes; empty where nothing was read of it yet.
+    first_bytes
+        Its first `N_MAGIC_BYTES` bytes; empty where nothing was read of it yet.
     """
-    for readers in tables():
+    for readers in iter_readers():
         matching = [
             reader for reader in readers if name.endswith(reader.suffixes) or name in reader.weights
         ]
         for reader in matching or readers:
-            if start and any(map(start.startswith, reader.magic)):
+            if first_bytes and any(map(first_bytes.startswith, reader.magic)):
                 return reader
         if matching:  # a long suffix such as .weights.h5 says more than a short one
-            return max(matching, key=lambda reader: len(_suffix(name, reader)))
+            return max(matching, key=lambda reader: len(_longest_suffix(name, reader)))
     return None
 
 
 def needs_start(name: str) -> bool:
     """Tell whether a file's first bytes are needed to choose its reader."""
     matching = [reader for reader in READERS if name.endswith(reader.suffixes)]
-    return len(matching) != 1 and name not in WEIGHTS
+    return len(matching) != 1 and name not in WEIGHT_FILES
 
 
-def tables() -> Iterator[tuple[Reader, ...]]:
+def iter_readers() -> Iterator[tuple[Reader, ...]]:
     """Yield our readers, and those of other packages to whoever goes on."""
     yield READERS
-    yield added_readers()
+    yield load_added_readers()
 
 
-def suffixes_of(readers: Iterable[Reader]) -> tuple[str, ...]:
+def list_suffixes(readers: Iterable[Reader]) -> tuple[str, ...]:
     """Return the endings of files that hold a model's weights."""
     return tuple(s for reader in readers if not reader.own_name_only for s in reader.suffixes)
 
 
-def _suffix(name: str, reader: Reader) -> str:
+def _longest_suffix(name: str, reader: Reader) -> str:
     return max((s for s in reader.suffixes if name.endswith(s)), key=len, default=name)
 
 
 @functools.cache
-def added_readers() -> tuple[Reader, ...]:
+def load_added_readers() -> tuple[Reader, ...]:
     """Load the readers that other installed packages add, which takes a look at all packages."""
-    return tuple(added(GROUP, Reader))
+    return tuple(load_entry_points(READER_GROUP, Reader))
 
 
-def added(group: str, kind: type[_T]) -> Iterator[_T]:
+def load_entry_points(group: str, expected_type: type[_T]) -> Iterator[_T]:
     """Load what other installed packages add under an entry point group, in order of their names.
 
     What cannot be loaded, or is of another kind, is named in a warning and left out: one broken
@@ -141,19 +141,19 @@ def added(group: str, kind: type[_T]) -> Iterator[_T]:
     points = importlib.metadata.entry_points(group=group)
     for point in sorted(points, key=lambda point: (point.name, point.value)):
         try:
-            reader = point.load()
+            loaded = point.load()
         except Exception as error:  # noqa: BLE001 - any code of another package
             _log.warning(
                 "%s: the entry point %s = %s cannot be loaded and was left out (%s: %s)",
                 group, point.name, point.value, type(error).__name__, error,
             )  # fmt: skip
             continue
-        if isinstance(reader, kind):
-            yield reader
+        if isinstance(loaded, expected_type):
+            yield loaded
         else:
             _log.warning(
                 "%s: the entry point %s = %s is a %s and no %s, and was left out",
-                group, point.name, point.value, type(reader).__name__, kind.__name__,
+                group, point.name, point.value, type(loaded).__name__, expected_type.__name__,
             )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
-from posprobe.readers import SUFFIXES
+from posprobe.readers import READER_SUFFIXES
 
 #: Owner or name, as the Hub's client checks it: it neither begins nor ends with a dot or hyphen,
 #: and has no doubled ones.
@@ -92,7 +92,11 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
                 f"{text}: only Hub repositories have revisions. Leave out @{revision}."
             )
         return parsed
-    if source.endswith(SUFFIXES) or source.startswith((".", "/", "~")) or source.count("/") > 1:
+    if (
+        source.endswith(READER_SUFFIXES)
+        or source.startswith((".", "/", "~"))
+        or source.count("/") > 1
+    ):
         raise UnknownReference(
             f"{source}: no such file or folder.{did_you_mean(source) or ' Check the path.'}"
         )

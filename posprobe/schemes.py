@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.drawable import Drawable, line
-from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
+from posprobe.drawable import Drawable, format_repr
+from posprobe.encodings.rotary import axis_frequencies, rotary_frequencies, rotary_kernel
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
@@ -25,18 +25,18 @@ from posprobe.sources import Source
 Quantity: TypeAlias = Literal["bias", "cosine"]
 
 #: What distances count unless stated otherwise.
-POSITIONS = "positions"
+POSITION_UNIT = "positions"
 #: Axes of videos and of texts with images; of pictures the last two.
-AXES = ("time", "rows", "columns")
+AXIS_NAMES = ("time", "rows", "columns")
 #: Keys of a rotary rule that state the ladder itself and stretch nothing.
-_UNSCALED = ("rope_theta", "partial_rotary_factor")
+_UNSCALED_KEYS = ("rope_theta", "partial_rotary_factor")
 #: Values whose largest is smaller, or above one over it, have squares out of range.
-_MIN_SLOPE = 1e-140
+_MIN_BIAS_MAGNITUDE = 1e-140
 #: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
-MAX_KERNEL = 4096
+MAX_KERNEL_ROWS = 4096
 
 
-class _Encoding(Drawable):
+class _SchemeBase(Drawable):
     """What positions without a table of rows share."""
 
     def kernel(self: Scheme, n: int) -> NDArray[np.float64]:  # type: ignore[misc]
@@ -48,35 +48,39 @@ class _Encoding(Drawable):
             If ``n`` is not a positive whole number, too large, or not the size of the grid.
         """
         layout = self.layout if isinstance(self, RelativeBias) else None
-        n = _checked(self.name, n, layout)
+        n = _check_length(self.name, n, layout)
         grid = layout if isinstance(layout, Grid) else Grid(1, n)
-        if n > MAX_KERNEL:
+        if n > MAX_KERNEL_ROWS:
             raise UsageError(
                 f"{self.name}: a kernel of {n} positions has {n * n} numbers per head; up to "
-                f"{MAX_KERNEL} positions are formed. curves(n) gives the same by offset."
+                f"{MAX_KERNEL_ROWS} positions are formed. curves(n) gives the same by offset."
             )
         by_displacement = self.curves(n).reshape(self.heads, -1)
         row, column = np.divmod(np.arange(n), grid.width)
-        down = row - row[:, None] + grid.height - 1
+        row_offset = row - row[:, None] + grid.height - 1
         column_offset = column - column[:, None] + grid.width - 1
         kernel: NDArray[np.float64] = by_displacement[
-            :, down * (2 * grid.width - 1) + column_offset
+            :, row_offset * (2 * grid.width - 1) + column_offset
         ]
         return kernel
 
     def _card(self: Scheme) -> tuple[str, dict[str, object]]:  # type: ignore[misc]
         defined_facts = {
-            key: value for key, value in facts(self).items() if value not in (None, [], {})
+            key: value
+            for key, value in describe_scheme(self).items()
+            if value not in (None, [], {})
         }
         return self.name, defined_facts
 
     def __repr__(self: Scheme) -> str:  # type: ignore[misc]
-        single = {key: v for key, v in self._card()[1].items() if isinstance(v, int | float)}
-        return line(self, repr(self.name), *(f"{key}={value}" for key, value in single.items()))
+        numbers = {key: v for key, v in self._card()[1].items() if isinstance(v, int | float)}
+        return format_repr(
+            self, repr(self.name), *(f"{key}={value}" for key, value in numbers.items())
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RelativeBias(_Encoding):
+class RelativeBias(_SchemeBase):
     """What attention learns about each distance, per head.
 
     Parameters
@@ -131,7 +135,7 @@ class RelativeBias(_Encoding):
     quantity: Quantity = "bias"
     causal: bool = False
     computed: bool = False
-    unit: str = POSITIONS
+    unit: str = POSITION_UNIT
     special: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -155,14 +159,14 @@ class RelativeBias(_Encoding):
                 f"{subject}: contains NaN or infinity. The checkpoint is damaged: use a sound copy."
             )
         largest = float(np.abs(values).max())
-        if largest and not _MIN_SLOPE < largest < 1 / _MIN_SLOPE:
+        if largest and not _MIN_BIAS_MAGNITUDE < largest < 1 / _MIN_BIAS_MAGNITUDE:
             raise InvalidTable(
                 f"{subject}: its numbers reach {largest:.1e}, and sums of their squares leave the "
                 "range of the arithmetic. Scale them first."
             )
-        fixed = values.view()
-        fixed.flags.writeable = False
-        object.__setattr__(self, "values", fixed)
+        read_only = values.view()
+        read_only.flags.writeable = False
+        object.__setattr__(self, "values", read_only)
 
     @property
     def heads(self) -> int:
@@ -179,7 +183,7 @@ class RelativeBias(_Encoding):
         UsageError
             If ``n`` is not a positive whole number, or not the size of the grid.
         """
-        n = _checked(self.name, n, self.layout)
+        n = _check_length(self.name, n, self.layout)
         if isinstance(self.layout, Grid):
             return self.values
         reach = self.values.shape[1] // 2
@@ -272,7 +276,7 @@ class RotarySpec:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rotary(_Encoding, RotarySpec):
+class Rotary(_SchemeBase, RotarySpec):
     """Rotary position embedding (Su et al. 2021): query and key turn with their position.
 
     Parameters
@@ -344,7 +348,9 @@ class Rotary(_Encoding, RotarySpec):
     def unscaled(self) -> NDArray[np.float64]:
         """Return the frequencies before any rule stretched them, ``[pairs]``."""
         # The rule of Gemma 4 says which pairs turn; its factor alone stretches them.
-        unscaled_entries = {key: value for key, value in self.scaling.items() if key in _UNSCALED}
+        unscaled_entries = {
+            key: value for key, value in self.scaling.items() if key in _UNSCALED_KEYS
+        }
         if self.rule == "proportional":
             unscaled_entries["rope_type"] = self.rule
         return replace(self, scaling=unscaled_entries).frequencies()
@@ -360,17 +366,17 @@ class Rotary(_Encoding, RotarySpec):
         """Return the frequencies of the pairs of each axis, radians per step; none of one axis."""
         omega = self.frequencies()
         if self.axes > 1:
-            names = AXES[-self.axes :]
+            names = AXIS_NAMES[-self.axes :]
             return {name: omega * (self.across if name == "columns" else 1) for name in names}
-        if len(self.sections) != len(AXES) or sum(self.sections) != len(omega):
+        if len(self.sections) != len(AXIS_NAMES) or sum(self.sections) != len(omega):
             return {}
-        place = np.repeat(np.arange(len(AXES)), self.sections)
+        pair_axes = np.repeat(np.arange(len(AXIS_NAMES)), self.sections)
         if self.sections_in_turn:
             # Qwen3-VL: pairs 1, 4, ... turn with rows, 2, 5, ... with columns, the rest with time.
-            place = np.zeros(len(omega), dtype=np.int64)
+            pair_axes = np.zeros(len(omega), dtype=np.int64)
             for axis in (1, 2):
-                place[axis : len(AXES) * self.sections[axis] : len(AXES)] = axis
-        return {name: omega[place == axis] for axis, name in enumerate(AXES)}
+                pair_axes[axis : len(AXIS_NAMES) * self.sections[axis] : len(AXIS_NAMES)] = axis
+        return {name: omega[pair_axes == axis] for axis, name in enumerate(AXIS_NAMES)}
 
     def curves(self, n: int) -> NDArray[np.float64]:
         """Return the mean rotation by offset, ``[1, 2 n - 1]``, for a sequence of ``n`` positions.
@@ -383,13 +389,13 @@ class Rotary(_Encoding, RotarySpec):
         UsageError
             If ``n`` is not a positive whole number.
         """
-        n = _checked(self.name, n)
-        half = rotary_kernel(along_axis(self.frequencies(n), self.axes), np.arange(n))
+        n = _check_length(self.name, n)
+        half = rotary_kernel(axis_frequencies(self.frequencies(n), self.axes), np.arange(n))
         return np.concatenate([half[:0:-1], half])[None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearBias(_Encoding):
+class LinearBias(_SchemeBase):
     """ALiBi (Press et al. 2022): every head subtracts its slope times the distance.
 
     Parameters
@@ -449,7 +455,7 @@ class LinearBias(_Encoding):
         UsageError
             If ``n`` is not a positive whole number.
         """
-        n = _checked(self.name, n)
+        n = _check_length(self.name, n)
         return -self.slopes[:, None] * np.abs(np.arange(1 - n, n))
 
 
@@ -457,50 +463,50 @@ class LinearBias(_Encoding):
 Scheme: TypeAlias = RelativeBias | Rotary | LinearBias
 
 
-def facts(record: Scheme) -> dict[str, Any]:
+def describe_scheme(scheme: Scheme) -> dict[str, Any]:
     """Return what identifies a scheme, as it stands in ``analysis.json``."""
-    record_facts: dict[str, Any] = {"scheme": record.scheme, "head_count": record.heads}
+    facts: dict[str, Any] = {"scheme": scheme.scheme, "head_count": scheme.heads}
     names: tuple[str, ...]
-    match record:
+    match scheme:
         case RelativeBias():
             names = ("quantity", "causal", "computed", "unit")
-            record_facts["layout"] = describe_layout(record.layout)
-            record_facts |= {"reach": _reach(record), "special": sorted(record.special)}
+            facts["layout"] = describe_layout(scheme.layout)
+            facts |= {"reach": _find_reach(scheme), "special": sorted(scheme.special)}
         case Rotary():
             names = (
                 "head_dim", "rotated", "base", "axes", "step", "window", "interleaved", "rule",
                 "max_positions", "training_length",
             )  # fmt: skip
-            record_facts["scaling"] = dict(record.scaling)
+            facts["scaling"] = dict(scheme.scaling)
         case LinearBias():
             names = ("causal", "max_positions")
-            record_facts["slopes"] = [float(slope) for slope in record.slopes]
-    return record_facts | {name: getattr(record, name) for name in names}
+            facts["slopes"] = [float(slope) for slope in scheme.slopes]
+    return facts | {name: getattr(scheme, name) for name in names}
 
 
-def stated_length(record: Scheme) -> int | None:
+def declared_length(scheme: Scheme) -> int | None:
     """Return how many positions an encoding states that it is for, in a window those of it."""
-    match record:
+    match scheme:
         case RelativeBias():
-            return record.layout.size
+            return scheme.layout.size
         case Rotary():
-            return record.seen(record.max_positions)
+            return scheme.seen(scheme.max_positions)
         case LinearBias():
-            return record.max_positions
+            return scheme.max_positions
 
 
-def _reach(record: RelativeBias) -> int | None:
+def _find_reach(bias: RelativeBias) -> int | None:
     """Return the smallest distance from which all farther ones share a value, if any do."""
-    if not isinstance(record.layout, Sequence):
+    if not isinstance(bias.layout, Sequence):
         return None
-    middle = record.values.shape[1] // 2
-    sides = [record.values[:, middle::-1], record.values[:, middle:]]
-    changes = (np.diff(sides[:1] if record.causal else sides, axis=2) != 0).any(axis=(0, 1))
-    n_reached = int(np.flatnonzero(changes).max(initial=-1)) + 1
-    return n_reached if n_reached < record.layout.length - 1 else None
+    middle = bias.values.shape[1] // 2
+    sides = [bias.values[:, middle::-1], bias.values[:, middle:]]
+    changes = (np.diff(sides[:1] if bias.causal else sides, axis=2) != 0).any(axis=(0, 1))
+    reach = int(np.flatnonzero(changes).max(initial=-1)) + 1
+    return reach if reach < bias.layout.length - 1 else None
 
 
-def _checked(name: str, n: int, layout: Layout | None = None) -> int:
+def _check_length(name: str, n: int, layout: Layout | None = None) -> int:
     n = check_integer(f"{name}: the number of positions", n)
     if n < 1:
         raise UsageError(f"{name}: {n} positions: choose at least one.")

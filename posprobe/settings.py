@@ -13,14 +13,15 @@ from typing import Any
 from posprobe.errors import InvalidCheckpoint
 
 #: Beyond these, numbers that are multiplied or divided leave the range of the arithmetic.
-LARGEST, SMALLEST = 1e100, 1e-100
+MAX_MAGNITUDE = 1e100
+MIN_MAGNITUDE = 1e-100
 #: Layers, heads or experts that a model has at most; the largest published ones have hundreds.
-MOST_LAYERS = 10_000
+MAX_CONFIG_LAYERS = 10_000
 _short_repr = reprlib.Repr()
 _short_repr.maxstring, _short_repr.maxlevel = 80, 2
 
 
-def whole(
+def read_integer(
     config: Mapping[str, Any], key: str, *, maximum: int, minimum: int = 1, path: str = ""
 ) -> int | None:
     """Read a whole number; None where the key is missing or null.
@@ -43,12 +44,12 @@ def whole(
     if value is None:
         return None
     if type(value) is not int or not minimum <= value <= maximum:
-        raise wrong(key, value, f"a whole number from {minimum} to {maximum}", path)
+        raise wrong_value_error(key, value, f"a whole number from {minimum} to {maximum}", path)
     return value
 
 
-def number(config: Mapping[str, Any], key: str, *, path: str = "") -> float | None:
-    """Read a number from `SMALLEST` to `LARGEST`; None where the key is missing or null.
+def read_number(config: Mapping[str, Any], key: str, *, path: str = "") -> float | None:
+    """Read a number from `MIN_MAGNITUDE` to `MAX_MAGNITUDE`; None where the key is missing or null.
 
     Raises
     ------
@@ -60,12 +61,12 @@ def number(config: Mapping[str, Any], key: str, *, path: str = "") -> float | No
         return None
     # A whole number of a thousand digits compares, and turns into no float.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not SMALLEST <= value <= LARGEST:
-        raise wrong(key, value, "a positive number", path)
+    if not is_number or not MIN_MAGNITUDE <= value <= MAX_MAGNITUDE:
+        raise wrong_value_error(key, value, "a positive number", path)
     return float(value)
 
 
-def truth(config: Mapping[str, Any], key: str, *, path: str = "") -> bool | None:
+def read_bool(config: Mapping[str, Any], key: str, *, path: str = "") -> bool | None:
     """Read true or false; None where the key is missing or null.
 
     Raises
@@ -76,10 +77,10 @@ def truth(config: Mapping[str, Any], key: str, *, path: str = "") -> bool | None
     value = config.get(key)
     if value is None or isinstance(value, bool):
         return value
-    raise wrong(key, value, "true or false", path)
+    raise wrong_value_error(key, value, "true or false", path)
 
 
-def text(config: Mapping[str, Any], key: str, *, path: str = "") -> str | None:
+def read_text(config: Mapping[str, Any], key: str, *, path: str = "") -> str | None:
     """Read a text that is not empty; None where the key is missing or null.
 
     Raises
@@ -90,10 +91,10 @@ def text(config: Mapping[str, Any], key: str, *, path: str = "") -> str | None:
     value = config.get(key)
     if value is None or (isinstance(value, str) and value):
         return value
-    raise wrong(key, value, "a word", path)
+    raise wrong_value_error(key, value, "a word", path)
 
 
-def wholes(
+def read_integers(
     config: Mapping[str, Any], key: str, *, maximum: int, max_length: int, path: str = ""
 ) -> list[int] | None:
     """Read a list of at most ``max_length`` integers from 0 to ``maximum``; None if missing.
@@ -106,13 +107,13 @@ def wholes(
     value = config.get(key)
     if value is None:
         return None
-    sound = isinstance(value, list) and len(value) <= max_length
-    if not sound or not all(type(item) is int and 0 <= item <= maximum for item in value):
-        raise wrong(key, value, f"a list of whole numbers from 0 to {maximum}", path)
+    is_short_list = isinstance(value, list) and len(value) <= max_length
+    if not is_short_list or not all(type(item) is int and 0 <= item <= maximum for item in value):
+        raise wrong_value_error(key, value, f"a list of whole numbers from 0 to {maximum}", path)
     return list(value)
 
 
-def pair(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int, int] | None:
+def read_size(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int, int] | None:
     """Read two sizes, such as those of an image; one number stands for both.
 
     Returns
@@ -133,34 +134,34 @@ def pair(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int, int
     return height, width
 
 
-def finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
     """Tell whether a value, and all that is nested in it, has a finite number for each number."""
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Mapping):
-            waiting.extend(part.values())
-        elif isinstance(part, list | tuple):
-            waiting.extend(part)
-        elif isinstance(part, int | float) and not -LARGEST <= part <= LARGEST:  # nor is NaN
+    queue = [value]
+    while queue:
+        nested = queue.pop()
+        if isinstance(nested, Mapping):
+            queue.extend(nested.values())
+        elif isinstance(nested, list | tuple):
+            queue.extend(nested)
+        elif (
+            isinstance(nested, int | float) and not -MAX_MAGNITUDE <= nested <= MAX_MAGNITUDE
+        ):  # nor is NaN
             return False
     return True
 
 
-def contradicted(subject: str, statement: str, otherwise: str = "") -> InvalidCheckpoint:
+def contradiction_error(subject: str, statement: str, alternative: str = "") -> InvalidCheckpoint:
     """Say that a tensor is another than its configuration says, and what else to do about it."""
     return InvalidCheckpoint(
         f"{subject}: the configuration says {statement}. One of them belongs to another "
-        "checkpoint: fix "
-        f"config.json{otherwise}."
+        f"checkpoint: fix config.json{alternative}."
     )
 
 
-def wrong(key: str, value: object, expected: str, path: str = "") -> InvalidCheckpoint:
+def wrong_value_error(key: str, value: object, expected: str, path: str = "") -> InvalidCheckpoint:
     """Say what a configuration gives and what it should."""
     key_path = f"{path}.{key}" if path else key
     return InvalidCheckpoint(
-        f"the configuration gives {key_path} as {_short_repr.repr(value)}; {expected} is "
-        "expected. Fix "
-        "config.json."
+        f"the configuration gives {key_path} as {_short_repr.repr(value)}; {expected} is expected. "
+        "Fix config.json."
     )

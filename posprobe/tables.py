@@ -7,9 +7,9 @@ from hashlib import sha256
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from posprobe.drawable import Drawable, line, to_frame
+from posprobe.drawable import Drawable, format_repr, to_frame
 from posprobe.errors import InvalidTable, UsageError, explain_errors
-from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
+from posprobe.layouts import Grid, Layout, Sequence, make_grid, slice_layout, split_note
 from posprobe.number_types import Count
 from posprobe.sources import Source
 
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 
 #: What to do about an integer tensor.
-INTEGERS = "Integers are indices or quantised weights: analyse the checkpoint in its float format."
+INTEGER_ADVICE = (
+    "Integers are indices or quantised weights: analyse the checkpoint in its float format."
+)
 #: What makes real numbers of others.
-_CONVERSIONS = "x.real, x.float(), x.to_dense(), x.dequantize(), x.filled(VALUE) or x.astype(float)"
+_CONVERSION_ADVICE = (
+    "x.real, x.float(), x.to_dense(), x.dequantize(), x.filled(VALUE) or x.astype(float)"
+)
 
 
-def real_numbers(values: Any, name: str) -> Any:
+def to_real_array(values: Any, name: str) -> Any:
     """Return the torch tensor that ``values`` is, or what it is to NumPy: integers or floats.
 
     Raises
@@ -37,8 +41,8 @@ def real_numbers(values: Any, name: str) -> Any:
     if hasattr(values, "detach"):
         tensor = values.detach()
         if not _is_plain(tensor):
-            kind = f"{tensor.dtype}, {tensor.layout}, {tensor.device}"
-            raise _refused(name, values, kind.replace("torch.", ""))
+            description = f"{tensor.dtype}, {tensor.layout}, {tensor.device}"
+            raise _not_real_error(name, values, description.replace("torch.", ""))
         return tensor.resolve_neg()
     subject = f"{name}: {type(values).__name__} is not an array of numbers"
     advice = "Pass an array such as model.wpe.weight, or rows of as many numbers each."
@@ -49,30 +53,30 @@ def real_numbers(values: Any, name: str) -> Any:
     dtype = array.dtype.name
     if dtype == "bfloat16":  # of JAX: NumPy has none of its own
         return array.astype(np.float32)
-    parts = values if isinstance(values, list | tuple) else (values,)
-    if any(np.ma.is_masked(part) for part in parts):
-        raise _refused(name, values, f"{dtype}, masked")
+    arrays = values if isinstance(values, list | tuple) else (values,)
+    if any(np.ma.is_masked(array_part) for array_part in arrays):
+        raise _not_real_error(name, values, f"{dtype}, masked")
     if array.dtype.kind not in "iuf" or dtype.startswith("float8"):
-        raise _refused(name, values, str(array.dtype))
+        raise _not_real_error(name, values, str(array.dtype))
     return array
 
 
 def _is_plain(tensor: Any) -> bool:
     """Tell whether a torch tensor holds real numbers that lie in memory as they are."""
     dtype, layout = str(tensor.dtype), str(tensor.layout)
-    stored_apart = tensor.is_quantized or tensor.is_nested or tensor.is_meta
-    real = not tensor.is_complex() and dtype != "torch.bool" and "float8" not in dtype
-    return real and not stored_apart and layout == "torch.strided"
+    is_stored_apart = tensor.is_quantized or tensor.is_nested or tensor.is_meta
+    is_real = not tensor.is_complex() and dtype != "torch.bool" and "float8" not in dtype
+    return is_real and not is_stored_apart and layout == "torch.strided"
 
 
-def _refused(name: str, values: object, dtype: str) -> InvalidTable:
+def _not_real_error(name: str, values: object, dtype: str) -> InvalidTable:
     return InvalidTable(
         f"{name}: {type(values).__name__} of {dtype}: a table holds real floating-point numbers "
-        f"that are all there. Make them first: {_CONVERSIONS}."
+        f"that are all there. Make them first: {_CONVERSION_ADVICE}."
     )
 
 
-def refuse_reference(values: object) -> None:
+def check_not_reference(values: object) -> None:
     """Refuse a reference where a table is wanted.
 
     Raises
@@ -86,12 +90,12 @@ def refuse_reference(values: object) -> None:
 
 
 #: Positions of the largest product of two axes.
-MAX_PRODUCT = 2**16
+MAX_PRODUCT_POSITIONS = 2**16
 
 Kind: TypeAlias = Literal["learned", "fixed"]
 
 #: Formats of numbers by the names that safetensors gives them.
-DTYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+FLOAT_DTYPE_NAMES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ class PositionTable(Drawable):
     def __post_init__(self) -> None:
         import numpy as np
 
-        values = np.asarray(real_numbers(self.values, self.name))
+        values = np.asarray(to_real_array(self.values, self.name))
         subject = f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
         if values.ndim != 2:
             raise InvalidTable(
@@ -184,24 +188,25 @@ class PositionTable(Drawable):
             )
         if values.dtype.kind != "f":
             raise InvalidTable(
-                f"{subject}: a position table holds floating-point numbers. {INTEGERS}"
+                f"{subject}: a position table holds floating-point numbers. {INTEGER_ADVICE}"
             )
         if values.shape[0] == 0 or values.shape[1] == 0:
             raise InvalidTable(f"{subject}: it is empty. Check the rows that --rows keeps.")
         if values.shape[0] != self.layout.size:
             raise InvalidTable(f"{subject}: {values.shape[0]} rows do not fill a {self.layout}.")
-        finite = np.isfinite(values).all(axis=1)
-        if not finite.all():
-            bad = np.flatnonzero(~finite)
+        is_finite = np.isfinite(values).all(axis=1)
+        if not is_finite.all():
+            bad_rows = np.flatnonzero(~is_finite)
             raise InvalidTable(
-                f"{subject}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, at the "
-                f"positions {_rows(bad + self.start)}. The checkpoint is damaged: leave them out."
+                f"{subject}: {bad_rows.size} of {values.shape[0]} rows hold NaN or infinity, at "
+                f"the positions {_list_rows(bad_rows + self.start)}. The checkpoint is damaged: "
+                "leave them out."
             )
         for name, array in (("values", values), ("prefix", self.prefix)):
             if array is not None:
-                fixed = np.asarray(array).view()
-                fixed.flags.writeable = False
-                object.__setattr__(self, name, fixed)
+                read_only = np.asarray(array).view()
+                read_only.flags.writeable = False
+                object.__setattr__(self, name, read_only)
 
     @property
     def dim(self) -> int:
@@ -238,8 +243,8 @@ class PositionTable(Drawable):
         if not 1 <= n <= len(self):
             raise UsageError(f"{self.name}: n = {n}, and it has {len(self)} positions.")
         rows = self.values[:n].astype(np.float64)
-        length = np.linalg.norm(rows, axis=1, keepdims=True)
-        rows = np.divide(rows, length, out=np.full_like(rows, np.nan), where=length > 0)
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = np.divide(rows, norms, out=np.full_like(rows, np.nan), where=norms > 0)
         cosines: NDArray[np.float64] = (rows @ rows.T)[None]
         return cosines
 
@@ -294,7 +299,7 @@ class PositionTable(Drawable):
                 f"{self.name}: PositionTable supports slices only, such as table[1:128], not "
                 f"{rows!r}; use table.values for single rows."
             )
-        begin, end, layout = cut(self.layout, rows, self.name)
+        begin, end, layout = slice_layout(self.layout, rows, self.name)
         return replace(
             self,
             values=self.values[begin:end],
@@ -304,7 +309,7 @@ class PositionTable(Drawable):
         )
 
     def __repr__(self) -> str:
-        return line(self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}")
+        return format_repr(self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}")
 
     def _card(self) -> tuple[str, dict[str, object]]:
         return self.name, {
@@ -360,14 +365,14 @@ def table(
 
     if isinstance(values, PositionTable):
         return values
-    refuse_reference(values)
+    check_not_reference(values)
     if kind not in get_args(Kind):
         raise UsageError(f"{name}: a table is 'learned' or 'fixed', not {kind!r}.")
-    stored = str(getattr(values, "dtype", "")).removeprefix("torch.")
-    array = real_numbers(values, name)
+    dtype = str(getattr(values, "dtype", "")).removeprefix("torch.")
+    array = to_real_array(values, name)
     if hasattr(array, "detach"):  # a torch tensor; NumPy has no bfloat16
         array = array.cpu()
-        array = (array.float() if stored == "bfloat16" else array).numpy()
+        array = (array.float() if dtype == "bfloat16" else array).numpy()
     shape = array.shape
     if array.ndim == 3 and shape[0] == 1:
         array = array[0]
@@ -375,7 +380,7 @@ def table(
         array = array.astype(np.float64)
     return PositionTable(
         values=array,
-        layout=grid_of(grid, name)
+        layout=make_grid(grid, name)
         if grid is not None
         else Sequence(len(array) if array.ndim else 0),
         name=name,
@@ -384,7 +389,7 @@ def table(
             reference=name,
             resolved="made in memory",
             shape=shape,
-            dtype=DTYPES.get(stored, DTYPES.get(array.dtype.name)),
+            dtype=FLOAT_DTYPE_NAMES.get(dtype, FLOAT_DTYPE_NAMES.get(array.dtype.name)),
             sha256=sha256(array.tobytes()).hexdigest(),
         ),
     )
@@ -429,11 +434,11 @@ def product(
 
     if how not in ("add", "concatenate"):
         raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
-    for axis in (rows, columns):
-        if not isinstance(axis, PositionTable):
+    for axis_table in (rows, columns):
+        if not isinstance(axis_table, PositionTable):
             raise UsageError(
-                f"product: {type(axis).__name__} is not a table. posprobe.load reads one, and "
-                "posprobe.table makes one of an array."
+                f"product: {type(axis_table).__name__} is not a table. posprobe.load reads one, "
+                "and posprobe.table makes one of an array."
             )
     subject = f"{rows.name} by {columns.name}"
     if isinstance(rows.layout, Grid) or isinstance(columns.layout, Grid):
@@ -445,14 +450,18 @@ def product(
             f"{subject}: widths {rows.dim} and {columns.dim} cannot be added. Concatenate them."
         )
     height, width = len(rows), len(columns)
-    if height * width > MAX_PRODUCT:
+    if height * width > MAX_PRODUCT_POSITIONS:
         raise UsageError(
-            f"{subject}: {height} x {width} positions are more than {MAX_PRODUCT}. Cut the tables "
-            "first, such as table[:64]."
+            f"{subject}: {height} x {width} positions are more than {MAX_PRODUCT_POSITIONS}. Cut "
+            "the tables first, such as table[:64]."
         )
-    down = np.repeat(rows.values, width, axis=0)
+    repeated_rows = np.repeat(rows.values, width, axis=0)
     tiled_columns = np.tile(columns.values, (height, 1))
-    values = down + tiled_columns if how == "add" else np.concatenate([down, tiled_columns], axis=1)
+    values = (
+        repeated_rows + tiled_columns
+        if how == "add"
+        else np.concatenate([repeated_rows, tiled_columns], axis=1)
+    )
     return PositionTable(
         values,
         Grid(height, width),
@@ -470,6 +479,6 @@ def product(
     )
 
 
-def _rows(rows: NDArray[np.integer[Any]]) -> str:
+def _list_rows(rows: NDArray[np.integer[Any]]) -> str:
     listed_rows = ", ".join(str(row) for row in rows[:5].tolist())
     return listed_rows + (", ..." if rows.size > 5 else "")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.encodings.rotary import to_type
+from posprobe.encodings.rotary import round_to_type
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations import Finding, Ladder, Projections, relate_ladders, relate_layouts
 from posprobe.relations.tables import relate_tables, resampling_weights
@@ -45,7 +45,7 @@ def in_blocks(values: Floats, bits: int) -> Floats:
     step = np.where(step == 0, 1, step)
     low, high = (-127, 127) if bits == 8 else (-8, 7)
     codes = np.clip(np.round(blocks / step), low, high)
-    return np.asarray(codes * to_type(step, "float16")).reshape(values.shape)
+    return np.asarray(codes * round_to_type(step, "float16")).reshape(values.shape)
 
 
 def orthogonal(width: int, draw: Draw) -> Floats:
@@ -85,7 +85,7 @@ def _permuted(values: Floats, draw: Draw) -> Floats:
 #: Changes of a table's values, by the cause that is to be named.
 TABLE_CHANGES: Mapping[str, Callable[[Floats, Draw], Floats]] = {
     "identical": lambda v, _: v.copy(),
-    "rounded": lambda v, draw: to_type(v, str(draw.choice(["float16", "bfloat16"]))),
+    "rounded": lambda v, draw: round_to_type(v, str(draw.choice(["float16", "bfloat16"]))),
     "quantised": lambda v, draw: in_blocks(v, int(draw.choice([8, 4]))),
     "moved": lambda v, draw: _noise(v, float(draw.choice([0.01, 0.05, 0.1, 0.3])), draw),
     "rows_cut": lambda v, draw: v[int(draw.integers(1, 5)) :],
@@ -131,7 +131,7 @@ def table_cases(seed: int, tables: Mapping[str, pp.PositionTable]) -> Iterator[A
         size += size in (len(values), table.layout.height)
         method = str(draw.choice(["linear", "bicubic", "bicubic_antialias"]))
         corners = bool(draw.integers(2)) and method != "bicubic_antialias"
-        copy = to_type(resized(values, table.layout, size, method, corners), "float32")
+        copy = round_to_type(resized(values, table.layout, size, method, corners), "float32")
         grid = isinstance(table.layout, Grid)
         layouts = (table.layout, Grid(size, size) if grid else Sequence(size))
         yield name, "resized", relate_tables(values, copy, layouts)
@@ -176,7 +176,7 @@ def published(name: str, **overrides: Any) -> Ladder:
 
 
 def _as_dumped(omega: Floats) -> Ladder:
-    return Ladder(to_type(omega, "float32"))
+    return Ladder(round_to_type(omega, "float32"))
 
 
 def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
@@ -188,7 +188,7 @@ def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         rule = (scaling or {}).get("rope_type")
         by_parts = rule in ("llama3", "yarn")
         frequencies_by_cause: dict[str, Floats] = {"same_ladder": a.frequencies}
-        frequencies_by_cause["ladder_rounded"] = to_type(
+        frequencies_by_cause["ladder_rounded"] = round_to_type(
             a.frequencies, str(draw.choice(["bfloat16", "float16"]))
         )
         other_base = float(draw.choice([1e4, 10001.0, 2e5, 1.5e6]))
@@ -290,7 +290,7 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     half = str(draw.choice(["float16", "bfloat16"]))
     copies: dict[str, Projections] = {
         "identical": a,
-        "rounded": _each(a, lambda w: to_type(w, half)),
+        "rounded": _each(a, lambda w: round_to_type(w, half)),
         "quantised": _each(a, lambda w: in_blocks(w, 8)),
         "moved": _each(a, lambda w: _noise(w, 0.1, draw)),
         "gain_folded": _each(a, lambda w: w * gain),

@@ -19,15 +19,15 @@ from posprobe.checkpoints.files import Files, LocalFiles, explain_read_errors
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explain_errors
 from posprobe.opening import open_regular
 from posprobe.readers import (
-    MAGIC,
+    N_MAGIC_BYTES,
     READERS,
-    WEIGHTS,
+    WEIGHT_FILES,
     Reader,
+    choose_reader,
+    iter_readers,
+    list_suffixes,
     load_opener,
     needs_start,
-    reader_of,
-    suffixes_of,
-    tables,
 )
 
 #: File that lists the models of a folder.
@@ -147,11 +147,11 @@ def open_model(
     shards = _read_shards(files, file) if file.endswith(".index.json") else {}
     shard_names = sorted(set(shards.values())) or [file]
     first_bytes = (
-        bytes(files.read(shard_names[0], 0, MAGIC))
+        bytes(files.read(shard_names[0], 0, N_MAGIC_BYTES))
         if needs_start(_file_name(shard_names[0]))
         else b""
     )
-    reader = reader_of(_file_name(shard_names[0]), first_bytes)
+    reader = choose_reader(_file_name(shard_names[0]), first_bytes)
     if reader is None:
         raise InvalidCheckpoint(
             f"{files.display_name(file)}: {PurePosixPath(file).suffix or 'a file without suffix'} "
@@ -195,7 +195,7 @@ def _read_shards(files: Files, index: str) -> dict[str, str]:
     folder = index.removesuffix(_file_name(index))
     match read_json(files, index):
         case {"weight_map": dict(shards)} if shards:
-            check_shard_names(shards.values(), files.display_name(index), suffixes_of(READERS))
+            check_shard_names(shards.values(), files.display_name(index), list_suffixes(READERS))
             return {name: folder + shard for name, shard in shards.items()}
     raise InvalidCheckpoint(
         f"{files.display_name(index)}: it has no weight_map. It is not a shard index."
@@ -232,11 +232,11 @@ def choose_weights(files: Iterable[str], subject: str) -> str:
 
 
 def _find_weights(names: list[str], subject: str) -> str | None:
-    for readers in tables():
+    for readers in iter_readers():
         standard_names = (name for reader in readers for name in reader.weights if name in names)
         if (name := next(standard_names, None)) is not None:
             return name
-        for suffix in suffixes_of(readers):
+        for suffix in list_suffixes(readers):
             candidates = [
                 n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
             ]
@@ -253,7 +253,7 @@ def _find_weights(names: list[str], subject: str) -> str | None:
 
 def is_weights(name: str) -> bool:
     """Tell whether a file of this name holds weights, or leads to them."""
-    return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
+    return name in WEIGHT_FILES or name.endswith((*list_suffixes(READERS), ".index.json"))
 
 
 def _check_no_checkpoints_below(path: Path) -> None:

@@ -19,9 +19,9 @@ from posprobe.arrays import Floats
 from posprobe.checkpoints import TensorInfo
 from posprobe.checks.sides import Encoding, Side
 from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
-from posprobe.families.configurations import parts_of
-from posprobe.families.projections import Heads, RotaryWeights
-from posprobe.families.rotary import logit_scale
+from posprobe.families.configurations import list_sections
+from posprobe.families.projections import HeadRanges, RotaryWeights
+from posprobe.families.rotary import read_logit_scale
 from posprobe.progress import stage
 from posprobe.relations import (
     RULES,
@@ -52,7 +52,7 @@ MAX_BLOCK_NUMBERS = 2**19
 #: precision.
 MAX_BATCH_NUMBERS = 2**22
 #: The query heads and the key heads that are read where one head is enough.
-FIRST_HEADS: Heads = (range(1), range(1))
+FIRST_HEADS: HeadRanges = (range(1), range(1))
 #: A whole layer is compared by its products with this many random inputs.
 N_SKETCH_INPUTS = 8
 #: Types of ggml with these prefixes round each number to the nearest of its block. Other types
@@ -244,12 +244,12 @@ def _logit_settings(side: Side) -> tuple[float | None, float | None]:
     assert side.checkpoint is not None  # noqa: S101 - the caller asked
     may_omit_scale = side.checkpoint.format == "GGUF"
     scale, cap = (None, None) if may_omit_scale else (1.0, 0.0)
-    for section in parts_of(side.checkpoint.config):
+    for section in list_sections(side.checkpoint.config):
         if section.is_vision:
             continue
-        scale = logit_scale(section, side.rotary_schemes[0].head_dim) or scale
+        scale = read_logit_scale(section, side.rotary_schemes[0].head_dim) or scale
         if section.config.get("attn_logit_softcapping"):
-            cap = settings.number(section.config, "attn_logit_softcapping", path=section.path)
+            cap = settings.read_number(section.config, "attn_logit_softcapping", path=section.path)
     return scale, cap
 
 
@@ -370,7 +370,7 @@ class _Layer:
         """Whether the checkpoint is stored on the Hub."""
         return self.weights.checkpoint.revision is not None
 
-    def read(self, blocks: Sequence[Heads]) -> Iterator[Projections]:
+    def read(self, blocks: Sequence[HeadRanges]) -> Iterator[Projections]:
         """Read blocks of heads, in their order; adjacent blocks on the Hub in one request."""
         block_numbers = len(blocks[0][0]) * self.rotary.head_dim * self.query_info.shape[1]
         batch_blocks = max(MAX_BATCH_NUMBERS // block_numbers, 1) if self.is_remote else 1
@@ -396,7 +396,7 @@ class _Layer:
             )
         return Projections(query, key, self.rotary.head_dim, self.rotary.rotated)
 
-    def sketch(self, blocks: Sequence[Heads]) -> tuple[Projections, Floats | None]:
+    def sketch(self, blocks: Sequence[HeadRanges]) -> tuple[Projections, Floats | None]:
         """Return the weights times random inputs, and the transposed queries times them.
 
         The second product is None if the query projection is not square.
@@ -425,7 +425,7 @@ class _Layer:
 
 def _relate_whole_layer(a: _Layer, b: _Layer, max_numbers: int) -> _OrderAndFinding:
     """Relate all heads of a layer, block by block."""
-    blocks, blocks_b = ([*layer.weights.blocks(layer.layer, max_numbers)] for layer in (a, b))
+    blocks, blocks_b = ([*layer.weights.iter_blocks(layer.layer, max_numbers)] for layer in (a, b))
     if blocks != blocks_b:
         return None, Finding("weights", "other_weights")
     related_blocks = [*map(relate_projections, a.read(blocks), b.read(blocks))]
@@ -447,7 +447,7 @@ def _are_pairs_neighbours(side: Side) -> bool | None:
     if weights is None or weights.checkpoint.revision is not None:
         return None
     row_sizes = [
-        weights.row_sizes(layer, MAX_BLOCK_NUMBERS)[:, : rotary.rotated] for layer in weights.layers
+        weights.row_norms(layer, MAX_BLOCK_NUMBERS)[:, : rotary.rotated] for layer in weights.layers
     ]
     layout = pair_layout(np.concatenate(row_sizes)) if row_sizes else None
     pair_order = layout.answer if layout else None

@@ -15,8 +15,8 @@ from posprobe.checkpoints import Checkpoint, open_local
 from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families import find_encodings, open_reference, read_table
-from posprobe.families.find import picked
-from posprobe.families.projections import RotaryWeights, rotary_weights
+from posprobe.families.find import pick_encodings
+from posprobe.families.projections import RotaryWeights, find_rotary_weights
 from posprobe.families.read import build_scheme, is_formula, load_any
 from posprobe.progress import stage
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
@@ -71,7 +71,7 @@ def open_side(copy: str | PathLike[str] | Encoding, *, offline: bool) -> Side:
 
 
 def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
-    stored_encodings = picked(checkpoint, find_encodings(checkpoint), parsed)
+    stored_encodings = pick_encodings(checkpoint, find_encodings(checkpoint), parsed)
     encodings: dict[str, dict[str, Encoding]] = {}
     weights = None
     unread_schemes = []
@@ -90,7 +90,7 @@ def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
         encodings.setdefault(_encoding_kind(encoding), {})[stored_encoding.name] = encoding
         if weights is None and isinstance(stored_encoding.spec, RotarySpec):
             # Layers of all types are compared together, because they differ in their ladder alone.
-            weights = rotary_weights(checkpoint, stored_encoding.spec, every_kind=True)
+            weights = find_rotary_weights(checkpoint, stored_encoding.spec, all_kinds=True)
     return Side(
         parsed.text, encodings, checkpoint, weights=weights, unread_schemes=tuple(unread_schemes)
     )

@@ -12,7 +12,7 @@ from posprobe.cli import options
 from posprobe.cli.process import print_note, trim_freed_memory, typed_command
 from posprobe.cli.show import describe_loaded, print_analysis, print_json, print_path
 from posprobe.progress import stage
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 
 def analyze(
@@ -140,7 +140,7 @@ def _format_encoding(encoding: dict[str, Any]) -> str:
     lines.append(f"         by {encoding['why']}")
     if encoding["problem"]:
         lines.append(f"         cannot be read: {encoding['problem']}")
-    return "\n".join(map(plain, lines))
+    return "\n".join(map(escape_invisible, lines))
 
 
 def list_names(
@@ -170,9 +170,11 @@ def _catalogue_entries(catalogue: str) -> list[dict[str, Any]]:
 
             return [asdict(sample) for sample in load_samples()]
         case "families":
-            from posprobe.families.rows import added_families, registry
+            from posprobe.families.rows import load_added_families, load_registry
 
-            return [asdict(family) for family in (*registry().families, *added_families())]
+            return [
+                asdict(family) for family in (*load_registry().families, *load_added_families())
+            ]
         case "figures":
             from posprobe.studies.figure import RUN_FIGURES, kinds
 
@@ -206,9 +208,9 @@ def extract(
     Only rows that are positions are written, in order.
     """
     with stage("Starting"):
-        from posprobe.report import table_path, write_table
+        from posprobe.report import resolve_table_path, write_table
 
-        table_path(output)
+        resolve_table_path(output)
     table = options.load_table(ref, rows=rows, load_options=load_options)
     write_table(table, output)
     print_note(f"{len(table)} x {table.dim} {table.values.dtype}")

@@ -11,7 +11,7 @@ from posprobe.cli import options
 from posprobe.cli.process import print_note, typed_command
 from posprobe.cli.show import print_analysis, print_json, print_report_path
 from posprobe.progress import stage
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from posprobe.sweeps.search import Match, Nearest
@@ -76,11 +76,11 @@ def check(
     0 alike, 6 different, 7 cannot tell.
     """
     with stage("Starting"):
-        from posprobe.report import check_place
+        from posprobe.report import check_bundle_folder
         from posprobe.studies.check import check as run_check
 
         if out is not None:
-            check_place(out)
+            check_bundle_folder(out)
     result = run_check(
         a,
         b,
@@ -95,7 +95,7 @@ def check(
         print_json(result.to_dict())
     else:
         for line in str(result).split("\n"):
-            typer.echo(plain(line))
+            typer.echo(escape_invisible(line))
     if out is not None:
         print_report_path(out)
     raise typer.Exit(result.exit_code)
@@ -124,13 +124,15 @@ def nearest(
         print_json(result.to_dict())
         return
     if not result.matches:
-        typer.echo(plain(_no_match_message(result)))
+        typer.echo(escape_invisible(_no_match_message(result)))
         return
     for match in result.matches:
-        typer.echo(plain(_format_match(match, relations.relation(match.likeness))))
-        typer.echo(plain(f"  {relations.evidence(match.likeness)}"))
+        typer.echo(escape_invisible(_format_match(match, relations.relation(match.likeness))))
+        typer.echo(escape_invisible(f"  {relations.evidence(match.likeness)}"))
         if source := match.about.get("source"):
-            typer.echo(plain(f"  {match.about['title']}; {source}; {match.about['licence']}"))
+            typer.echo(
+                escape_invisible(f"  {match.about['title']}; {source}; {match.about['licence']}")
+            )
     print_note(_searched_message(result))
 
 

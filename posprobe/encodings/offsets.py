@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posprobe.encodings.tables import MOST_EXPONENT, check_integer, check_sizes
+from posprobe.encodings.tables import MAX_ALIBI_EXPONENT, check_integer, check_sizes
 from posprobe.errors import UsageError
 
 
@@ -55,7 +55,7 @@ def t5_buckets(
     >>> pp.encodings.t5_buckets([0, -1, -2, -20, -1000]).tolist()
     [0, 1, 2, 10, 15]
     """
-    offset = _integers(offsets)
+    offset_array = _to_integers(offsets)
     n_per_side = buckets // 2 if bidirectional else buckets
     n_exact = n_per_side // 2
     if n_exact < 1 or max_distance <= n_exact:
@@ -63,12 +63,18 @@ def t5_buckets(
             f"t5: {buckets} buckets up to distance {max_distance}: there must be at least "
             f"{4 if bidirectional else 2} buckets, and a distance above {max(n_exact, 1)}."
         )
-    distance = np.abs(offset) if bidirectional else np.maximum(-offset, 0)
-    steps = _log32(np.maximum(distance, n_exact), n_exact)
-    steps = steps / np.float32(np.log(max_distance / n_exact)) * np.float32(n_per_side - n_exact)
-    grown = np.minimum(n_exact + steps.astype(np.int64), n_per_side - 1)
-    side_offset = n_per_side * (offset > 0) if bidirectional else 0
-    return np.asarray(side_offset + np.where(distance < n_exact, distance, grown), dtype=np.int64)
+    distance = np.abs(offset_array) if bidirectional else np.maximum(-offset_array, 0)
+    log_distances = _log_float32(np.maximum(distance, n_exact), n_exact)
+    log_distances = (
+        log_distances
+        / np.float32(np.log(max_distance / n_exact))
+        * np.float32(n_per_side - n_exact)
+    )
+    log_buckets = np.minimum(n_exact + log_distances.astype(np.int64), n_per_side - 1)
+    side_offset = n_per_side * (offset_array > 0) if bidirectional else 0
+    return np.asarray(
+        side_offset + np.where(distance < n_exact, distance, log_buckets), dtype=np.int64
+    )
 
 
 def deberta_buckets(
@@ -100,17 +106,22 @@ def deberta_buckets(
         If an offset is not an integer, there are fewer than two buckets, or ``max_distance`` is not
         beyond the offsets that stand for themselves.
     """
-    offset = _integers(offsets)
+    offset_array = _to_integers(offsets)
     middle = buckets // 2
     if middle < 1 or max_distance - 1 <= middle:
         raise UsageError(
             f"deberta: {buckets} buckets up to distance {max_distance}: there must be at least 2 "
             f"buckets, and a distance above {max(middle, 1) + 1}."
         )
-    distance = np.abs(offset)
-    steps = _log32(np.maximum(distance, middle), middle) / _log32(max_distance - 1, middle)
-    grown = np.ceil(steps * np.float32(middle - 1)).astype(np.int64) + middle
-    return np.asarray(np.where(distance <= middle, offset, np.sign(offset) * grown), dtype=np.int64)
+    distance = np.abs(offset_array)
+    log_distances = _log_float32(np.maximum(distance, middle), middle) / _log_float32(
+        max_distance - 1, middle
+    )
+    log_buckets = np.ceil(log_distances * np.float32(middle - 1)).astype(np.int64) + middle
+    return np.asarray(
+        np.where(distance <= middle, offset_array, np.sign(offset_array) * log_buckets),
+        dtype=np.int64,
+    )
 
 
 def log_spaced_offsets(
@@ -145,10 +156,10 @@ def log_spaced_offsets(
             f"pretrained window of {pretrained[0]} x {pretrained[1]}: it has no offsets. "
             "Leave it out where the window was trained at its own size."
         )
-    largest = np.array(pretrained or (height, width)) - 1
+    max_offsets = np.array(pretrained or (height, width)) - 1
     rows, columns = np.arange(1 - height, height), np.arange(1 - width, width)
     offsets = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
-    scaled = 8 * offsets / np.maximum(largest, 1)
+    scaled = 8 * offsets / np.maximum(max_offsets, 1)
     return np.asarray(np.sign(scaled) * np.log2(1 + np.abs(scaled)) / 3)
 
 
@@ -180,14 +191,14 @@ def continuous_bias(
     return np.asarray(np.moveaxis(8 * (1 + np.tanh(hidden @ second.T / 2)), -1, 0))
 
 
-def _integers(offsets: ArrayLike) -> NDArray[np.int64]:
+def _to_integers(offsets: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(offsets)
     if not np.issubdtype(array.dtype, np.integer):
         raise UsageError(f"offsets of dtype {array.dtype}: they are counted in whole positions.")
     return array.astype(np.int64)
 
 
-def _log32(numbers: ArrayLike, unit: int) -> NDArray[np.float32]:
+def _log_float32(numbers: ArrayLike, unit: int) -> NDArray[np.float32]:
     """Logarithm of ``numbers / unit`` as the libraries have it: in float32.
 
     An offset on the edge of a bucket falls to the side that float32 rounds to, so the last bit
@@ -198,7 +209,7 @@ def _log32(numbers: ArrayLike, unit: int) -> NDArray[np.float32]:
 
 
 #: Most heads that slopes are computed for: no model has a hundredth of them.
-MOST_HEADS = 2**16
+MAX_ALIBI_HEADS = 2**16
 
 
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
@@ -237,12 +248,12 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     heads = check_integer("alibi: the number of heads", heads)
     exponent: object = bias_max
     is_number = isinstance(exponent, Real) and not isinstance(exponent, bool)
-    if not 1 <= heads <= MOST_HEADS or not is_number or not 0 < bias_max <= MOST_EXPONENT:
+    if not 1 <= heads <= MAX_ALIBI_HEADS or not is_number or not 0 < bias_max <= MAX_ALIBI_EXPONENT:
         raise UsageError(
-            f"alibi: {heads} heads, greatest exponent {bias_max!r}: from 1 to {MOST_HEADS} "
-            f"heads, and a number above 0 and up to {MOST_EXPONENT}. The paper's is 8."
+            f"alibi: {heads} heads, greatest exponent {bias_max!r}: from 1 to {MAX_ALIBI_HEADS} "
+            f"heads, and a number above 0 and up to {MAX_ALIBI_EXPONENT}. The paper's is 8."
         )
     lower = 1 << (heads.bit_length() - 1)
-    exact = np.arange(1, lower + 1) / lower
+    exponents = np.arange(1, lower + 1) / lower
     odd_exponents = np.arange(1, 2 * lower, 2) / (2 * lower)
-    return np.asarray(2.0 ** (-bias_max * np.concatenate([exact, odd_exponents])[:heads]))
+    return np.asarray(2.0 ** (-bias_max * np.concatenate([exponents, odd_exponents])[:heads]))

@@ -12,22 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.encodings.tables import ORDERS, columns, frequencies
+from posprobe.encodings.tables import COLUMN_ORDERS, frequencies, pair_columns
 from posprobe.layouts import Grid, Layout
 
 #: Largest difference that computing in float32 and rounding to a format make, doubled.
-_ROUNDING = {"F16": 2e-3, "BF16": 8e-3}
+_FORMAT_ROUNDING = {"F16": 2e-3, "BF16": 8e-3}
 #: fairseq's first position is the one after its padding index, whose rows are not positions.
-_STARTS = range(5)
+_FIRST_POSITIONS = range(5)
 #: Few rows refuse most candidates; the others come in blocks, to hold no second table in float64.
-_PROBE = 8
-_BLOCK = 512
+_N_PROBE_ROWS = 8
+_N_BLOCK_ROWS = 512
 
 
 #: Root mean squared distance, over the waves' own size, up to which a table nearly is a formula.
-_NEARLY = 0.02
+_MAX_FORMULA_ERROR = 0.02
 #: A base this near to a round number is that number.
-_ROUND = 0.005
+_MAX_BASE_ROUNDING = 0.005
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ class _Order:
         return bool(self.axis.any())
 
     @property
-    def number(self) -> NDArray[np.integer[Any]]:
+    def ladder_index(self) -> NDArray[np.integer[Any]]:
         """``[d/2]``, the place of each pair in the ladder of its axis."""
         return np.arange(len(self.axis)) % (len(self.axis) // (2 if self.is_grid else 1))
 
-    def rows(self, cells: NDArray[np.integer[Any]], omega: Floats) -> Floats:
+    def compute_rows(self, positions: NDArray[np.integer[Any]], omega: Floats) -> Floats:
         """Return the rows of some cells, by the frequencies of the pairs."""
-        place = np.stack(np.divmod(cells, self.width))
-        angles = place[self.axis].T * omega
-        table_rows = np.empty((len(cells), 2 * len(omega)))
+        axis_positions = np.stack(np.divmod(positions, self.width))
+        angles = axis_positions[self.axis].T * omega
+        table_rows = np.empty((len(positions), 2 * len(omega)))
         table_rows[:, self.sine], table_rows[:, self.cosine] = np.sin(angles), np.cos(angles)
         return table_rows
 
-    def called(self, *, endpoint: bool, start: int = 0) -> str:
+    def describe(self, *, endpoint: bool, start: int = 0) -> str:
         """Name it with what is known of its ladder and of its first position."""
         exponents_text = f", exponents over {'d/2 - 1' if endpoint else 'd/2'}"
         exponents_text = "" if self.is_grid and not endpoint else exponents_text
@@ -104,10 +104,10 @@ class _Order:
         )
 
 
-def _orders(n: int, d: int, layout: Layout) -> Iterator[_Order]:
+def _iter_orders(n: int, d: int, layout: Layout) -> Iterator[_Order]:
     """Give the published orders on a line, and on a grid, which square sequences may be too."""
-    for order, cosine_first in product(ORDERS, (False, True)):
-        sine, cosine = columns(d, order, cosine_first=cosine_first)
+    for order, cosine_first in product(COLUMN_ORDERS, (False, True)):
+        sine, cosine = pair_columns(d, order, cosine_first=cosine_first)
         name = f"sinusoid, {order}{', cosines first' if cosine_first else ''}"
         yield _Order(name, sine, cosine, np.zeros(d // 2, dtype=int))
     width = layout.width if isinstance(layout, Grid) else isqrt(n)
@@ -165,21 +165,21 @@ def fixed_formula(
         return None
     first_values = values[:, 0].astype(np.float64)
     # A float32 angle of n is that far off.
-    tolerance = max(_ROUNDING.get(dtype, 1e-3), step) + (begin + n) * 2.0**-23
-    for order in _orders(n, d, layout):
+    tolerance = max(_FORMAT_ROUNDING.get(dtype, 1e-3), step) + (begin + n) * 2.0**-23
+    for order in _iter_orders(n, d, layout):
         if order.is_grid and begin and not isinstance(layout, Grid):
             continue
         wave = np.cos if order.cosine[0] == 0 else np.sin
-        for start in (0,) if order.is_grid else _STARTS:
-            cells = np.arange(begin + start, begin + start + n)
-            axis_position = np.divmod(cells, order.width)[order.axis[0]]
-            if not _close(first_values, wave(axis_position), tolerance):
+        for start in (0,) if order.is_grid else _FIRST_POSITIONS:
+            positions = np.arange(begin + start, begin + start + n)
+            axis_position = np.divmod(positions, order.width)[order.axis[0]]
+            if not _is_close(first_values, wave(axis_position), tolerance):
                 continue
             for endpoint in (False,) if order.is_grid else (False, True):
-                pairs = 2 * (int(order.number.max()) + 1)
-                omega = frequencies(pairs, endpoint=endpoint)[order.number]
-                if _equal(values, order, cells, omega, tolerance):
-                    return order.called(endpoint=endpoint, start=start)
+                pairs = 2 * (int(order.ladder_index.max()) + 1)
+                omega = frequencies(pairs, endpoint=endpoint)[order.ladder_index]
+                if _follows_formula(values, order, positions, omega, tolerance):
+                    return order.describe(endpoint=endpoint, start=start)
     return None
 
 
@@ -200,82 +200,89 @@ def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> NearFor
     if n < 4 or d < 4 or d % 2 or not np.isfinite(values).all():
         return None
     table: Floats = np.asarray(values, dtype=np.float64)
-    for order in _orders(n, d, layout):
-        small = d % 8 or n % order.width or min(order.width, n // order.width) < 2
-        if small if order.is_grid else isinstance(layout, Grid):
+    for order in _iter_orders(n, d, layout):
+        is_too_small = d % 8 or n % order.width or min(order.width, n // order.width) < 2
+        if is_too_small if order.is_grid else isinstance(layout, Grid):
             continue
         fastest = table[:, order.cosine[0]] + 1j * table[:, order.sine[0]]
-        grid = fastest.reshape(-1, order.width)
-        grid = grid.T if order.axis[0] else grid
-        if not _turns_by_one(grid[1:] * grid[:-1].conj()):
+        patch_rows = fastest.reshape(-1, order.width)
+        patch_rows = patch_rows.T if order.axis[0] else patch_rows
+        if not _has_unit_turns(patch_rows[1:] * patch_rows[:-1].conj()):
             continue
         pairs = table[:, order.cosine] + 1j * table[:, order.sine]
-        cells = pairs.reshape(-1, order.width, d // 2)
-        row_turns, column_turns = cells[1:] * cells[:-1].conj(), cells[:, 1:] * cells[:, :-1].conj()
+        patches = pairs.reshape(-1, order.width, d // 2)
+        row_turns, column_turns = (
+            patches[1:] * patches[:-1].conj(),
+            patches[:, 1:] * patches[:, :-1].conj(),
+        )
         mean_turns = [turns.reshape(-1, d // 2).sum(axis=0) for turns in (row_turns, column_turns)]
         omega = np.angle(np.where(order.axis, mean_turns[1], mean_turns[0]))
-        if formula_found := _checked(table, order, omega):
-            return formula_found
+        if formula := _fit_formula(table, order, omega):
+            return formula
     return None
 
 
-def _turns_by_one(mean_turns: NDArray[np.complex128]) -> bool:
+def _has_unit_turns(turns: NDArray[np.complex128]) -> bool:
     """Whether neighbours turn by an angle of about 1, as the fastest pair does."""
-    mean = mean_turns.mean()
-    size = np.abs(mean_turns).mean()
-    return bool(abs(mean) > 0.9 * size > 0 and abs(np.angle(mean) - 1) < 0.05)
+    mean_turn = turns.mean()
+    mean_size = np.abs(turns).mean()
+    return bool(abs(mean_turn) > 0.9 * mean_size > 0 and abs(np.angle(mean_turn) - 1) < 0.05)
 
 
-def _checked(values: Floats, order: _Order, omega: Floats) -> NearFormula | None:
+def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | None:
     """Fit base, factor and first position of one layout, and measure what is left."""
-    number = order.number
-    fast = (omega > 20 / len(values)) & (number > 0)  # noise hides the slow ones
-    if not fast.any() or not values.any():
+    ladder_index = order.ladder_index
+    is_fast = (omega > 20 / len(values)) & (ladder_index > 0)  # noise hides the slow ones
+    if not is_fast.any() or not values.any():
         return None
-    weight = omega[fast] ** 2
-    slope = -float((weight * number[fast]) @ np.log(omega[fast]) / (weight @ number[fast] ** 2))
-    max_number = int(number.max())
+    weights = omega[is_fast] ** 2
+    slope = -float(
+        (weights * ladder_index[is_fast])
+        @ np.log(omega[is_fast])
+        / (weights @ ladder_index[is_fast] ** 2)
+    )
+    max_index = int(ladder_index.max())
     best: NearFormula | None = None
     min_error = np.inf
-    for spread in (max_number + 1, max_number):
-        if spread < 1 or slope <= 0 or slope * spread > 30:
+    for n_steps in (max_index + 1, max_index):
+        if n_steps < 1 or slope <= 0 or slope * n_steps > 30:
             continue
-        fitted = float(np.exp(slope * spread))
+        fitted = float(np.exp(slope * n_steps))
         rounded = float(f"{fitted:.1g}")
-        is_near = abs(fitted / rounded - 1) < 30 * _ROUND
+        is_near = abs(fitted / rounded - 1) < 30 * _MAX_BASE_ROUNDING
         bases = {fitted, rounded} if is_near else {fitted}
-        for base, start in product(bases, (0,) if order.is_grid else _STARTS):
-            cells = np.arange(start, start + len(values))
-            expected = order.rows(cells, np.exp(-np.log(base) / spread * number))
-            size = float(np.square(expected).sum())
-            factor = float((expected * values).sum()) / size
+        for base, start in product(bases, (0,) if order.is_grid else _FIRST_POSITIONS):
+            positions = np.arange(start, start + len(values))
+            expected = order.compute_rows(positions, np.exp(-np.log(base) / n_steps * ladder_index))
+            sum_of_squares = float(np.square(expected).sum())
+            factor = float((expected * values).sum()) / sum_of_squares
             if factor <= 0:
                 continue
-            error = float(np.sqrt(np.square(values / factor - expected).sum() / size))
+            error = float(np.sqrt(np.square(values / factor - expected).sum() / sum_of_squares))
             # A round base is preferred unless another fits clearly better.
-            worth = error if base == rounded else 1.2 * error + 1e-6
-            if error <= _NEARLY and worth < min_error:
-                description = order.called(endpoint=spread == max_number, start=start)
-                best, min_error = NearFormula(description, base, factor, error), worth
+            penalised_error = error if base == rounded else 1.2 * error + 1e-6
+            if error <= _MAX_FORMULA_ERROR and penalised_error < min_error:
+                description = order.describe(endpoint=n_steps == max_index, start=start)
+                best, min_error = NearFormula(description, base, factor, error), penalised_error
     return best
 
 
-def _equal(
+def _follows_formula(
     values: NDArray[np.floating[Any]],
     order: _Order,
-    cells: NDArray[np.integer[Any]],
+    positions: NDArray[np.integer[Any]],
     omega: Floats,
     tolerance: float,
 ) -> bool:
     n = len(values)
-    blocks = (slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK))
+    blocks = (slice(begin, begin + _N_BLOCK_ROWS) for begin in range(0, n, _N_BLOCK_ROWS))
     return all(
-        _close(values[rows], order.rows(cells[rows], omega), tolerance)
-        for rows in (slice(_PROBE), slice(n - 1, n), *blocks)
+        _is_close(values[rows], order.compute_rows(positions[rows], omega), tolerance)
+        for rows in (slice(_N_PROBE_ROWS), slice(n - 1, n), *blocks)
     )
 
 
-def _close(
+def _is_close(
     values: NDArray[np.floating[Any]], expected: NDArray[np.floating[Any]], tolerance: float
 ) -> bool:
     return bool((np.abs(values - expected) <= tolerance).all())

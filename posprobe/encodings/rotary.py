@@ -20,8 +20,8 @@ from posprobe.errors import InvalidCheckpoint, UsageError
 
 #: Turns within the training length from which YaRN keeps a pair, and up to which it interpolates
 #: one, where nothing else is stated (Peng et al. 2023, section 3.2).
-FAST = 32.0
-SLOW = 1.0
+YARN_FAST_TURNS = 32.0
+YARN_SLOW_TURNS = 1.0
 
 
 def yarn_correction_range(
@@ -29,8 +29,8 @@ def yarn_correction_range(
     base: float,
     length: float,
     *,
-    fast: float = FAST,
-    slow: float = SLOW,
+    fast: float = YARN_FAST_TURNS,
+    slow: float = YARN_SLOW_TURNS,
     truncate: bool = True,
 ) -> tuple[float, float]:
     """Pairs between which YaRN goes over from kept to interpolated (Peng et al. 2023, sec. 3.2).
@@ -62,7 +62,7 @@ def yarn_correction_range(
 
 
 @dataclass(frozen=True)
-class Head:
+class RotaryHead:
     """What a rule starts from: the sizes of a head, and what a configuration states of the rule."""
 
     width: int
@@ -80,11 +80,11 @@ class Head:
     @property
     def omega(self) -> Floats:
         """Frequencies before scaling."""
-        return _ladder(self.dim, self.base)
+        return _geometric_frequencies(self.dim, self.base)
 
     def number(self, key: str, default: float | None = None) -> float:
         """Read a positive number; null counts as missing."""
-        value = settings.number(self.stated, key, path="rope_parameters")
+        value = settings.read_number(self.stated, key, path="rope_parameters")
         value = default if value is None else value
         if value is None:
             raise InvalidCheckpoint(
@@ -97,13 +97,14 @@ class Head:
         count = self.omega.size
         declared = self.stated.get(key)
         if not isinstance(declared, list | tuple) or len(declared) != count:
-            expected_text = f"a list of {count} numbers, one per pair,"
-            raise settings.wrong(key, declared, expected_text, "rope_parameters")
+            expected = f"a list of {count} numbers, one per pair,"
+            raise settings.wrong_value_error(key, declared, expected, "rope_parameters")
         numbers = [
-            settings.number({key: divisor}, key, path="rope_parameters") for divisor in declared
+            settings.read_number({key: divisor}, key, path="rope_parameters")
+            for divisor in declared
         ]
         if None in numbers:
-            raise settings.wrong(key, None, "a positive number", "rope_parameters")
+            raise settings.wrong_value_error(key, None, "a positive number", "rope_parameters")
         return np.array(numbers, dtype=np.float64)
 
     @property
@@ -119,23 +120,23 @@ class Head:
         return self.number("factor", self.max_positions / self.original_length)
 
 
-def _ladder(dim: int, base: float) -> Floats:
+def _geometric_frequencies(dim: int, base: float) -> Floats:
     return np.asarray(base ** -(np.arange(0, dim, 2) / dim))
 
 
-def _default(head: Head) -> tuple[Floats, float]:
+def _default_rule(head: RotaryHead) -> tuple[Floats, float]:
     return head.omega, 1.0
 
 
-def _linear(head: Head) -> tuple[Floats, float]:
+def _linear_rule(head: RotaryHead) -> tuple[Floats, float]:
     return head.omega / head.number("factor"), 1.0
 
 
-def _dynamic(head: Head) -> tuple[Floats, float]:
+def _dynamic_rule(head: RotaryHead) -> tuple[Floats, float]:
     if head.dim < 3:
         raise UsageError(f"rotary: the rule 'dynamic' has no base for {head.dim} columns.")
     if head.stated.get("alpha"):
-        stretch = head.number("alpha")
+        base_factor = head.number("alpha")
     elif head.max_positions is None:
         raise UsageError(
             "rotary: the rule 'dynamic' depends on max_position_embeddings. Pass max_positions."
@@ -143,11 +144,13 @@ def _dynamic(head: Head) -> tuple[Floats, float]:
     else:
         factor = head.number("factor")
         length = max(head.length or 0, head.max_positions)
-        stretch = factor * length / head.max_positions - (factor - 1)
-    return _ladder(head.dim, head.base * stretch ** (head.dim / (head.dim - 2))), 1.0
+        base_factor = factor * length / head.max_positions - (factor - 1)
+    return _geometric_frequencies(
+        head.dim, head.base * base_factor ** (head.dim / (head.dim - 2))
+    ), 1.0
 
 
-def _yarn(head: Head) -> tuple[Floats, float]:
+def _yarn_rule(head: RotaryHead) -> tuple[Floats, float]:
     original, declared = head.original_length, head.stated
     # Null stands for the ratio of the lengths; without the key the library has no factor.
     factor = head.factor if "factor" in declared else head.number("factor")
@@ -159,10 +162,12 @@ def _yarn(head: Head) -> tuple[Floats, float]:
     if declared.get("mscale") and declared.get("mscale_all_dim"):
         attention = temperature(head.number("mscale")) / temperature(head.number("mscale_all_dim"))
     # The library takes a 0 for "not given", as for null.
-    fast = head.number("beta_fast") if declared.get("beta_fast") else FAST
-    slow = head.number("beta_slow") if declared.get("beta_slow") else SLOW
+    fast = head.number("beta_fast") if declared.get("beta_fast") else YARN_FAST_TURNS
+    slow = head.number("beta_slow") if declared.get("beta_slow") else YARN_SLOW_TURNS
     if fast < slow:
-        raise settings.wrong("beta_fast", fast, f"at least beta_slow = {slow:g}", "rope_parameters")
+        raise settings.wrong_value_error(
+            "beta_fast", fast, f"at least beta_slow = {slow:g}", "rope_parameters"
+        )
     truncate = bool(declared.get("truncate", True))
     low, high = yarn_correction_range(
         head.dim, head.base, original, fast=fast, slow=slow, truncate=truncate
@@ -173,51 +178,51 @@ def _yarn(head: Head) -> tuple[Floats, float]:
     return omega, head.number("attention_factor", attention)
 
 
-def _longrope(head: Head) -> tuple[Floats, float]:
+def _longrope_rule(head: RotaryHead) -> tuple[Floats, float]:
     original, factor = head.original_length, head.factor
     long_factors, short_factors = head.divisors("long_factor"), head.divisors("short_factor")
     attention = 1.0
     if factor > 1 and head.stated.get("attention_factor") is None:
         key = "original_max_position_embeddings"
         if original <= 1:  # its logarithm divides
-            raise settings.wrong(key, original, "a number above 1", "rope_parameters")
+            raise settings.wrong_value_error(key, original, "a number above 1", "rope_parameters")
         attention = math.sqrt(1 + math.log(factor) / math.log(original))
     factors = long_factors if head.length and head.length > original else short_factors
     return head.omega / factors, head.number("attention_factor", attention)
 
 
-def _llama3(head: Head) -> tuple[Floats, float]:
+def _llama3_rule(head: RotaryHead) -> tuple[Floats, float]:
     low, high = head.number("low_freq_factor"), head.number("high_freq_factor")
     if high <= low:
-        expected_text = f"more than low_freq_factor = {low:g}"
-        raise settings.wrong("high_freq_factor", high, expected_text, "rope_parameters")
+        expected = f"more than low_freq_factor = {low:g}"
+        raise settings.wrong_value_error("high_freq_factor", high, expected, "rope_parameters")
     turns = head.original_length * head.omega / (2 * math.pi)
     kept_share = np.clip((turns - low) / (high - low), 0, 1)
     return head.omega * ((1 - kept_share) / head.number("factor") + kept_share), 1.0
 
 
-def _proportional(head: Head) -> tuple[Floats, float]:
+def _proportional_rule(head: RotaryHead) -> tuple[Floats, float]:
     """Span the ladder over the whole head and let its slow pairs stand still (Gemma)."""
-    omega = _ladder(head.width, head.base)
+    omega = _geometric_frequencies(head.width, head.base)
     rotated = np.arange(omega.size) < int(head.partial * head.width // 2)
     return np.where(rotated, omega, 0.0) / head.number("factor", 1.0), 1.0
 
 
 #: Scaling rules by the name they have in a configuration.
-RULES: Mapping[str, Callable[[Head], tuple[Floats, float]]] = {
-    "default": _default,
-    "linear": _linear,
-    "dynamic": _dynamic,
-    "yarn": _yarn,
-    "longrope": _longrope,
-    "llama3": _llama3,
-    "proportional": _proportional,
+SCALING_RULES: Mapping[str, Callable[[RotaryHead], tuple[Floats, float]]] = {
+    "default": _default_rule,
+    "linear": _linear_rule,
+    "dynamic": _dynamic_rule,
+    "yarn": _yarn_rule,
+    "longrope": _longrope_rule,
+    "llama3": _llama3_rule,
+    "proportional": _proportional_rule,
 }
-_OLDER_NAMES = {"su": "longrope", "mrope": "default"}
+_OLD_RULE_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 #: Numbers held at a time where distances and pairs are combined: 32 MiB.
-_BLOCK = 2**22
+_MAX_BLOCK_ANGLES = 2**22
 
 
 def rotary_frequencies(
@@ -285,12 +290,13 @@ def rotary_frequencies(
             "of one kind."
         )
     name = str(declared.get("rope_type") or declared.get("type") or "default")
-    rule = RULES.get(_OLDER_NAMES.get(name, name))
+    rule = SCALING_RULES.get(_OLD_RULE_NAMES.get(name, name))
     if rule is None:
         raise InvalidCheckpoint(
-            f"rope_parameters: no scaling rule is called {name!r}. Known are {', '.join(RULES)}."
+            f"rope_parameters: no scaling rule is called {name!r}. Known are "
+            f"{', '.join(SCALING_RULES)}."
         )
-    head = Head(head_dim, partial, base, max_positions, length, declared)
+    head = RotaryHead(head_dim, partial, base, max_positions, length, declared)
     head = replace(
         head,
         base=head.number("rope_theta", base),
@@ -308,7 +314,7 @@ def rotary_frequencies(
         )
     if any(count is not None and count < 1 for count in (max_positions, length)):
         raise UsageError(f"rotary: {max_positions} positions, length {length}: at least 1 each.")
-    if head.dim < 1 and rule is not _proportional:
+    if head.dim < 1 and rule is not _proportional_rule:
         raise UsageError(f"rotary: a share of {head.partial} of {head_dim} columns rotates none.")
     return rule(head)
 
@@ -326,7 +332,7 @@ def wavelengths(inv_freq: ArrayLike) -> Floats:
     return np.divide(2 * np.pi, omega, out=infinite, where=omega != 0)
 
 
-def along_axis(inv_freq: ArrayLike, axes: int) -> Floats:
+def axis_frequencies(inv_freq: ArrayLike, axes: int) -> Floats:
     """Frequencies of all pairs of a head for an offset along one of its axes.
 
     Parameters
@@ -360,7 +366,7 @@ def rotary_kernel(inv_freq: ArrayLike, distance: ArrayLike) -> Floats:
     NDArray
         In the shape of ``distance``; 1 at distance 0.
     """
-    return _over_distances(distance, inv_freq, lambda angles: np.cos(angles).mean(axis=1))
+    return _apply_over_distances(distance, inv_freq, lambda angles: np.cos(angles).mean(axis=1))
 
 
 def rotary_bound(inv_freq: ArrayLike, distance: ArrayLike) -> Floats:
@@ -379,7 +385,7 @@ def rotary_bound(inv_freq: ArrayLike, distance: ArrayLike) -> Floats:
     NDArray
         In the shape of ``distance``; ``(pairs + 1) / 2`` at distance 0.
     """
-    return _over_distances(
+    return _apply_over_distances(
         distance,
         inv_freq,
         lambda angles: np.abs(np.cumsum(np.exp(1j * angles), axis=1)).mean(axis=1),
@@ -412,32 +418,36 @@ def first_negative(inv_freq: ArrayLike, limit: int) -> int | None:
     return None
 
 
-def _over_distances(
-    distance: ArrayLike, inv_freq: ArrayLike, mean: Callable[[Floats], Floats]
+def _apply_over_distances(
+    distance: ArrayLike, inv_freq: ArrayLike, average: Callable[[Floats], Floats]
 ) -> Floats:
-    """Apply ``mean`` to the angles ``[m, pairs]`` of all distances, a block at a time."""
+    """Apply ``average`` to the angles ``[m, pairs]`` of all distances, a block at a time."""
     distances = np.asarray(distance, dtype=np.float64)
     omega = np.asarray(inv_freq, dtype=np.float64)
     flat = distances.ravel()
     values = np.empty(flat.size)
-    step = max(_BLOCK // max(omega.size, 1), 1)
+    step = max(_MAX_BLOCK_ANGLES // max(omega.size, 1), 1)
     for begin in range(0, flat.size, step):
         block = slice(begin, begin + step)
-        values[block] = mean(np.outer(flat[block], omega))
+        values[block] = average(np.outer(flat[block], omega))
     return values.reshape(distances.shape)
 
 
 #: Angle in radians by which a pair may be off: 0.1 moves its cosine by 0.1 at most.
 MAX_ANGLE_ERROR_RADIANS = 0.1
 #: Positions beyond which no first wrong angle is looked for, and how many are looked at together.
-FARTHEST = 2**23
-_PLACES = 2**16
+MAX_HORIZON_POSITIONS = 2**23
+_HORIZON_BLOCK_POSITIONS = 2**16
 #: Largest share by which rounding position, frequency and product moves an angle: 3 halves of the
 #: step between numbers next to 1, and a little.
-_SHARE = {"bfloat16": 1.52 * 2**-7, "float16": 1.52 * 2**-10, "float32": 1.52 * 2**-23}
+_MAX_RELATIVE_ROUNDING = {
+    "bfloat16": 1.52 * 2**-7,
+    "float16": 1.52 * 2**-10,
+    "float32": 1.52 * 2**-23,
+}
 
 
-def to_type(values: ArrayLike, name: str) -> Floats:
+def round_to_type(values: ArrayLike, name: str) -> Floats:
     """Round to the nearest number of a type, a tie to the even one.
 
     Parameters
@@ -447,13 +457,13 @@ def to_type(values: ArrayLike, name: str) -> Floats:
     name
         ``float32``, ``float16`` or ``bfloat16``.
     """
-    single = np.asarray(values, dtype=np.float32)
+    single_precision = np.asarray(values, dtype=np.float32)
     if name == "float32":
-        return single.astype(np.float64)
+        return single_precision.astype(np.float64)
     if name == "float16":
         with np.errstate(over="ignore"):
             return np.asarray(values).astype(np.float16).astype(np.float64)
-    bits = single.view(np.uint32).astype(np.uint64)
+    bits = single_precision.view(np.uint32).astype(np.uint64)
     rounded_bits = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)
     return rounded_bits.view(np.float32).astype(np.float64)
 
@@ -470,7 +480,7 @@ def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
     inv_freq
         ``[pairs]``, radians per position.
     name
-        Type of number, as for `to_type`.
+        Type of number, as for `round_to_type`.
 
     Returns
     -------
@@ -485,17 +495,23 @@ def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
     [40, 182]
     """
     omega = np.asarray(inv_freq, dtype=np.float64)
-    min_angle = MAX_ANGLE_ERROR_RADIANS / _SHARE[name]  # no smaller angle can be off by as much
-    omega = omega[omega * FARTHEST > min_angle]
+    min_angle = (
+        MAX_ANGLE_ERROR_RADIANS / _MAX_RELATIVE_ROUNDING[name]
+    )  # no smaller angle can be off by as much
+    omega = omega[omega * MAX_HORIZON_POSITIONS > min_angle]
     if not omega.size:
         return None
-    for first_position in range(int(min_angle / omega.max()), FARTHEST, _PLACES):
-        place = np.arange(first_position, first_position + _PLACES)
+    for first_position in range(
+        int(min_angle / omega.max()), MAX_HORIZON_POSITIONS, _HORIZON_BLOCK_POSITIONS
+    ):
+        positions = np.arange(first_position, first_position + _HORIZON_BLOCK_POSITIONS)
         # Only pairs that turn far enough within the block.
-        fast_omega = omega[omega * place[-1] > min_angle]
-        exact = np.outer(place, fast_omega)
-        angle = to_type(np.outer(to_type(place, name), to_type(fast_omega, name)), name)
-        is_wrong = (np.abs(angle - exact) > MAX_ANGLE_ERROR_RADIANS).any(axis=1)
+        fast_omega = omega[omega * positions[-1] > min_angle]
+        exact_angles = np.outer(positions, fast_omega)
+        rounded = round_to_type(
+            np.outer(round_to_type(positions, name), round_to_type(fast_omega, name)), name
+        )
+        is_wrong = (np.abs(rounded - exact_angles) > MAX_ANGLE_ERROR_RADIANS).any(axis=1)
         if is_wrong.any():
             return first_position + int(is_wrong.argmax())
     return None

@@ -28,12 +28,12 @@ from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 #: Largest table that a formula builds, in numbers: 4 GiB of float64.
-MAX_SIZE = 2**29
+MAX_FORMULA_NUMBERS = 2**29
 #: Greatest exponent of ALiBi's slopes: beyond 1,074 they are 0.
-MOST_EXPONENT = 1000
+MAX_ALIBI_EXPONENT = 1000
 
 
-def canonical(name: str, *sizes: int, **options: float | bool | None) -> str:
+def format_reference(name: str, *sizes: int, **options: float | bool | None) -> str:
     """Write the reference that builds a table again, such as ``binary:256x16,signed``.
 
     An option that is False or None stands at its default and is left out; one that is True is
@@ -42,8 +42,8 @@ def canonical(name: str, *sizes: int, **options: float | bool | None) -> str:
     words = [f"{name}:{'x'.join(map(str, sizes))}"]
     for key, value in options.items():
         if value is not None and value is not False:
-            number = "" if value is True else f"={float(value)!r}".removesuffix(".0")
-            words.append(key.replace("_", "-") + number)
+            number_text = "" if value is True else f"={float(value)!r}".removesuffix(".0")
+            words.append(key.replace("_", "-") + number_text)
     return ",".join(words)
 
 
@@ -70,16 +70,16 @@ def check_sizes(
     ------
     UsageError
         If a size is not positive, the width is not a multiple of ``multiple``, the table would hold
-        more than `MAX_SIZE` numbers, or the base is not a finite number above 1.
+        more than `MAX_FORMULA_NUMBERS` numbers, or the base is not a finite number above 1.
     """
     if rows < 1 or dim < 1 or dim % multiple:
         raise UsageError(
             f"{reference}: sizes must be positive, and the width a multiple of {multiple}."
         )
-    if rows * dim > MAX_SIZE:
+    if rows * dim > MAX_FORMULA_NUMBERS:
         raise UsageError(
-            f"{reference}: {rows * dim} numbers are more than the {MAX_SIZE} that fit comfortably "
-            "into memory. Choose fewer positions."
+            f"{reference}: {rows * dim} numbers are more than the {MAX_FORMULA_NUMBERS} that fit "
+            "comfortably into memory. Choose fewer positions."
         )
     if not (math.isfinite(base) and base > 1):
         raise UsageError(
@@ -101,9 +101,9 @@ Order: TypeAlias = Literal["interleaved", "halves"]
 GridOrder: TypeAlias = Literal["mae", "timm"]
 
 #: How a table's columns may be ordered.
-ORDERS: tuple[Order, ...] = ("interleaved", "halves")
+COLUMN_ORDERS: tuple[Order, ...] = ("interleaved", "halves")
 #: Rows that are computed at a time.
-_BLOCK = 8192
+_SINUSOID_BLOCK_ROWS = 8192
 
 
 def frequencies(dim: int, *, base: float = 10_000.0, endpoint: bool = False) -> NDArray[np.float64]:
@@ -177,7 +177,7 @@ def sinusoidal(
     >>> pp.sinusoidal(64, 8, order="halves").values[0].tolist()
     [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
     """
-    reference = canonical(
+    reference = format_reference(
         "sinusoidal",
         length,
         dim,
@@ -188,12 +188,12 @@ def sinusoidal(
     )
     check_sizes(reference, length, dim, multiple=2, base=base)
     omega = frequencies(dim, base=base, endpoint=endpoint)
-    sine, cosine = columns(dim, order, cosine_first=cosine_first)
+    sine, cosine = pair_columns(dim, order, cosine_first=cosine_first)
     values = np.empty((length, dim))
-    for first_row in range(0, length, _BLOCK):
-        part = values[first_row : first_row + _BLOCK]
-        angles = np.arange(first_row, first_row + len(part))[:, None] * omega
-        part[:, sine], part[:, cosine] = np.sin(angles), np.cos(angles)
+    for first_row in range(0, length, _SINUSOID_BLOCK_ROWS):
+        block = values[first_row : first_row + _SINUSOID_BLOCK_ROWS]
+        angles = np.arange(first_row, first_row + len(block))[:, None] * omega
+        block[:, sine], block[:, cosine] = np.sin(angles), np.cos(angles)
     return formula_table(reference, values, Sequence(length))
 
 
@@ -243,7 +243,7 @@ def translation_matrix(
     reference = f"translation_matrix({dim}, {shift})"
     check_sizes(reference, dim, dim, multiple=2, base=base)
     angles = frequencies(dim, base=base, endpoint=endpoint) * shift
-    sine, cosine = columns(dim, order, cosine_first=cosine_first)
+    sine, cosine = pair_columns(dim, order, cosine_first=cosine_first)
     matrix = np.zeros((dim, dim))
     matrix[sine, sine] = matrix[cosine, cosine] = np.cos(angles)
     matrix[cosine, sine] = np.sin(angles)
@@ -283,7 +283,7 @@ def sincos2d(
     >>> table.values.shape
     (196, 192)
     """
-    reference = canonical(
+    reference = format_reference(
         "sincos2d",
         height,
         width,
@@ -304,7 +304,7 @@ def sincos2d(
     return formula_table(reference, np.concatenate(quarters, axis=1), Grid(height, width))
 
 
-def columns(
+def pair_columns(
     dim: int, order: Order, *, cosine_first: bool
 ) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
     """Columns of the sines and of the cosines, each in the order of the frequencies.
@@ -314,10 +314,10 @@ def columns(
     UsageError
         If the order is unknown.
     """
-    if order not in ORDERS:
-        raise UsageError(f"order {order!r}: there is none. Choose {' or '.join(ORDERS)}.")
-    pairs = np.arange(dim).reshape(*((-1, 2) if order == "interleaved" else (2, -1)))
-    first, second = pairs.T if order == "interleaved" else pairs
+    if order not in COLUMN_ORDERS:
+        raise UsageError(f"order {order!r}: there is none. Choose {' or '.join(COLUMN_ORDERS)}.")
+    columns = np.arange(dim).reshape(*((-1, 2) if order == "interleaved" else (2, -1)))
+    first, second = columns.T if order == "interleaved" else columns
     return (second, first) if cosine_first else (first, second)
 
 
@@ -340,7 +340,7 @@ def counting(length: int, dim: int) -> PositionTable:
     >>> pp.encodings.counting(4, 1).values.tolist()
     [[0.0], [1.0], [2.0], [3.0]]
     """
-    reference = canonical("counting", length, dim)
+    reference = format_reference("counting", length, dim)
     check_sizes(reference, length, dim)
     values = np.repeat(np.arange(float(length))[:, None], dim, axis=1)
     return formula_table(reference, values, Sequence(length))
@@ -365,7 +365,7 @@ def normalised_counting(length: int, dim: int) -> PositionTable:
     >>> pp.encodings.normalised_counting(5, 1).values.tolist()
     [[0.0], [0.25], [0.5], [0.75], [1.0]]
     """
-    reference = canonical("normalised-counting", length, dim)
+    reference = format_reference("normalised-counting", length, dim)
     check_sizes(reference, length, dim)
     values = np.repeat(np.linspace(0, 1, length)[:, None], dim, axis=1)
     return formula_table(reference, values, Sequence(length))
@@ -402,7 +402,7 @@ def binary(length: int, dim: int, *, signed: bool = False) -> PositionTable:
     >>> pp.encodings.binary(4, 2).values.tolist()
     [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
-    reference = canonical("binary", length, dim, signed=signed)
+    reference = format_reference("binary", length, dim, signed=signed)
     check_sizes(reference, length, dim)
     # No position has a digit beyond the 62nd, and a shift by more than 63 is undefined.
     digits = np.arange(length)[:, None] >> np.minimum(np.arange(dim), 62) & 1
@@ -440,7 +440,7 @@ def continuous_binary(length: int, dim: int) -> PositionTable:
     >>> bool(np.allclose(table[4:], table[:4]))
     True
     """
-    reference = canonical("continuous-binary", length, dim)
+    reference = format_reference("continuous-binary", length, dim)
     check_sizes(reference, length, dim)
     # Halving is exact, so that the dials close exactly; far beyond any length they stand still.
     turns = np.ldexp(np.arange(length)[:, None] + 0.5, -np.minimum(np.arange(1, dim + 1), 1000))
@@ -480,7 +480,7 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
     >>> bool(np.allclose(table.values[:, 0], np.sin(np.arange(64))))
     True
     """
-    reference = canonical("sine-ladder", length, dim, base=None if base == 10_000 else base)
+    reference = format_reference("sine-ladder", length, dim, base=None if base == 10_000 else base)
     check_sizes(reference, length, dim, base=base)
     values = np.sin(np.arange(length)[:, None] * frequencies(2 * dim, base=base))
     return formula_table(reference, values, Sequence(length))
@@ -498,7 +498,7 @@ class Option(NamedTuple):
     number
         Instead, the type of the number that follows ``word=``; for ``scaling``, the factor of the
         rotary rule that the word names.
-    exclusive_minimum, most
+    exclusive_minimum, maximum
         Between which the number lies.
     """
 
@@ -506,7 +506,7 @@ class Option(NamedTuple):
     value: object = True
     number: type[int] | type[float] | None = None
     exclusive_minimum: float = 0
-    most: float = sys.float_info.max
+    maximum: float = sys.float_info.max
 
 
 class Formula(NamedTuple):
@@ -517,49 +517,49 @@ class Formula(NamedTuple):
     options: Mapping[str, Option] = MappingProxyType({})
 
 
-_LINE = ("positions", "width")
-_BASE = Option("base", number=float, exclusive_minimum=1)
+_LINE_SIZES = ("positions", "width")
+_BASE_OPTION = Option("base", number=float, exclusive_minimum=1)
 # Of contexts that are longer by more nothing is left of the angles' digits.
-_SCALING = Option("scaling", number=float, exclusive_minimum=1e-12, most=1e12)
+_SCALING_OPTION = Option("scaling", number=float, exclusive_minimum=1e-12, maximum=1e12)
 
 #: Formulas by the name they have in a reference.
 FORMULAS: Mapping[str, Formula] = {
     "sinusoidal": Formula(
         sinusoidal,
-        _LINE,
+        _LINE_SIZES,
         {
             "halves": Option("order", "halves"),
             "endpoint": Option("endpoint"),
             "cosine-first": Option("cosine_first"),
-            "base": _BASE,
+            "base": _BASE_OPTION,
         },
     ),
     "sincos2d": Formula(
         sincos2d,
         ("height", "width", "dimension"),
-        {"timm": Option("order", "timm"), "base": _BASE},
+        {"timm": Option("order", "timm"), "base": _BASE_OPTION},
     ),
-    "counting": Formula(counting, _LINE),
-    "normalised-counting": Formula(normalised_counting, _LINE),
+    "counting": Formula(counting, _LINE_SIZES),
+    "normalised-counting": Formula(normalised_counting, _LINE_SIZES),
     "binary": Formula(binary, ("positions", "digits"), {"signed": Option("signed")}),
-    "continuous-binary": Formula(continuous_binary, _LINE),
-    "sine-ladder": Formula(sine_ladder, _LINE, {"base": _BASE}),
+    "continuous-binary": Formula(continuous_binary, _LINE_SIZES),
+    "sine-ladder": Formula(sine_ladder, _LINE_SIZES, {"base": _BASE_OPTION}),
     "rotary": Formula(
         None,
         ("length", "head-width"),
         {
-            "base": _BASE,
+            "base": _BASE_OPTION,
             "partial": Option("partial", number=float),
             "interleaved": Option("interleaved"),
-            "linear": _SCALING,
-            "dynamic": _SCALING,
-            "yarn": _SCALING,
+            "linear": _SCALING_OPTION,
+            "dynamic": _SCALING_OPTION,
+            "yarn": _SCALING_OPTION,
         },
     ),
     "alibi": Formula(
         None,
         ("length", "heads"),
-        {"bias-max": Option("bias_max", number=float, most=MOST_EXPONENT)},
+        {"bias-max": Option("bias_max", number=float, maximum=MAX_ALIBI_EXPONENT)},
     ),
     "t5": Formula(
         None,
@@ -572,9 +572,9 @@ FORMULAS: Mapping[str, Formula] = {
 }
 
 #: Heads, buckets and widths beyond which nothing was ever built.
-_LIMITS = {"rotary": 2**16, "alibi": 2**12, "t5": 2**12}
+_MAX_FORMULA_SIZES = {"rotary": 2**16, "alibi": 2**12, "t5": 2**12}
 
-_PATTERNS = {
+_NUMBER_PATTERNS = {
     int: re.compile(r"[0-9]{1,12}"),
     float: re.compile(r"[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,3})?"),
 }
@@ -598,29 +598,31 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     """
     name, _, arguments = source.partition(":")
     if name not in FORMULAS:
-        known_formulas = ", ".join(f"{key}:{_wanted(item)}" for key, item in FORMULAS.items())
+        known_formulas = ", ".join(
+            f"{key}:{_size_usage(known_formula)}" for key, known_formula in FORMULAS.items()
+        )
         raise UnknownReference(f"{source}: unknown formula {name!r}. Choose from {known_formulas}.")
     formula = FORMULAS[name]
-    written, *words = arguments.split(",")
-    texts = written.split("x")
-    sizes = tuple(int(text) for text in texts if _PATTERNS[int].fullmatch(text))
-    if not len(sizes) == len(texts) == len(formula.sizes) or 0 in sizes:
-        usage = f"write {name}:{_wanted(formula)}, with positive whole numbers"
+    size_text, *words = arguments.split(",")
+    size_texts = size_text.split("x")
+    sizes = tuple(int(text) for text in size_texts if _NUMBER_PATTERNS[int].fullmatch(text))
+    if not len(sizes) == len(size_texts) == len(formula.sizes) or 0 in sizes:
+        usage = f"write {name}:{_size_usage(formula)}, with positive whole numbers"
         raise UsageError(f"{source}: its sizes are missing or cannot be: {usage}.")
-    limit = _LIMITS.get(name)
+    limit = _MAX_FORMULA_SIZES.get(name)
     if limit is not None and sizes[1] > limit:
         raise UsageError(f"{source}: {formula.sizes[1]} go up to {limit}.")
     options: dict[str, Any] = {}
     for word in words:
-        key, equals, value = word.partition("=")
+        key, equals, option_text = word.partition("=")
         option = formula.options.get(key)
         if option is None or bool(equals) != bool(option.number):
-            raise UsageError(f"{source}: there is no option {word!r}. {_allowed(name)}")
+            raise UsageError(f"{source}: there is no option {word!r}. {_options_sentence(name)}")
         if option.parameter in options:
             raise UsageError(
                 f"{source}: {word!r} sets again what an option before it has set. Keep one of them."
             )
-        options[option.parameter] = _value(source, key, option, value)
+        options[option.parameter] = _parse_option(source, key, option, option_text)
     return name, sizes, options
 
 
@@ -637,7 +639,7 @@ def from_reference(source: str) -> PositionTable:
         If the formula is not a table of positions, as for ``rotary``.
     """
     name, sizes, options = parse_formula(source)
-    return _builder(name)(*sizes, **options)
+    return _find_builder(name)(*sizes, **options)
 
 
 def of_shape(name: str, table: PositionTable) -> PositionTable | None:
@@ -660,7 +662,7 @@ def of_shape(name: str, table: PositionTable) -> PositionTable | None:
     formula, comma, options = name.partition(",")
     if formula not in FORMULAS:
         return None
-    _builder(formula)
+    _find_builder(formula)
     layout = table.layout
     sizes = (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
     if len(sizes) + 1 != len(FORMULAS[formula].sizes):
@@ -669,10 +671,10 @@ def of_shape(name: str, table: PositionTable) -> PositionTable | None:
     return from_reference(f"{formula}:{shape}{comma}{options}")
 
 
-def _builder(name: str) -> Callable[..., PositionTable]:
+def _find_builder(name: str) -> Callable[..., PositionTable]:
     build = FORMULAS[name].build
     if build is None:
-        tables = ", ".join(key for key, item in FORMULAS.items() if item.build)
+        tables = ", ".join(key for key, known_formula in FORMULAS.items() if known_formula.build)
         raise NoPositionTable(
             f"{name}: it acts within attention and has no table of positions. "
             f"Formulas with a table are {tables}."
@@ -680,24 +682,28 @@ def _builder(name: str) -> Callable[..., PositionTable]:
     return build
 
 
-def _value(source: str, key: str, option: Option, text: str) -> object:
+def _parse_option(source: str, key: str, option: Option, option_text: str) -> object:
     if option.number is None:
         return option.value
-    number = option.number(text) if _PATTERNS[option.number].fullmatch(text) else None
-    if number is None or not option.exclusive_minimum < number <= option.most:
-        kind = "a whole number" if option.number is int else "a number"
+    number = (
+        option.number(option_text)
+        if _NUMBER_PATTERNS[option.number].fullmatch(option_text)
+        else None
+    )
+    if number is None or not option.exclusive_minimum < number <= option.maximum:
+        noun = "a whole number" if option.number is int else "a number"
         raise UsageError(
-            f"{source}: {key} is {text!r}; it must be {kind} above {option.exclusive_minimum:g} "
-            f"and up to {option.most:g}."
+            f"{source}: {key} is {option_text!r}; it must be {noun} above "
+            f"{option.exclusive_minimum:g} and up to {option.maximum:g}."
         )
     return {"rope_type": key, "factor": number} if option.parameter == "scaling" else number
 
 
-def _wanted(formula: Formula) -> str:
+def _size_usage(formula: Formula) -> str:
     return "x".join(formula.sizes).upper()
 
 
-def _allowed(name: str) -> str:
+def _options_sentence(name: str) -> str:
     options = FORMULAS[name].options
     words = [f"{key}=NUMBER" if option.number else key for key, option in options.items()]
     return f"Options of {name}: {', '.join(words) or 'none'}."

@@ -21,16 +21,16 @@ from posprobe.checkpoints import Checkpoint
 from posprobe.data import read_data
 from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.settings import LARGEST, number, whole
+from posprobe.settings import MAX_MAGNITUDE, read_integer, read_number
 
-_DATA = read_data("families/configurations.toml")
+_CONFIG_DATA = read_data("families/configurations.toml")
 #: What modules and configurations of one part of a model are called.
-_ROLES: Mapping[str, tuple[str, ...]] = _DATA["roles"]
-_DEPTH = 4
+_ROLE_NAMES: Mapping[str, tuple[str, ...]] = _CONFIG_DATA["roles"]
+_MAX_CONFIG_DEPTH = 4
 #: More parts than any model has.
 _MAX_SECTIONS = 64
 #: Nested settings that describe no part of the model.
-_NO_PARTS = ("attn_config", "pretrained_cfg", "quantization_config", "generation_config")
+_NOT_SECTIONS = ("attn_config", "pretrained_cfg", "quantization_config", "generation_config")
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,22 @@ class ConfigSection:
     @property
     def is_vision(self) -> bool:
         """Whether its positions are patches, as far as names tell."""
-        words = set(_words(self.path)) | set(_words(self.model_type or ""))
-        return bool(words & set(_ROLES["vision"]))
+        words = set(_split_words(self.path)) | set(_split_words(self.model_type or ""))
+        return bool(words & set(_ROLE_NAMES["vision"]))
 
-    def whole(self, *keys: str, most: int, least: int = 1) -> int | None:
+    def read_integer(self, *keys: str, maximum: int, minimum: int = 1) -> int | None:
         """Read the first whole number that is stated of some, as `posprobe.settings.whole`."""
         path = self.path
-        read = (whole(self.config, key, maximum=most, minimum=least, path=path) for key in keys)
-        return next((value for value in read if value is not None), None)
+        values = (
+            read_integer(self.config, key, maximum=maximum, minimum=minimum, path=path)
+            for key in keys
+        )
+        return next((value for value in values if value is not None), None)
 
-    def number(self, *keys: str) -> float | None:
+    def read_number(self, *keys: str) -> float | None:
         """Read the first number that is stated of some, as `posprobe.settings.number`."""
-        read = (number(self.config, key, path=self.path) for key in keys)
-        return next((value for value in read if value is not None), None)
+        values = (read_number(self.config, key, path=self.path) for key in keys)
+        return next((value for value in values if value is not None), None)
 
     @property
     def name(self) -> str:
@@ -77,59 +80,67 @@ class ConfigSection:
         return self.path.rpartition(".")[2].removesuffix("_config")
 
 
-def parts_of(config: Mapping[str, Any]) -> tuple[ConfigSection, ...]:
+def list_sections(config: Mapping[str, Any]) -> tuple[ConfigSection, ...]:
     """List the whole configuration and the configurations nested in it, outermost first."""
-    return tuple(islice(_walk("", config, _DEPTH), _MAX_SECTIONS))
+    return tuple(islice(_iter_sections("", config, _MAX_CONFIG_DEPTH), _MAX_SECTIONS))
 
 
-def _walk(path: str, config: Mapping[str, Any], depth: int) -> Iterator[ConfigSection]:
+def _iter_sections(path: str, config: Mapping[str, Any], depth: int) -> Iterator[ConfigSection]:
     yield ConfigSection(path, config)
     for key, value in config.items() if depth else ():
-        is_part = isinstance(value, Mapping) and (key.endswith("_config") or "model_type" in value)
-        if is_part and key not in _NO_PARTS:
-            yield from _walk(f"{path}.{key}" if path else key, value, depth - 1)
+        is_section = isinstance(value, Mapping) and (
+            key.endswith("_config") or "model_type" in value
+        )
+        if is_section and key not in _NOT_SECTIONS:
+            yield from _iter_sections(f"{path}.{key}" if path else key, value, depth - 1)
 
 
-def part_for(tensor: str, parts: tuple[ConfigSection, ...]) -> ConfigSection:
+def find_section(tensor: str, sections: tuple[ConfigSection, ...]) -> ConfigSection:
     """Choose the part whose name the modules of a tensor share most; the whole where none does."""
-    if len(parts) == 1:
-        return parts[0]
-    modules, folder = _words(tensor), tensor.partition(".")[0]
-    matching = [
+    if len(sections) == 1:
+        return sections[0]
+    modules, folder = _split_words(tensor), tensor.partition(".")[0]
+    scored = [
         # Words have no numbers, which tell text_encoder_2 from text_encoder.
-        (_agreement(modules, part) + 0.25 * (part.path.split("_config")[0] == folder), part)
-        for part in parts[1:]
+        (
+            _score_agreement(modules, section)
+            + 0.25 * (section.path.split("_config")[0] == folder),
+            section,
+        )
+        for section in sections[1:]
     ]
-    score, best = max(matching, key=lambda pair: pair[0])
-    return best if score > 0 else parts[0]
+    best_score, best_section = max(scored, key=lambda pair: pair[0])
+    return best_section if best_score > 0 else sections[0]
 
 
-def _agreement(modules: list[str], part: ConfigSection) -> float:
+def _score_agreement(modules: list[str], section: ConfigSection) -> float:
     """Count the words of the part's path that the module's path holds; outer words weigh more."""
     score = 0.0
-    for level, key in enumerate(part.path.split(".")):
-        words = _words(key.removesuffix("_config"))
+    for level, key in enumerate(section.path.split(".")):
+        words = _split_words(key.removesuffix("_config"))
         literal = [word for word in words if word in modules]
-        roles = {role for role, names in _ROLES.items() if set(words) & set(names)}
-        shared = [role for role in roles if set(_ROLES[role]) & set(modules)]
+        roles = {role for role, names in _ROLE_NAMES.items() if set(words) & set(names)}
+        shared = [role for role in roles if set(_ROLE_NAMES[role]) & set(modules)]
         if not literal and not shared:
             return score - 1.0 if level == 0 else score - 0.5
         score += 1.0 + 0.5 * len(literal) / max(len(words), 1)
     return score
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     return [word for word in re.split(r"[._/\d]+", name.lower()) if word]
 
 
-def norm_part(checkpoint: Checkpoint, name: str, part: Literal["weight", "bias"]) -> str | None:
+def find_norm_tensor(
+    checkpoint: Checkpoint, name: str, parameter: Literal["weight", "bias"]
+) -> str | None:
     """Find a part of a LayerNorm; checkpoints converted from TensorFlow say gamma and beta."""
-    gamma_beta_names = {"weight": "gamma", "bias": "beta"}[part]
-    names = (f"{name}.{part}", f"{name}.{gamma_beta_names}")
+    gamma_beta_names = {"weight": "gamma", "bias": "beta"}[parameter]
+    names = (f"{name}.{parameter}", f"{name}.{gamma_beta_names}")
     return next((name for name in names if name in checkpoint.tensors), None)
 
 
-def normalised(
+def apply_layer_norm(
     checkpoint: Checkpoint, rows: NDArray[np.float64], name: str, eps: float
 ) -> NDArray[np.float64]:
     """Apply a LayerNorm of a model: mean 0 and variance 1, then gain and shift (Ba et al. 2016).
@@ -142,7 +153,9 @@ def normalised(
         If it has no bias.
     """
     subject = f"{checkpoint.location}: LayerNorm {name}"
-    weight, bias = (norm_part(checkpoint, name, part) for part in ("weight", "bias"))
+    weight, bias = (
+        find_norm_tensor(checkpoint, name, parameter) for parameter in ("weight", "bias")
+    )
     if weight is None:
         raise InvalidCheckpoint(f"{subject} is missing.")
     if bias is None:
@@ -156,10 +169,10 @@ def normalised(
 
 
 #: What other libraries call the one parameter of an embedding.
-_WEIGHT = re.compile(r"(?<=\.)(?:embeddings?|weight):0$|(?<=\.)embeddings?$")
+_WEIGHT_ENDING = re.compile(r"(?<=\.)(?:embeddings?|weight):0$|(?<=\.)embeddings?$")
 
 
-def dotted(name: str) -> str:
+def dotted_name(name: str) -> str:
     """Write a path of Keras, TensorFlow or Flax with dots; other names stay what they are.
 
     ``bert/embeddings/position_embeddings/embeddings:0`` becomes
@@ -167,31 +180,31 @@ def dotted(name: str) -> str:
     """
     if "/" not in name:
         return name
-    plain = name.replace("/", ".").replace("_._", ".")
-    return _WEIGHT.sub("weight", plain).removesuffix(":0")
+    dotted = name.replace("/", ".").replace("_._", ".")
+    return _WEIGHT_ENDING.sub("weight", dotted).removesuffix(":0")
 
 
-_KEYS = _DATA["llama_cpp"]
-_NAMES = _KEYS["names"]
-_NEIGHBOURS = _KEYS["neighbours"]
-_SIZES = _KEYS["sizes"]
+_LLAMA_CPP = _CONFIG_DATA["llama_cpp"]
+_ARCHITECTURE_NAMES = _LLAMA_CPP["names"]
+_NEIGHBOUR_PAIRS = _LLAMA_CPP["neighbours"]
+_SIZE_KEYS = _LLAMA_CPP["sizes"]
 #: Architectures that rotate, and those with a linear bias, although their files may not say so.
-_ROTATING = frozenset({"falcon"})
-_LINEAR: Mapping[str, float] = {"bloom": 8.0, "refact": 8.0, "jina-bert-v2": 8.0}
+_IMPLICIT_ROTARY = frozenset({"falcon"})
+_IMPLICIT_ALIBI: Mapping[str, float] = {"bloom": 8.0, "refact": 8.0, "jina-bert-v2": 8.0}
 
 
-def translated(checkpoint: Checkpoint) -> Checkpoint:
+def translate_config(checkpoint: Checkpoint) -> Checkpoint:
     """Return a checkpoint whose configuration is in the words of a config.json.
 
     What a config.json beside the file states counts more than what the file says.
     """
     config = checkpoint.config
     if checkpoint.format == "GGUF":
-        return replace(checkpoint, config={**as_config(config), **config})
+        return replace(checkpoint, config={**translate_settings(config), **config})
     return checkpoint
 
 
-def as_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+def translate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the settings of a GGUF file.
 
     Parameters
@@ -209,152 +222,156 @@ def as_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(arch, str):
         return {}
     if arch == "clip":
-        return _projector(settings)
+        return _translate_projector(settings)
     prefix = f"{arch}."
-    settings_found = {
+    architecture_settings = {
         key.removeprefix(prefix): value
         for key, value in settings.items()
         if key.startswith(prefix) and value is not None
     }
     config: dict[str, Any] = {
-        key: _single(settings_found[name]) for key, name in _SIZES.items() if name in settings_found
+        key: _first_nonzero(architecture_settings[name])
+        for key, name in _SIZE_KEYS.items()
+        if name in architecture_settings
     }
-    config["model_type"] = _NAMES.get(arch, arch.replace("-", "_"))
-    max_bias = settings_found.get("attention.max_alibi_bias") or _LINEAR.get(arch, 0.0)
+    config["model_type"] = _ARCHITECTURE_NAMES.get(arch, arch.replace("-", "_"))
+    max_bias = architecture_settings.get("attention.max_alibi_bias") or _IMPLICIT_ALIBI.get(
+        arch, 0.0
+    )
     if max_bias:
         config["attn_config"] = {"alibi": True, "alibi_bias_max": max_bias}
-    elif arch in _ROTATING or any(key.startswith("rope.") for key in settings_found):
-        config |= _rotary(arch, settings_found, settings, config)
+    elif arch in _IMPLICIT_ROTARY or any(key.startswith("rope.") for key in architecture_settings):
+        config |= _translate_rotary(arch, architecture_settings, settings, config)
     return config
 
 
-def _single(value: Any) -> Any:
+def _first_nonzero(value: Any) -> Any:
     """Take the first number that is not 0 of a list with one for each layer."""
     if isinstance(value, list):
         return next(filter(None, value), None)
     return value
 
 
-def _rotary(
+def _translate_rotary(
     arch: str,
-    gguf_settings: Mapping[str, Any],
+    architecture_settings: Mapping[str, Any],
     settings: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     parameters: dict[str, Any] = {
-        "rope_theta": _plain(gguf_settings.get("rope.freq_base", 10_000.0))
+        "rope_theta": _undo_rounding(architecture_settings.get("rope.freq_base", 10_000.0))
     }
-    parameters |= _scaling(gguf_settings, settings, config)
-    sections = gguf_settings.get("rope.dimension_sections")
+    parameters |= _translate_scaling(architecture_settings, settings, config)
+    sections = architecture_settings.get("rope.dimension_sections")
     if isinstance(sections, list) and any(sections):
         parameters["mrope_section"] = [size for size in sections if size]
     rotary: dict[str, Any] = {"rope_parameters": parameters}
-    width = gguf_settings.get("rope.dimension_count")
+    rotary_dim = architecture_settings.get("rope.dimension_count")
     if (
-        "attention.kv_lora_rank" in gguf_settings
+        "attention.kv_lora_rank" in architecture_settings
     ):  # the rotated part of a head has a width of its own
-        rotary["qk_rope_head_dim"] = width
-    elif width is not None:
-        rotary["rotary_dim"] = width
+        rotary["qk_rope_head_dim"] = rotary_dim
+    elif rotary_dim is not None:
+        rotary["rotary_dim"] = rotary_dim
         if "head_dim" not in config and "num_attention_heads" not in config:
-            rotary["head_dim"] = width
-    if arch in _NEIGHBOURS:
+            rotary["head_dim"] = rotary_dim
+    if arch in _NEIGHBOUR_PAIRS:
         rotary["rope_interleave"] = True
-    local = gguf_settings.get("rope.freq_base_swa")
-    if local is not None:
+    local_base = architecture_settings.get("rope.freq_base_swa")
+    if local_base is not None:
         # Both kinds of layers, under the names that transformers gives them.
         rotary["rope_parameters"] = {
             "full_attention": parameters,
-            "sliding_attention": {"rope_theta": _plain(local)},
+            "sliding_attention": {"rope_theta": _undo_rounding(local_base)},
         }
     return rotary
 
 
-def _scaling(
-    gguf_settings: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
+def _translate_scaling(
+    architecture_settings: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Translate the rule that stretches the ladder of frequencies."""
-    original = gguf_settings.get("rope.scaling.original_context_length")
-    original_entry: dict[str, Any] = (
-        {"original_max_position_embeddings": original} if original else {}
+    original_length = architecture_settings.get("rope.scaling.original_context_length")
+    parameters: dict[str, Any] = (
+        {"original_max_position_embeddings": original_length} if original_length else {}
     )
-    attention = _plain(gguf_settings.get("rope.scaling.attn_factor", 1.0))
+    attention_factor = _undo_rounding(architecture_settings.get("rope.scaling.attn_factor", 1.0))
     long_factors, short_factors = (
-        _numbers(settings, f"rope_factors_{length}.weight") for length in ("long", "short")
+        _float_list(settings, f"rope_factors_{length}.weight") for length in ("long", "short")
     )
     if long_factors and short_factors:
-        return original_entry | {
+        return parameters | {
             "rope_type": "longrope",
             "long_factor": long_factors,
             "short_factor": short_factors,
-            "attention_factor": attention,
+            "attention_factor": attention_factor,
         }
-    if divisors := _numbers(settings, "rope_freqs.weight"):
-        return _divided(divisors, gguf_settings, config)
-    rule = gguf_settings.get("rope.scaling.type")
-    factor = _plain(gguf_settings.get("rope.scaling.factor"))
+    if divisors := _float_list(settings, "rope_freqs.weight"):
+        return _translate_divisors(divisors, architecture_settings, config)
+    rule = architecture_settings.get("rope.scaling.type")
+    factor = _undo_rounding(architecture_settings.get("rope.scaling.factor"))
     if (
-        factor is None and "rope.scale_linear" in gguf_settings
+        factor is None and "rope.scale_linear" in architecture_settings
     ):  # before there was a choice of rules
-        rule, factor = "linear", _plain(gguf_settings["rope.scale_linear"])
+        rule, factor = "linear", _undo_rounding(architecture_settings["rope.scale_linear"])
     if rule not in ("linear", "yarn"):
         return {"rope_type": "default"}
-    original_entry |= {"rope_type": rule, "factor": factor}
+    parameters |= {"rope_type": rule, "factor": factor}
     if rule == "linear":
-        return original_entry
+        return parameters
     for key, name in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
-        if f"rope.scaling.{name}" in gguf_settings:
-            original_entry[key] = _plain(gguf_settings[f"rope.scaling.{name}"])
-    if "rope.scaling.yarn_log_multiplier" in gguf_settings:
+        if f"rope.scaling.{name}" in architecture_settings:
+            parameters[key] = _undo_rounding(architecture_settings[f"rope.scaling.{name}"])
+    if "rope.scaling.yarn_log_multiplier" in architecture_settings:
         # llama.cpp moves this factor from the rotation to the logits, where it cancels.
-        original_entry["attention_factor"] = attention
-    elif attention != 1.0 and all(
-        isinstance(x, float | int) and x > 0 for x in (attention, factor)
+        parameters["attention_factor"] = attention_factor
+    elif attention_factor != 1.0 and all(
+        isinstance(x, float | int) and x > 0 for x in (attention_factor, factor)
     ):
-        original_entry["attention_factor"] = attention * (0.1 * math.log(factor) + 1)
-    return original_entry
+        parameters["attention_factor"] = attention_factor * (0.1 * math.log(factor) + 1)
+    return parameters
 
 
-def _divided(
-    divisors: list[float], gguf_settings: Mapping[str, Any], config: Mapping[str, Any]
+def _translate_divisors(
+    divisors: list[float], architecture_settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Name the rule of Llama 3 where the divisors are its own, else give them as they are.
 
     The converter computes them from the rule's parameters and stores no parameter.
     """
-    base, factor = gguf_settings.get("rope.freq_base", 10_000.0), divisors[-1]
-    if 1 < factor < LARGEST and isinstance(base, int | float) and 1 < base < LARGEST:
-        plain, _ = rotary_frequencies(2 * len(divisors), base=base)
-        for original in (8192, 4096, 2048, 16384, 32768):
+    base, factor = architecture_settings.get("rope.freq_base", 10_000.0), divisors[-1]
+    if 1 < factor < MAX_MAGNITUDE and isinstance(base, int | float) and 1 < base < MAX_MAGNITUDE:
+        unscaled, _ = rotary_frequencies(2 * len(divisors), base=base)
+        for original_length in (8192, 4096, 2048, 16384, 32768):
             rule = {
                 "rope_type": "llama3",
                 "factor": factor,
                 "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0,
-                "original_max_position_embeddings": original,
+                "original_max_position_embeddings": original_length,
             }
-            divided, _ = rotary_frequencies(2 * len(divisors), base=base, scaling=rule)
-            if np.allclose(plain / divided, divisors, rtol=1e-5, atol=0):
+            scaled, _ = rotary_frequencies(2 * len(divisors), base=base, scaling=rule)
+            if np.allclose(unscaled / scaled, divisors, rtol=1e-5, atol=0):
                 return rule
-    length = config.get("max_position_embeddings")
+    max_positions = config.get("max_position_embeddings")
     return {
         "rope_type": "longrope",
         "long_factor": divisors,
         "short_factor": divisors,
         "factor": 1.0,
         "attention_factor": 1.0,
-        **({"original_max_position_embeddings": length} if length else {}),
+        **({"original_max_position_embeddings": max_positions} if max_positions else {}),
     }
 
 
-def _numbers(settings: Mapping[str, Any], name: str) -> list[float]:
+def _float_list(settings: Mapping[str, Any], name: str) -> list[float]:
     value = settings.get(name)
     if not isinstance(value, list) or not all(isinstance(number, float) for number in value):
         return []
-    return [*map(_plain, value)]
+    return [*map(_undo_rounding, value)]
 
 
-def _plain(number: Any) -> Any:
+def _undo_rounding(number: Any) -> Any:
     """Undo the rounding to float32 where that gives a number of six digits, such as 0.1."""
     if not isinstance(number, float) or not math.isfinite(number):
         return number
@@ -362,10 +379,8 @@ def _plain(number: Any) -> Any:
     return rounded if math.isclose(rounded, number, rel_tol=1e-7) else number
 
 
-def _projector(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _translate_projector(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the settings of llama.cpp's encoders of images (``mmproj``)."""
-    keys = {key: f"clip.vision.{name}" for key, name in _KEYS["projector"].items()}
-    settings_found = {
-        key: settings[name] for key, name in keys.items() if settings.get(name) is not None
-    }
-    return {"model_type": "mmproj_vision", **settings_found} if settings_found else {}
+    keys = {key: f"clip.vision.{name}" for key, name in _LLAMA_CPP["projector"].items()}
+    config = {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
+    return {"model_type": "mmproj_vision", **config} if config else {}

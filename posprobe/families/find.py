@@ -14,24 +14,24 @@ from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.families.configurations import ConfigSection, dotted, part_for, parts_of
+from posprobe.families.configurations import ConfigSection, dotted_name, find_section, list_sections
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
-    linear_spec,
-    rotary_specs,
-    says_alibi,
-    says_rotary,
-    says_timm,
+    find_alibi_evidence,
+    find_rotary_evidence,
+    find_timm_evidence,
+    read_linear_spec,
+    read_rotary_specs,
 )
 from posprobe.families.rows import (
     Family,
     Rows,
     TableRule,
-    added_families,
     count_rows,
-    like_reserved,
-    registry,
+    is_reserved_count,
+    load_added_families,
+    load_registry,
     resolve_rows,
     stored_layout,
 )
@@ -41,7 +41,7 @@ from posprobe.schemes import RotarySpec
 
 #: Names that are looked at, in characters: no library writes longer ones, and looking for words in
 #: them takes time that grows faster than they do.
-LONGEST_NAME = 300
+MAX_TENSOR_NAME_LETTERS = 300
 SchemeName: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
 #: Rules with a name of each and its family, by the last two parts of that name.
 _RulesByEnding: TypeAlias = dict[str, list[tuple[str, Family, TableRule]]]
@@ -57,7 +57,7 @@ class StoredEncoding:
         ``learned`` and ``fixed`` are tables; the other schemes have none.
     name
         Name in ``#TABLE``; empty where it is the only encoding.
-    why
+    evidence
         Evidence by which it was recognised, in words.
     tensor
         The stored tensor, where there is one.
@@ -73,7 +73,7 @@ class StoredEncoding:
 
     scheme: SchemeName
     name: str
-    why: str
+    evidence: str
     tensor: TensorInfo | None = None
     rule: TableRule | None = None
     family: str | None = None
@@ -109,52 +109,54 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
             for model_encodings in [find_encodings(model)]
             for encoding in model_encodings
         )
-    parts = parts_of(checkpoint.config)
-    families = registry().families
-    ours = {kind for family in families for kind in family.model_types}
-    if not ours.intersection(part.model_type for part in parts):
-        families = (*families, *added_families())
-    rules_by_ending = _by_ending(families)
+    sections = list_sections(checkpoint.config)
+    families = load_registry().families
+    known_types = {model_type for family in families for model_type in family.model_types}
+    if not known_types.intersection(section.model_type for section in sections):
+        families = (*families, *load_added_families())
+    rules_by_ending = _group_by_ending(families)
     # Looking a tensor up can cost a request for its shard's header: names go first.
     names = [
         name
         for name in checkpoint.tensors
-        if len(name) <= LONGEST_NAME
-        and (_rules_for(name, rules_by_ending) or is_named_position(name))
+        if len(name) <= MAX_TENSOR_NAME_LETTERS
+        and (_find_rules(name, rules_by_ending) or is_named_position(name))
     ]
     tables = [
         table
         for name in names
-        for table in _tables(checkpoint, checkpoint.tensors[name], parts, rules_by_ending)
+        for table in _read_tables(checkpoint, checkpoint.tensors[name], sections, rules_by_ending)
     ]
-    relative = list(_relative(checkpoint, parts))
+    relative = list(_find_relative_encodings(checkpoint, sections))
     # Rows of relative positions are gathered by counted numbers, too.
     names += [info.name for encoding in relative for info in encoding.tensors]
     tables += [
         table
         for name, use in checkpoint.uses.items()
-        if name not in names and (table := _used(checkpoint, name, use, parts)) is not None
+        if name not in names and (table := _read_used(checkpoint, name, use, sections)) is not None
     ]
-    stored = list(_stored_rotary(checkpoint))
-    scheme_encodings = list(_configured(parts)) or stored
+    stored = list(_find_stored_frequencies(checkpoint))
+    scheme_encodings = list(_find_configured(sections)) or stored
     if stored and not isinstance(scheme_encodings[0].spec, RotarySpec):
         scheme_encodings[0] = replace(scheme_encodings[0], tensor=stored[0].tensor)
     # What computes its table may store it as well.
-    scheme_encodings += [] if any(table.scheme == "fixed" for table in tables) else _computed(parts)
+    scheme_encodings += (
+        [] if any(table.scheme == "fixed" for table in tables) else _find_computed(sections)
+    )
     if not tables and not relative and not scheme_encodings:
-        tables = _bare_table(checkpoint)
+        tables = _find_bare_table(checkpoint)
     has_tables = bool(tables)
     return (
-        *_named(tables),
-        *_named(relative, "relative" if has_tables or scheme_encodings else ""),
-        *_named(
+        *_name_encodings(tables),
+        *_name_encodings(relative, "relative" if has_tables or scheme_encodings else ""),
+        *_name_encodings(
             scheme_encodings,
             scheme_encodings[0].scheme if scheme_encodings and (has_tables or relative) else "",
         ),
     )
 
 
-def picked(
+def pick_encodings(
     checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...], reference: Reference
 ) -> tuple[StoredEncoding, ...]:
     """Pick what ``#NAME`` names; a folder with one of several models, all that this one has.
@@ -177,18 +179,18 @@ def picked(
     return matching
 
 
-def _bare_table(checkpoint: Checkpoint) -> list[StoredEncoding]:
+def _find_bare_table(checkpoint: Checkpoint) -> list[StoredEncoding]:
     """Take the array of a ``.npy`` file, or what ``posprobe extract`` wrote: it is the table."""
     bare = [
         info
         for info in checkpoint.tensors.values()
         if info.file.endswith(".npy") or (info.name == "values" and len(checkpoint.tensors) <= 2)
     ]
-    tables = [_whole(checkpoint, info, "the only table in the file") for info in bare]
+    tables = [_read_all_rows(checkpoint, info, "the only table in the file") for info in bare]
     return [table for table in tables if table is not None]
 
 
-def _by_ending(families: tuple[Family, ...]) -> _RulesByEnding:
+def _group_by_ending(families: tuple[Family, ...]) -> _RulesByEnding:
     """Sort rules by the last two parts of the names that they match."""
     rules_by_ending: _RulesByEnding = {}
     for family in families:
@@ -199,18 +201,18 @@ def _by_ending(families: tuple[Family, ...]) -> _RulesByEnding:
     return rules_by_ending
 
 
-def _rules_for(name: str, rules_by_ending: _RulesByEnding) -> list[tuple[Family, TableRule]]:
+def _find_rules(name: str, rules_by_ending: _RulesByEnding) -> list[tuple[Family, TableRule]]:
     """Return the rules whose tensor a name may be."""
-    name = dotted(name)
+    name = dotted_name(name)
     words = name.split(".")
     rules = [*rules_by_ending.get(".".join(words[-2:]), ()), *rules_by_ending.get(words[-1], ())]
     return [(family, rule) for tensor, family, rule in rules if f".{name}".endswith(f".{tensor}")]
 
 
-def _tables(
+def _read_tables(
     checkpoint: Checkpoint,
     info: TensorInfo,
-    parts: tuple[ConfigSection, ...],
+    sections: tuple[ConfigSection, ...],
     rules_by_ending: _RulesByEnding,
 ) -> Iterator[StoredEncoding]:
     """Read a tensor as a table, or as the tables of two axes that are added up."""
@@ -221,90 +223,94 @@ def _tables(
                 "learned", f"axis-{axis}", "a table for each axis in one tensor", info,
                 TableRule(()), rows=Rows(layout, axis=axis),
             )  # fmt: skip
-    elif (table := _table(checkpoint, info, parts, rules_by_ending)) is not None:
+    elif (table := _read_table(checkpoint, info, sections, rules_by_ending)) is not None:
         yield table
 
 
-def _table(
+def _read_table(
     checkpoint: Checkpoint,
     info: TensorInfo,
-    parts: tuple[ConfigSection, ...],
+    sections: tuple[ConfigSection, ...],
     rules_by_ending: _RulesByEnding,
 ) -> StoredEncoding | None:
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
-    part = part_for(info.name, parts)
-    scheme = part.config.get("position_embedding_type", "absolute")
+    section = find_section(info.name, sections)
+    scheme = section.config.get("position_embedding_type", "absolute")
     # BERT-like models keep an unused table when they use relative or rotary positions; where there
     # are no vectors of distances, transformers 5 ignores what is said and adds this table.
     ignored = scheme in ("relative_key", "relative_key_query") and not any(
-        "distance_embedding" in name and part_for(name, parts) == part
+        "distance_embedding" in name and find_section(name, sections) == section
         for name in checkpoint.tensors
     )
     if scheme != "absolute" and not ignored:
         return None
-    return _read_as(checkpoint, info, parts, part, rules_by_ending)
+    return _read_by_evidence(checkpoint, info, sections, section, rules_by_ending)
 
 
-def _read_as(
+def _read_by_evidence(
     checkpoint: Checkpoint,
     info: TensorInfo,
-    parts: tuple[ConfigSection, ...],
-    part: ConfigSection,
+    sections: tuple[ConfigSection, ...],
+    section: ConfigSection,
     rules_by_ending: _RulesByEnding,
 ) -> StoredEncoding | None:
-    rules = _rules_for(info.name, rules_by_ending)
-    if part.is_vision:
-        rules = [pair for pair in rules if pair[1].grid] or rules
-    types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
-    unused = registry().unused
-    if dotted(info.name).endswith(tuple(name for kind in types for name in unused.get(kind, ()))):
+    rules = _find_rules(info.name, rules_by_ending)
+    if section.is_vision:
+        rules = [rule_pair for rule_pair in rules if rule_pair[1].grid] or rules
+    types = [
+        model_type for model_type in (sections[0].model_type, section.model_type) if model_type
+    ]
+    unused_tensors = load_registry().unused
+    if dotted_name(info.name).endswith(
+        tuple(name for model_type in types for name in unused_tensors.get(model_type, ()))
+    ):
         return None
     for model_type in types:
-        configured = [pair for pair in rules if model_type in pair[0].model_types]
+        configured = [rule_pair for rule_pair in rules if model_type in rule_pair[0].model_types]
         if configured:
             reason = f"{configured[0][0].title}: model_type is {model_type}"
-            return _by_rules(checkpoint, info, configured, reason)
+            return _read_by_rules(checkpoint, info, configured, reason)
     of_families = (family for rules in rules_by_ending.values() for _, family, _ in rules)
     if any(set(family.model_types).intersection(types) for family in of_families):
         rules = []  # it is not the family's table, whatever others call theirs
-    modules = dotted(info.name).split(".")
-    prefixed = [pair for pair in rules if set(pair[0].prefixes) & set(modules)]
+    modules = dotted_name(info.name).split(".")
+    prefixed = [rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)]
     candidates = prefixed or rules
     reason = f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
-    by_name = _by_rules(checkpoint, info, candidates, reason) if candidates else None
+    by_name = _read_by_rules(checkpoint, info, candidates, reason) if candidates else None
     if by_name and not by_name.problem:
         return by_name
-    if (n_rows := count_rows(checkpoint, info, part)) is not None:
-        rows, reason = n_rows
+    if (counted := count_rows(checkpoint, info, section)) is not None:
+        rows, reason = counted
         return StoredEncoding("learned", "", reason, info, TableRule(()), rows=rows)
-    return by_name or _generic(checkpoint, info)
+    return by_name or _read_generic(checkpoint, info)
 
 
-def _used(
-    checkpoint: Checkpoint, name: str, use: str, parts: tuple[ConfigSection, ...]
+def _read_used(
+    checkpoint: Checkpoint, name: str, use: str, sections: tuple[ConfigSection, ...]
 ) -> StoredEncoding | None:
     """Read a tensor as a table since it is used as one, whatever it is called."""
     info = checkpoint.tensors[name]
-    place = use.rpartition(" ")[2]  # the node that uses it, which is named after its module
+    node_name = use.rpartition(" ")[2]  # the node that uses it, which is named after its module
     use_text = f"its use: {use}"
-    if (n_rows := count_rows(checkpoint, info, part_for(place, parts))) is not None:
-        rows, reason = n_rows
+    if (counted := count_rows(checkpoint, info, find_section(node_name, sections))) is not None:
+        rows, reason = counted
         encoding = StoredEncoding(
             "learned", "", f"{use_text}; {reason}", info, TableRule(()), rows=rows
         )
-    elif (all_rows := _whole(checkpoint, info, use_text)) is not None:
-        encoding = all_rows
+    elif (generic := _read_all_rows(checkpoint, info, use_text)) is not None:
+        encoding = generic
     else:
         return None
-    words = re.split(r"[._/]", place)
+    words = re.split(r"[._/]", node_name)
     note = f"the name {info.name} says nothing: it is read as positions because {use}"
-    name = next((part for part in _PARTS if part in words), "")
-    noted = encoding.rows and replace(encoding.rows, notes=(note, *encoding.rows.notes))
-    return replace(encoding, name=name, rows=noted)
+    name = next((section for section in _SECTION_NAMES if section in words), "")
+    noted_rows = encoding.rows and replace(encoding.rows, notes=(note, *encoding.rows.notes))
+    return replace(encoding, name=name, rows=noted_rows)
 
 
-def _by_rules(
+def _read_by_rules(
     checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]], reason: str
 ) -> StoredEncoding:
     """Read a table by the one reading on which all of the families agree."""
@@ -324,19 +330,19 @@ def _by_rules(
         return replace(encoding, problem=problems[0])
     by_name_alone = len({family.name for family, _ in rules}) > 1
     if by_name_alone and any(rule.reserved == "padding" for _, rule in rules):
-        decided = _is_power_of_two(stored_layout(info).size)
+        is_decided = _is_power_of_two(stored_layout(info).size)
     else:
-        decided = len(readings) == 1
-    if not decided:
-        return replace(encoding, problem=_undecided(checkpoint, info, rules))
+        is_decided = len(readings) == 1
+    if not is_decided:
+        return replace(encoding, problem=_undecided_message(checkpoint, info, rules))
     return next(iter(readings.values()))
 
 
-def _is_power_of_two(rows: int) -> bool:
-    return rows > 0 and rows & (rows - 1) == 0
+def _is_power_of_two(n_rows: int) -> bool:
+    return n_rows > 0 and n_rows & (n_rows - 1) == 0
 
 
-def _undecided(
+def _undecided_message(
     checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]]
 ) -> str:
     families = ", ".join(dict.fromkeys(family.name for family, _ in rules))
@@ -348,13 +354,13 @@ def _undecided(
     )
 
 
-_POSITION = re.compile(
+_POSITION_NAME = re.compile(
     r"(?:^|[./])(?:\w*_)?(?:wpe|pos(?:ition(?:s|al)?)?_?(?:emb\w*|enc\w*|table|weights?)?|emb\w*_pos\w*"
     r"|(?:row|col(?:umn)?)_embed\w*|embed_timestep|time_embeddings)"
     r"(?:[./](?:weights?(?:\.\d+)?|pe|emb(?:edding)?s?|positional_embedding))*$",
     re.IGNORECASE,
 )
-_NO_TABLE = re.compile(
+_OTHER_NAME = re.compile(
     r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj(?!ector)|_quantized|_scale|_zero_point"
     r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|self_attn\.pos_emb$|gaussian_matrix|(?:no|class|cls)_\w*pos",
     re.IGNORECASE,
@@ -363,19 +369,19 @@ _NO_TABLE = re.compile(
 
 def is_named_position(name: str) -> bool:
     """Tell whether a tensor is named like a table of positions."""
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", dotted(name)).removesuffix(".vars.0")
-    return bool(_POSITION.search(name)) and not _NO_TABLE.search(name)
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", dotted_name(name)).removesuffix(".vars.0")
+    return bool(_POSITION_NAME.search(name)) and not _OTHER_NAME.search(name)
 
 
-def _generic(checkpoint: Checkpoint, info: TensorInfo) -> StoredEncoding | None:
+def _read_generic(checkpoint: Checkpoint, info: TensorInfo) -> StoredEncoding | None:
     if not is_named_position(info.name):
         return None
-    return _whole(
+    return _read_all_rows(
         checkpoint, info, f"generic rule: {info.name} is named and shaped like a position table"
     )
 
 
-def _whole(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> StoredEncoding | None:
+def _read_all_rows(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> StoredEncoding | None:
     """Take every stored row as a position; None where the shape is not a table's."""
     try:
         layout = stored_layout(info)
@@ -387,10 +393,10 @@ def _whole(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> StoredEncod
     encoding = StoredEncoding("learned", "", reason, info, TableRule(()))
     # Rows that are added as they stand are all positions; of those that are gathered some may not.
     if "gathered" in checkpoint.uses.get(info.name, ""):
-        unsaid = "the file does not say which row the first position takes"
-        if like_reserved(layout.size):
-            return replace(encoding, problem=_unknown_offset(info, layout.size, unsaid))
-        notes.append(f"{unsaid}: models such as RoBERTa, BART and OPT skip one row or more")
+        missing = "the file does not say which row the first position takes"
+        if is_reserved_count(layout.size):
+            return replace(encoding, problem=_unknown_offset_message(info, layout.size, missing))
+        notes.append(f"{missing}: models such as RoBERTa, BART and OPT skip one row or more")
     try:
         rows = resolve_rows(checkpoint, info, TableRule(()))
     except InvalidCheckpoint as error:
@@ -398,16 +404,18 @@ def _whole(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> StoredEncod
     return replace(encoding, rows=replace(rows, notes=tuple(notes)))
 
 
-def _unknown_offset(info: TensorInfo, rows: int, unsaid: str) -> str:
+def _unknown_offset_message(info: TensorInfo, n_rows: int, missing: str) -> str:
     return (
-        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {unsaid}, and {rows} is a "
+        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {missing}, and {n_rows} is a "
         "round number and a few more, as where RoBERTa, BART and OPT keep rows for no position. "
         "Put the model's config.json beside it, or read all rows with --tensor "
         f"{info.name} (and leave out the first two with --rows 2:)."
     )
 
 
-def _named(encodings: list[StoredEncoding], single_name: str = "") -> Iterator[StoredEncoding]:
+def _name_encodings(
+    encodings: list[StoredEncoding], single_name: str = ""
+) -> Iterator[StoredEncoding]:
     """Give each of several encodings a name of its own: its part of the model, else its tensor.
 
     ``single_name`` is the name of an only one that states none itself.
@@ -415,93 +423,103 @@ def _named(encodings: list[StoredEncoding], single_name: str = "") -> Iterator[S
     if len(encodings) == 1 and not (single_name and encodings[0].name):
         yield replace(encodings[0], name=single_name)
         return
-    short_names = _places([dotted(e.tensor.name) if e.tensor else e.scheme for e in encodings])
-    names = [[*_stated(e), place] for e, place in zip(encodings, short_names, strict=True)]
-    count = Counter(name for possible in names for name in set(possible))
-    for encoding, possible in zip(encodings, names, strict=True):
-        last_name = encoding.tensor.name if encoding.tensor else possible[0]
-        yield replace(encoding, name=next((n for n in possible if count[n] == 1), last_name))
+    short_names = _shorten_paths(
+        [dotted_name(e.tensor.name) if e.tensor else e.scheme for e in encodings]
+    )
+    candidate_names = [
+        [*_stated_names(e), path] for e, path in zip(encodings, short_names, strict=True)
+    ]
+    counts = Counter(name for candidates in candidate_names for name in set(candidates))
+    for encoding, candidates in zip(encodings, candidate_names, strict=True):
+        last_name = encoding.tensor.name if encoding.tensor else candidates[0]
+        yield replace(encoding, name=next((n for n in candidates if counts[n] == 1), last_name))
 
 
-def _stated(encoding: StoredEncoding) -> list[str]:
+def _stated_names(encoding: StoredEncoding) -> list[str]:
     """Name the part of the model that an encoding states, or that its tensor's name does."""
     if encoding.name:
         return [encoding.name]
     words = re.split(r"[._/]", encoding.tensor.name) if encoding.tensor else ()
-    return [part for part in _PARTS if part in words]
+    return [section for section in _SECTION_NAMES if section in words]
 
 
-def _places(names: list[str]) -> list[str]:
+def _shorten_paths(names: list[str]) -> list[str]:
     """Shorten paths of modules to what tells them apart, such as ``layers.0``."""
     words = [name.split(".") for name in names]
-    begin, end = _shared(words), _shared([path[::-1] for path in words])
-    if any(path[begin : begin + 1] and path[begin].isdigit() for path in words):
-        begin = max(begin - 1, 0)  # a number says little without what it counts
-    shortened = (".".join(path[begin : len(path) - end]) for path in words)
-    return [place or name for place, name in zip(shortened, names, strict=True)]
+    start, n_trailing = _count_shared(words), _count_shared([path[::-1] for path in words])
+    if any(path[start : start + 1] and path[start].isdigit() for path in words):
+        start = max(start - 1, 0)  # a number says little without what it counts
+    shortened = (".".join(path[start : len(path) - n_trailing]) for path in words)
+    return [path or name for path, name in zip(shortened, names, strict=True)]
 
 
-def _shared(paths: list[list[str]]) -> int:
+def _count_shared(paths: list[list[str]]) -> int:
     """Count the words that all paths begin with."""
     equal_words = (len(set(words)) == 1 for words in zip(*paths, strict=False))
     return sum(1 for _ in takewhile(bool, equal_words))
 
 
-_PARTS = ("encoder", "decoder", "text", "vision")
+_SECTION_NAMES = ("encoder", "decoder", "text", "vision")
 
 
-def _relative(checkpoint: Checkpoint, parts: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
+def _find_relative_encodings(
+    checkpoint: Checkpoint, sections: tuple[ConfigSection, ...]
+) -> Iterator[StoredEncoding]:
     for bias in find_relative(checkpoint):
         tensor = bias.tensors[0]
-        family = part_for(tensor.name, parts).model_type
-        yield StoredEncoding("relative", "", bias.rule.what, tensor, family=family, relative=bias)
+        family = find_section(tensor.name, sections).model_type
+        yield StoredEncoding(
+            "relative", "", bias.rule.description, tensor, family=family, relative=bias
+        )
 
 
-def _configured(parts: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
+def _find_configured(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
     """List the schemes that leave no tensor: what a configuration says, part by part."""
-    for part in parts:
-        prefix = f"{part.path}: " if part.path else ""
+    for section in sections:
+        prefix = f"{section.path}: " if section.path else ""
         # Falcon's configuration gives rotary parameters also where ALiBi takes their place.
-        if reason := says_alibi(part):
-            yield from _specified("alibi", part, f"{prefix}{reason}", lambda p: (linear_spec(p),))
-        elif reason := says_rotary(part):
-            yield from _specified("rotary", part, f"{prefix}{reason}", rotary_specs)
-        elif reason := says_timm(part):
+        if reason := find_alibi_evidence(section):
+            yield from _build_specified(
+                "alibi", section, f"{prefix}{reason}", lambda p: (read_linear_spec(p),)
+            )
+        elif reason := find_rotary_evidence(section):
+            yield from _build_specified("rotary", section, f"{prefix}{reason}", read_rotary_specs)
+        elif reason := find_timm_evidence(section):
             problem = "timm's configuration states no base, axes and units: they are in timm's code"
-            yield StoredEncoding("rotary", part.name, reason, problem=problem)
+            yield StoredEncoding("rotary", section.name, reason, problem=problem)
 
 
-def _specified(
+def _build_specified(
     scheme: SchemeName,
-    part: ConfigSection,
+    section: ConfigSection,
     reason: str,
     read: Callable[[ConfigSection], tuple[RotarySpec | LinearSpec, ...]],
 ) -> Iterator[StoredEncoding]:
     try:
-        specs = read(part)
+        specs = read(section)
     except InvalidCheckpoint as error:
-        yield StoredEncoding(scheme, part.name, reason, problem=str(error))
+        yield StoredEncoding(scheme, section.name, reason, problem=str(error))
         return
     for spec in specs:
         layers = spec.layers if isinstance(spec, RotarySpec) else ""
-        name = "-".join(filter(None, (part.name, layers)))
-        yield StoredEncoding(scheme, name, reason, family=part.model_type, spec=spec)
+        name = "-".join(filter(None, (section.name, layers)))
+        yield StoredEncoding(scheme, name, reason, family=section.model_type, spec=spec)
 
 
-def _computed(parts: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
+def _find_computed(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
     """Name the formulas that leave no trace in a checkpoint."""
-    for part in parts:
-        if formula_name := registry().computed.get(part.model_type or ""):
-            reason = f"model_type is {part.model_type}: {formula_name}, computed at run time"
-            yield StoredEncoding("fixed", part.name, reason, family=part.model_type)
-    for layer in parts[0].config.get("keras_layers", ()) if parts else ():
-        if formula_name := registry().computed_layers.get(layer):
+    for section in sections:
+        if formula_name := load_registry().computed.get(section.model_type or ""):
+            reason = f"model_type is {section.model_type}: {formula_name}, computed at run time"
+            yield StoredEncoding("fixed", section.name, reason, family=section.model_type)
+    for layer in sections[0].config.get("keras_layers", ()) if sections else ():
+        if formula_name := load_registry().computed_layers.get(layer):
             yield StoredEncoding(
                 "fixed", "", f"a layer {layer}: {formula_name}, computed at run time"
             )
 
 
-def _stored_rotary(checkpoint: Checkpoint) -> Iterator[StoredEncoding]:
+def _find_stored_frequencies(checkpoint: Checkpoint) -> Iterator[StoredEncoding]:
     """Find frequencies that old checkpoints store although they follow from the configuration."""
     for name in checkpoint.tensors:
         if name.endswith(("rotary_emb.inv_freq", "rope.freqs")):
@@ -511,17 +529,17 @@ def _stored_rotary(checkpoint: Checkpoint) -> Iterator[StoredEncoding]:
 
 
 #: How wav2vec 2.0 and its kin, PVT v2 and XCiT name what stands in for positions.
-_CONVOLUTION = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
+_CONVOLUTION_NAME = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
 #: Tensors that are named where none is a table, since one of them may be the one to name.
 _MAX_LISTED_TENSORS = 5
 
 
-def what_instead(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]) -> str:
+def describe_no_table(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]) -> str:
     """Say that there is no table, and what was found in its place."""
     by_scheme = {encoding.scheme: encoding for encoding in reversed(encodings)}
     if by_scheme:
         instead = "; ".join(
-            f"{name} positions ({encoding.why})" for name, encoding in by_scheme.items()
+            f"{name} positions ({encoding.evidence})" for name, encoding in by_scheme.items()
         )
         return (
             f"{checkpoint.location}: it has no table of positions. It has {instead}. "
@@ -531,7 +549,7 @@ def what_instead(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]) 
     tensors = tensors or list(checkpoint.tensors)
     listed_names = ", ".join(name[:80] for name in tensors[:_MAX_LISTED_TENSORS])
     model = checkpoint.config.get("model_type")
-    conv = next((name for name in tensors if _CONVOLUTION.search(name)), None)
+    conv = next((name for name in tensors if _CONVOLUTION_NAME.search(name)), None)
     return (
         f"{checkpoint.location}: no position table was found among its tensors ({len(tensors)}: "
         f"{listed_names}{', ...' if len(tensors) > _MAX_LISTED_TENSORS else ''})"

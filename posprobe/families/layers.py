@@ -20,8 +20,13 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.configurations import norm_part, normalised, part_for, parts_of
-from posprobe.families.projections import Stored, read_pair
+from posprobe.families.configurations import (
+    apply_layer_norm,
+    find_norm_tensor,
+    find_section,
+    list_sections,
+)
+from posprobe.families.projections import ProjectionNames, read_projections
 from posprobe.families.read import load, open_reference
 from posprobe.families.tokens import sample_tokens
 from posprobe.reference import parse_reference
@@ -29,7 +34,7 @@ from posprobe.tables import PositionTable
 
 
 @dataclass(frozen=True)
-class Rule:
+class LayerRule:
     """Where an architecture keeps what leads from its table to queries and keys.
 
     Names are relative to the module of the table, ``{}`` is the layer; without it all layers share
@@ -58,43 +63,48 @@ class Rule:
         return "{}" not in self.query
 
 
-_DATA = read_data("families/layer_rules.toml")
+_LAYER_DATA = read_data("families/layer_rules.toml")
 _Weight: TypeAlias = NDArray[np.floating[Any]]
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def load_layer_rules() -> tuple[LayerRule, ...]:
     """Return the rules of ``layer_rules.toml``."""
-    return tuple(Rule(**entry) for entry in _DATA["rules"])
+    return tuple(LayerRule(**entry) for entry in _LAYER_DATA["rules"])
 
 
-def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) -> Rule:
+def find_rule(checkpoint: Checkpoint, position_name: str, config: Mapping[str, Any]) -> LayerRule:
     """Find the one rule whose tensors are there."""
-    kind = config.get("model_type")
+    model_type = config.get("model_type")
     matching_rules = []
-    for rule in rules():
-        module = position.removesuffix(rule.table)
+    for rule in load_layer_rules():
+        module = position_name.removesuffix(rule.table)
         if (
-            f".{position}".endswith(f".{rule.table}")
+            f".{position_name}".endswith(f".{rule.table}")
             and f"{module}{rule.query.format(0)}.weight" in checkpoint.tensors
-            and (not rule.norm or norm_part(checkpoint, module + rule.norm.format(0), "weight"))
-            and kind in (None, *rule.model_types)
+            and (
+                not rule.norm
+                or find_norm_tensor(checkpoint, module + rule.norm.format(0), "weight")
+            )
+            and model_type in (None, *rule.model_types)
         ):
             matching_rules.append(rule)
     if len(matching_rules) == 1:
-        _refuse_variants(checkpoint, config)
+        _check_variants(checkpoint, config)
         return matching_rules[0]
-    kinds = ", ".join(sorted({kind for rule in rules() for kind in rule.model_types}))
+    known_types = ", ".join(
+        sorted({model_type for rule in load_layer_rules() for model_type in rule.model_types})
+    )
     reason = (
         "is not known" if not matching_rules else "differs between architectures of these names"
     )
     raise UsageError(
-        f"{checkpoint.location}: how its heads read {position} {reason} (model_type {kind}), or "
-        f"their weights are missing. Known are {kinds} and timm's ViT."
+        f"{checkpoint.location}: how its heads read {position_name} {reason} (model_type "
+        f"{model_type}), or their weights are missing. Known are {known_types} and timm's ViT."
     )
 
 
-def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+def _check_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
     """Refuse what bears a known architecture's names and computes in another way."""
     groups = (config.get("num_hidden_groups", 1), config.get("inner_group_num", 1))
     if groups != (1, 1):
@@ -108,30 +118,37 @@ def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
         )
 
 
-def count_layers(checkpoint: Checkpoint, module: str, rule: Rule, config: Mapping[str, Any]) -> int:
+def count_layers(
+    checkpoint: Checkpoint, module: str, rule: LayerRule, config: Mapping[str, Any]
+) -> int:
     """Count the layers whose query weights stand beside the table, or that share one set."""
     if rule.shared:
-        return settings.whole(config, "num_hidden_layers", maximum=settings.MOST_LAYERS) or 1
+        return (
+            settings.read_integer(config, "num_hidden_layers", maximum=settings.MAX_CONFIG_LAYERS)
+            or 1
+        )
     n_layers = 1
     while f"{module}{rule.query.format(n_layers)}.weight" in checkpoint.tensors:
         n_layers += 1
     return n_layers
 
 
-def full_name(checkpoint: Checkpoint, module: str, pattern: str) -> str:
+def resolve_name(checkpoint: Checkpoint, module: str, pattern: str) -> str:
     """Return the full name of what a rule states, empty where this model goes without."""
     name = module + pattern.removesuffix("?")
-    exists = not pattern.endswith("?") or norm_part(checkpoint, name, "weight")
+    exists = not pattern.endswith("?") or find_norm_tensor(checkpoint, name, "weight")
     return name if pattern and exists else ""
 
 
-def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str, Any]) -> float:
+def find_epsilon(
+    checkpoint: Checkpoint, rule: LayerRule, module: str, config: Mapping[str, Any]
+) -> float:
     """Return what a model's LayerNorms add to variances."""
     for key in ("layer_norm_eps", "layer_norm_epsilon"):
-        if (value := settings.number(config, key)) is not None:
+        if (value := settings.read_number(config, key)) is not None:
             return value
     # Of timm's models only CLIP's normalise before the first layer, and they use 1e-5 throughout.
-    is_clip = rule.first_norm == "norm_pre?" and full_name(checkpoint, module, rule.first_norm)
+    is_clip = rule.first_norm == "norm_pre?" and resolve_name(checkpoint, module, rule.first_norm)
     return 1e-5 if is_clip else rule.eps
 
 
@@ -179,7 +196,7 @@ class TableInModel:
     checkpoint: Checkpoint
     table: PositionTable
     config: Mapping[str, Any]
-    rule: Rule
+    rule: LayerRule
     module: str
     layers: int
     eps: float
@@ -239,7 +256,7 @@ def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) 
     >>> len(seen) == len(stored), seen.dim
     (True, 48)
     """
-    return table_at(open_model(reference, **reading), layer)
+    return table_at_layer(open_model(reference, **reading), layer)
 
 
 def open_model(
@@ -252,26 +269,26 @@ def open_model(
     if content not in ("mean", "none"):
         raise UsageError(f"content={content!r}: it is 'mean' or 'none'.")
     table = load(reference, offline=offline, **options)
-    position = table.source.tensor
-    if position is None:
+    position_name = table.source.tensor
+    if position_name is None:
         raise UsageError(
             f"{reference}: a formula has no heads and no LayerNorm. Name a checkpoint."
         )
     parsed = replace(parse_reference(reference), revision=table.source.revision)
     checkpoint = open_reference(parsed, offline=offline)
-    config = part_for(position, parts_of(checkpoint.config)).config
-    rule = find_rule(checkpoint, position, config)
-    module = position.removesuffix(rule.table)
-    eps = epsilon(checkpoint, rule, module, config)
-    content_row, notes = _content(
-        checkpoint, position, module + rule.token_type, content, table.dim
+    config = find_section(position_name, list_sections(checkpoint.config)).config
+    rule = find_rule(checkpoint, position_name, config)
+    module = position_name.removesuffix(rule.table)
+    eps = find_epsilon(checkpoint, rule, module, config)
+    content_row, notes = _read_content(
+        checkpoint, position_name, module + rule.token_type, content, table.dim
     )
     values = table.values.astype(np.float64) + content_row
-    if name := full_name(checkpoint, module, rule.first_norm):
-        values = normalised(checkpoint, values, name, eps)
+    if name := resolve_name(checkpoint, module, rule.first_norm):
+        values = apply_layer_norm(checkpoint, values, name, eps)
         notes = (*notes, f"LayerNorm {name} is applied to the rows")
-    if name := full_name(checkpoint, module, rule.projection):
-        values = _projected(checkpoint, values, name)
+    if name := resolve_name(checkpoint, module, rule.projection):
+        values = _apply_projection(checkpoint, values, name)
         notes = (*notes, f"{name} projects the rows from width {table.dim} to {values.shape[1]}")
     return TableInModel(
         checkpoint, table, config, rule, module, count_layers(checkpoint, module, rule, config),
@@ -279,7 +296,7 @@ def open_model(
     )  # fmt: skip
 
 
-def table_at(model: TableInModel, layer: int) -> PositionTable:
+def table_at_layer(model: TableInModel, layer: int) -> PositionTable:
     """Return the table as the attention of a layer sees it.
 
     Raises
@@ -297,7 +314,7 @@ def table_at(model: TableInModel, layer: int) -> PositionTable:
     # The release of OPT-350m normalises after the attention instead.
     if model.rule.norm and model.config.get("do_layer_norm_before") is not False:
         name = model.module + model.rule.norm.format(layer)
-        values = normalised(model.checkpoint, values, name, model.eps)
+        values = apply_layer_norm(model.checkpoint, values, name, model.eps)
         notes = (*notes, f"LayerNorm {name} is applied to the rows")
     if layer:
         notes = (*notes, f"direct path: the {layer} layers below are left out")
@@ -311,13 +328,13 @@ def table_at(model: TableInModel, layer: int) -> PositionTable:
     )
 
 
-def _content(
-    checkpoint: Checkpoint, position: str, token_type: str, content: Content, dim: int
+def _read_content(
+    checkpoint: Checkpoint, position_name: str, token_type: str, content: Content, dim: int
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Return what stands at every position, and what that is in words."""
     if content == "none":
         return np.zeros(dim), ("positions are alone: nothing is added to them",)
-    sample = sample_tokens(checkpoint, checkpoint.tensors[position])
+    sample = sample_tokens(checkpoint, checkpoint.tensors[position_name])
     if sample.kind == "token":
         mean_row = sample.values.astype(np.float64).mean(axis=0)
         note = f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"
@@ -326,12 +343,16 @@ def _content(
             note += f", and row 0 of {token_type}"
         return mean_row, (note,)
     name = sample.tensor.name.removesuffix("weight") + "bias"
-    bias = read_vector(checkpoint, name)
-    grey = np.zeros(dim) if bias is None else bias.astype(np.float64)
-    return grey, (f"a grey patch is added to each: {name}{' (none)' if bias is None else ''}",)
+    patch_bias = read_vector(checkpoint, name)
+    grey_patch = np.zeros(dim) if patch_bias is None else patch_bias.astype(np.float64)
+    return grey_patch, (
+        f"a grey patch is added to each: {name}{' (none)' if patch_bias is None else ''}",
+    )
 
 
-def _projected(checkpoint: Checkpoint, rows: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+def _apply_projection(
+    checkpoint: Checkpoint, rows: NDArray[np.float64], name: str
+) -> NDArray[np.float64]:
     weight = read_matrix(checkpoint, f"{name}.weight")
     bias = read_vector(checkpoint, f"{name}.bias")
     if weight.shape[1] != rows.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
@@ -453,21 +474,21 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     layer, heads
         Same as for `load_heads`, with the same errors.
     """
-    table = table_at(model, layer)
+    table = table_at_layer(model, layer)
     subject = f"{model.checkpoint.location}: layer {layer}"
-    _refuse_more(model, layer)
-    w_q, w_k, b_q, b_k = _projections(model, layer)
+    _check_attention_modules(model, layer)
+    w_q, w_k, b_q, b_k = _read_projections(model, layer)
     if len(w_q) != table.dim:
         raise InvalidCheckpoint(
             f"{subject}: its weights take rows of width {len(w_q)}, not {table.dim}: a projection "
             "lies between them, which is not supported."
         )
-    number = _count_heads(model) if heads is None else heads
-    if number < 1:
-        raise UsageError(f"{subject}: heads={number}: it must be at least 1.")
-    if w_q.shape[1] % number:
-        raise UsageError(f"{subject}: {w_q.shape[1]} columns do not divide into {number} heads.")
-    scale = 1 / math.sqrt(w_q.shape[1] // number)
+    n_heads = _count_heads(model) if heads is None else heads
+    if n_heads < 1:
+        raise UsageError(f"{subject}: heads={n_heads}: it must be at least 1.")
+    if w_q.shape[1] % n_heads:
+        raise UsageError(f"{subject}: {w_q.shape[1]} columns do not divide into {n_heads} heads.")
+    scale = 1 / math.sqrt(w_q.shape[1] // n_heads)
     if model.config.get("scale_attn_weights") is False:
         scale = 1.0
     if model.config.get("scale_attn_by_inverse_layer_idx"):
@@ -476,24 +497,24 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
         table=table,
         content=model.content,
         w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k,
-        heads=number, layer=layer, layers=model.layers, scale=scale,
+        heads=n_heads, layer=layer, layers=model.layers, scale=scale,
         causal=model.rule.causal or bool(model.config.get("is_decoder")),
     )  # fmt: skip
 
 
-def _refuse_more(model: TableInModel, layer: int) -> None:
+def _check_attention_modules(model: TableInModel, layer: int) -> None:
     """Refuse layers that do more to queries and keys than a product and a bias."""
     attention_module = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
     for name in model.checkpoint.tensors:
-        part = name.removeprefix(attention_module).partition(".")[0]
-        if name.startswith(attention_module) and part not in _DATA["beside"]:
+        module = name.removeprefix(attention_module).partition(".")[0]
+        if name.startswith(attention_module) and module not in _LAYER_DATA["beside"]:
             raise UsageError(
                 f"{model.checkpoint.location}: {name} stands between positions and their logits, "
                 "which is not supported."
             )
 
 
-def _projections(
+def _read_projections(
     model: TableInModel, layer: int
 ) -> tuple[_Weight, _Weight, _Weight | None, _Weight | None]:
     """Read the query and key weights as ``[d, columns]`` and their biases."""
@@ -507,12 +528,14 @@ def _projections(
     if len(shape) != 2 or max(shape) % 3:
         subject = checkpoint.tensors[f"{query}.weight"].subject
         raise InvalidCheckpoint(f"{subject}: queries, keys and values of one width are expected.")
-    third = shape[0 if rule.fused == "rows" else 1] // 3
-    fused = Stored(query, query, rule.fused)
-    w_q, w_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third)
+    head_columns = shape[0 if rule.fused == "rows" else 1] // 3
+    fused = ProjectionNames(query, query, rule.fused)
+    w_q, w_k = read_projections(checkpoint, fused, heads=1, keys=1, head_dim=head_columns)
     if f"{query}.bias" not in checkpoint.tensors:
         return w_q.T, w_k.T, None, None
-    b_q, b_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third, parameter="bias")
+    b_q, b_k = read_projections(
+        checkpoint, fused, heads=1, keys=1, head_dim=head_columns, parameter="bias"
+    )
     return w_q.T, w_k.T, b_q, b_k
 
 
@@ -520,13 +543,13 @@ def _count_heads(model: TableInModel) -> int:
     config = model.config
     arguments = config.get("model_args")
     configs = [config, arguments] if isinstance(arguments, Mapping) else [config]
-    for place in configs:
+    for section in configs:
         for key in model.rule.heads:
-            if (heads := settings.whole(place, key, maximum=model.table.dim)) is not None:
+            if (heads := settings.read_integer(section, key, maximum=model.table.dim)) is not None:
                 return heads
     name = str(config.get("architecture", ""))
-    for size, (width, heads) in _DATA["timm_heads"].items():
-        if size in name and width == model.table.dim:
+    for size_name, (width, heads) in _LAYER_DATA["timm_heads"].items():
+        if size_name in name and width == model.table.dim:
             return int(heads)
     raise UsageError(
         f"{model.checkpoint.location}: it does not say how many heads it has. State it: heads=N."

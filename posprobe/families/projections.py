@@ -18,32 +18,37 @@ from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.configurations import ConfigSection, part_for, parts_of
-from posprobe.families.find import StoredEncoding, find_encodings, picked
+from posprobe.families.configurations import ConfigSection, find_section, list_sections
+from posprobe.families.find import StoredEncoding, find_encodings, pick_encodings
 from posprobe.families.read import open_reference
-from posprobe.families.rotary import head_count, logit_scale, rotary_specs, rotating_layers
+from posprobe.families.rotary import (
+    find_rotating_layers,
+    read_head_count,
+    read_logit_scale,
+    read_rotary_specs,
+)
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.schemes import RotarySpec
-from posprobe.settings import contradicted
+from posprobe.settings import contradiction_error
 
 #: How one weight holds both: queries, keys and values one after the other, as rows or as columns,
 #: or group by group: the queries that share a key, that key and its value. Empty where it does not.
 Fused: TypeAlias = Literal["", "rows", "columns", "groups"]
 
 #: Some heads: of queries, and of keys.
-Heads: TypeAlias = tuple[range, range]
+HeadRanges: TypeAlias = tuple[range, range]
 
 #: A weight of one layer: what stands before its number, the number, the module and the name.
-_NAME = re.compile(
+_QUERY_NAME = re.compile(
     r"(?P<before>(?:.*\.)?)(?P<layer>\d+)\.(?P<module>(?:(?:self_attn|attention|attn"
     r"|self_attention)\.)?)(?P<name>self\.query|q_proj|wq|attn_q|to_q|qkv_proj|Wqkv|c_attn|qkv"
     r"|attn_qkv|query_key_value|wqkv)\.weight"
 )
-_NAMES = read_data("families/configurations.toml")["projections"]
+_PROJECTION_NAMES = read_data("families/configurations.toml")["projections"]
 
 
 @dataclass(frozen=True)
-class Stored:
+class ProjectionNames:
     """Where a layer keeps the weights that make its queries and keys.
 
     Parameters
@@ -54,17 +59,17 @@ class Stored:
         Way in which queries and keys share a tensor.
     layer
         Number of the layer.
-    before
+    prefix
         Prefix of the layer's other tensors.
     module
-        Prefix of its attention's tensors, after ``before``.
+        Prefix of its attention's tensors, after ``prefix``.
     """
 
     query: str
     key: str
     fused: Fused = ""
     layer: int = 0
-    before: str = ""
+    prefix: str = ""
     module: str = ""
 
 
@@ -113,7 +118,7 @@ class Projections:
         return biases[0], biases[1]
 
     @property
-    def row_sizes(self) -> NDArray[np.float64]:
+    def row_norms(self) -> NDArray[np.float64]:
         """``[heads, head_dim]``: norms of the rows with their gain, queries' heads first."""
         return np.concatenate(
             [np.linalg.norm(projection, axis=2) for projection in self.with_gain()]
@@ -143,7 +148,7 @@ class RotaryWeights:
     """
 
     checkpoint: Checkpoint
-    layers: Mapping[int, Stored]
+    layers: Mapping[int, ProjectionNames]
     head_dim: int
     config: Mapping[str, Any]
     scale: float
@@ -153,27 +158,27 @@ class RotaryWeights:
     @property
     def bytes(self) -> int:
         """How many are read of the layers' weights."""
-        total = 0.0
-        for stored in self.layers.values():
+        n_bytes = 0.0
+        for names in self.layers.values():
             try:
-                heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
+                heads, keys = count_heads(self.checkpoint, names, self.head_dim, self.config)
             except InvalidCheckpoint:
                 continue  # which is said when they are read
-            used_share = (heads + keys) / (heads + 2 * keys) if stored.fused else 1.0
-            for name in dict.fromkeys((stored.query, stored.key)):
+            used_share = (heads + keys) / (heads + 2 * keys) if names.fused else 1.0
+            for name in dict.fromkeys((names.query, names.key)):
                 info = self.checkpoint.tensors[f"{name}.weight"]
-                numbers = math.prod(info.shape) * int(FLOAT_DTYPES.get(info.dtype, "4")[-1])
-                total += used_share * ((info.stop - info.start) or numbers)
-        return round(total)
+                stored_bytes = math.prod(info.shape) * int(FLOAT_DTYPES.get(info.dtype, "4")[-1])
+                n_bytes += used_share * ((info.stop - info.start) or stored_bytes)
+        return round(n_bytes)
 
-    def only(self, layers: Iterable[int] | None) -> RotaryWeights:
+    def select_layers(self, layers: Iterable[int] | None) -> RotaryWeights:
         """Return those of some layers; of all where None."""
         kept_layers = set(self.layers if layers is None else layers)
         return replace(
-            self, layers={k: stored for k, stored in self.layers.items() if k in kept_layers}
+            self, layers={k: names for k, names in self.layers.items() if k in kept_layers}
         )
 
-    def blocks(self, layer: int, max_heads: int) -> Iterator[Heads]:
+    def iter_blocks(self, layer: int, max_numbers: int) -> Iterator[HeadRanges]:
         """Yield all heads of a layer, at most so many numbers of queries at a time.
 
         Queries of a group come with its key, which comes again where they are too many.
@@ -183,37 +188,37 @@ class RotaryWeights:
         InvalidCheckpoint
             If the weights do not divide into heads.
         """
-        stored = self.layers[layer]
-        heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
-        width = self.checkpoint.tensors[f"{stored.query}.weight"].shape[1]
-        room = max(max_heads // (self.head_dim * width), 1)
+        names = self.layers[layer]
+        heads, keys = count_heads(self.checkpoint, names, self.head_dim, self.config)
+        width = self.checkpoint.tensors[f"{names.query}.weight"].shape[1]
+        max_queries = max(max_numbers // (self.head_dim * width), 1)
         group_size, remainder = divmod(heads, keys)
         if remainder or not group_size:
             yield range(heads), range(keys)
             return
-        groups = max(room // group_size, 1)
+        groups = max(max_queries // group_size, 1)
         for first_key in range(0, keys, groups):
             key_range = range(first_key, min(first_key + groups, keys))
             queries = range(first_key * group_size, key_range.stop * group_size)
-            for start in queries[::room]:
-                yield range(start, min(start + room, queries.stop)), key_range
+            for start in queries[::max_queries]:
+                yield range(start, min(start + max_queries, queries.stop)), key_range
 
-    def row_sizes(self, layer: int, max_heads: int) -> NDArray[np.float64]:
+    def row_norms(self, layer: int, max_numbers: int) -> NDArray[np.float64]:
         """Return what `Projections.row_sizes` has of a layer, queries' heads first, read in blocks.
 
         Parameters
         ----------
-        layer, max_heads
-            Same as for `blocks`.
+        layer, max_numbers
+            Same as for `iter_blocks`.
         """
-        query, key = {}, {}
-        for heads in self.blocks(layer, max_heads):
-            sizes = self.read(layer, heads).row_sizes
-            query[heads[0].start] = sizes[: len(heads[0])]
-            key[heads[1].start] = sizes[len(heads[0]) :]
-        return np.concatenate([*query.values(), *key.values()])
+        query_norms, key_norms = {}, {}
+        for heads in self.iter_blocks(layer, max_numbers):
+            norms = self.read(layer, heads).row_norms
+            query_norms[heads[0].start] = norms[: len(heads[0])]
+            key_norms[heads[1].start] = norms[len(heads[0]) :]
+        return np.concatenate([*query_norms.values(), *key_norms.values()])
 
-    def read(self, layer: int, selected_heads: Heads | None = None) -> Projections:
+    def read(self, layer: int, selected_heads: HeadRanges | None = None) -> Projections:
         """Read the weights of a layer; of ``selected_heads`` alone, without biases, where given.
 
         Raises
@@ -223,20 +228,20 @@ class RotaryWeights:
         InvalidTable
             If they are no floats.
         """
-        stored = self.layers[layer]
-        heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
-        query, key = read_pair(
+        names = self.layers[layer]
+        heads, keys = count_heads(self.checkpoint, names, self.head_dim, self.config)
+        query, key = read_projections(
             self.checkpoint,
-            stored,
+            names,
             heads=heads,
             keys=keys,
             head_dim=self.head_dim,
             selected_heads=selected_heads,
         )
         biases: tuple[Any, Any] = (None, None)
-        if f"{stored.query}.bias" in self.checkpoint.tensors and selected_heads is None:
-            biases = read_pair(
-                self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim,
+        if f"{names.query}.bias" in self.checkpoint.tensors and selected_heads is None:
+            biases = read_projections(
+                self.checkpoint, names, heads=heads, keys=keys, head_dim=self.head_dim,
                 parameter="bias",
             )  # fmt: skip
         query_bias, key_bias = (
@@ -248,36 +253,37 @@ class RotaryWeights:
             key=key.reshape(-1, self.head_dim, key.shape[1]),
             query_bias=query_bias,
             key_bias=key_bias,
-            gain=self._of_norm(stored, "weight"),
-            shift=self._of_norm(stored, "bias") if selected_heads is None else None,
+            gain=self._read_norm(names, "weight"),
+            shift=self._read_norm(names, "bias") if selected_heads is None else None,
         )
 
-    def _of_norm(
-        self, stored: Stored, parameter: Literal["weight", "bias"]
+    def _read_norm(
+        self, names: ProjectionNames, parameter: Literal["weight", "bias"]
     ) -> NDArray[np.floating[Any]] | None:
         """Read what the norm before attention multiplies with or adds; None without."""
         if self.config.get("prenorm") is False:
             return None
-        names = (f"{stored.before}{norm}.{parameter}" for norm in _NAMES["norms"])
-        name = next((name for name in names if name in self.checkpoint.tensors), None)
+        norm_names = (f"{names.prefix}{norm}.{parameter}" for norm in _PROJECTION_NAMES["norms"])
+        name = next((name for name in norm_names if name in self.checkpoint.tensors), None)
         if name is None:
             return None
         values = self.checkpoint.read(name).values
-        extra = (
-            self.config.get("model_type") in _NAMES["one_more"] and self.checkpoint.format != "GGUF"
+        adds_one = (
+            self.config.get("model_type") in _PROJECTION_NAMES["one_more"]
+            and self.checkpoint.format != "GGUF"
         )
-        return values + 1 if extra and parameter == "weight" else values
+        return values + 1 if adds_one and parameter == "weight" else values
 
 
-def stored_projections(checkpoint: Checkpoint) -> dict[int, list[Stored]]:
+def find_projections(checkpoint: Checkpoint) -> dict[int, list[ProjectionNames]]:
     """Return by layer where queries and keys are made, from names alone."""
-    by_layer: dict[int, list[Stored]] = {}
-    types = {part.model_type for part in parts_of(checkpoint.config)}
-    keys = _NAMES["keys"]
+    by_layer: dict[int, list[ProjectionNames]] = {}
+    types = {section.model_type for section in list_sections(checkpoint.config)}
+    keys = _PROJECTION_NAMES["keys"]
     for name in checkpoint.tensors:
-        name_match = _NAME.fullmatch(name)
+        name_match = _QUERY_NAME.fullmatch(name)
         if not name_match or (
-            name_match["name"] not in keys and types.intersection(_NAMES["otherwise"])
+            name_match["name"] not in keys and types.intersection(_PROJECTION_NAMES["otherwise"])
         ):
             continue
         prefix, module, projection_name = (
@@ -288,18 +294,18 @@ def stored_projections(checkpoint: Checkpoint) -> dict[int, list[Stored]]:
         query, fused = f"{prefix}{module}{projection_name}", ""
         key = f"{prefix}{module}{keys[projection_name]}" if projection_name in keys else query
         if projection_name not in keys:
-            grouped = projection_name in _NAMES["grouped"] and not types.intersection(
-                _NAMES["not_grouped"]
+            grouped = projection_name in _PROJECTION_NAMES["grouped"] and not types.intersection(
+                _PROJECTION_NAMES["not_grouped"]
             )
             fused = "groups" if grouped else "rows"
         if f"{key}.weight" in checkpoint.tensors:
-            stored = Stored(query, key, fused, int(name_match["layer"]), prefix, module)  # type: ignore[arg-type]
-            by_layer.setdefault(stored.layer, []).append(stored)
+            names = ProjectionNames(query, key, fused, int(name_match["layer"]), prefix, module)  # type: ignore[arg-type]
+            by_layer.setdefault(names.layer, []).append(names)
     return by_layer
 
 
-def rotary_weights(
-    checkpoint: Checkpoint, spec: RotarySpec, *, every_kind: bool = False
+def find_rotary_weights(
+    checkpoint: Checkpoint, spec: RotarySpec, *, all_kinds: bool = False
 ) -> RotaryWeights:
     """Find the layers that an encoding turns; none where no weight has a known name.
 
@@ -307,46 +313,47 @@ def rotary_weights(
     ----------
     checkpoint, spec
         Checkpoint, and rotary scheme as found by `find_encodings`.
-    every_kind
+    all_kinds
         Those of other encodings of this part as well.
     """
-    parts = parts_of(checkpoint.config)
-    part = next((part for part in parts if _has(part, spec)), parts[0])
+    sections = list_sections(checkpoint.config)
+    section = next((section for section in sections if _has_spec(section, spec)), sections[0])
     stored = {
         layer: section_projections[0]
-        for layer, stored_layer in sorted(stored_projections(checkpoint).items())
+        for layer, stored_layer in sorted(find_projections(checkpoint).items())
         if (
             section_projections := [
-                stored for stored in stored_layer if part_for(stored.query, parts) == part
+                stored for stored in stored_layer if find_section(stored.query, sections) == section
             ]
         )
     }
-    kind = "" if every_kind else spec.layers
-    rotating = rotating_layers(part, max(stored, default=-1) + 1, kind)
+    layer_kind = "" if all_kinds else spec.layers
+    rotating = find_rotating_layers(section, max(stored, default=-1) + 1, layer_kind)
     stored = {layer: stored for layer, stored in stored.items() if layer in rotating}
     return RotaryWeights(
         checkpoint=checkpoint,
         layers=stored,
         head_dim=spec.head_dim,
-        config=part.config,
-        scale=(logit_scale(part, spec.head_dim) or 1.0) / math.sqrt(spec.head_dim),
-        normed=any(map(part.config.get, _NAMES["normed"])) or _normed(checkpoint, stored),
-        declared=any(part.model_type for part in parts),
+        config=section.config,
+        scale=(read_logit_scale(section, spec.head_dim) or 1.0) / math.sqrt(spec.head_dim),
+        normed=any(map(section.config.get, _PROJECTION_NAMES["normed"]))
+        or _has_query_norms(checkpoint, stored),
+        declared=any(section.model_type for section in sections),
     )
 
 
-def _has(part: ConfigSection, spec: RotarySpec) -> bool:
+def _has_spec(section: ConfigSection, spec: RotarySpec) -> bool:
     try:
-        return spec in rotary_specs(part)
+        return spec in read_rotary_specs(section)
     except InvalidCheckpoint:
         return False
 
 
-def _normed(checkpoint: Checkpoint, layers: Mapping[int, Stored]) -> bool:
+def _has_query_norms(checkpoint: Checkpoint, layers: Mapping[int, ProjectionNames]) -> bool:
     return any(
-        f"{stored.before}{stored.module}{name}.weight" in checkpoint.tensors
-        for stored in layers.values()
-        for name in _NAMES["query_norms"]
+        f"{names.prefix}{names.module}{name}.weight" in checkpoint.tensors
+        for names in layers.values()
+        for name in _PROJECTION_NAMES["query_norms"]
     )
 
 
@@ -361,16 +368,16 @@ def open_rotary_weights(
     with name_source_in_errors(parsed.source):
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
         return [
-            rotary_weights(model, encoding.spec)
-            for model, encoding in _encodings(checkpoint, parsed)
+            find_rotary_weights(model_checkpoint, encoding.spec)
+            for model_checkpoint, encoding in _iter_encodings(checkpoint, parsed)
             if isinstance(encoding.spec, RotarySpec)
         ]
 
 
-def _encodings(
+def _iter_encodings(
     checkpoint: Checkpoint, parsed: Reference
 ) -> Iterator[tuple[Checkpoint, StoredEncoding]]:
-    encodings = picked(checkpoint, find_encodings(checkpoint), parsed)
+    encodings = pick_encodings(checkpoint, find_encodings(checkpoint), parsed)
     for encoding in encodings:
         folder = next(
             (folder for folder in checkpoint.models if encoding.name.startswith(folder)), None
@@ -378,8 +385,8 @@ def _encodings(
         yield checkpoint if folder is None else checkpoint.models[folder], encoding
 
 
-def head_counts(
-    checkpoint: Checkpoint, stored: Stored, head_dim: int, config: Mapping[str, Any]
+def count_heads(
+    checkpoint: Checkpoint, names: ProjectionNames, head_dim: int, config: Mapping[str, Any]
 ) -> tuple[int, int]:
     """Count the heads of queries and of keys.
 
@@ -388,38 +395,38 @@ def head_counts(
     InvalidCheckpoint
         If the weights do not divide into heads.
     """
-    infos = [checkpoint.tensors[f"{name}.weight"] for name in (stored.query, stored.key)]
+    infos = [checkpoint.tensors[f"{name}.weight"] for name in (names.query, names.key)]
     for info in infos:
         if len(info.shape) != 2 or info.shape[0] % head_dim:
-            raise contradicted(info.subject, f"that heads are {head_dim} wide")
-    rows = [info.shape[0] // head_dim for info in infos]
-    if not stored.fused:
-        return rows[0], rows[1]
-    heads = head_count(ConfigSection("", config)) or 0
-    keys, remainder = divmod(rows[0] - heads, 2)
+            raise contradiction_error(info.subject, f"that heads are {head_dim} wide")
+    n_heads = [info.shape[0] // head_dim for info in infos]
+    if not names.fused:
+        return n_heads[0], n_heads[1]
+    heads = read_head_count(ConfigSection("", config)) or 0
+    keys, remainder = divmod(n_heads[0] - heads, 2)
     if remainder or heads < 1 or keys < 1 or heads % keys:
         raise InvalidCheckpoint(
-            f"{infos[0].subject}: {rows[0]} heads {head_dim} wide are not {heads} of queries and "
-            "as many of keys as of values. State num_attention_heads in config.json."
+            f"{infos[0].subject}: {n_heads[0]} heads {head_dim} wide are not {heads} of queries "
+            "and as many of keys as of values. State num_attention_heads in config.json."
         )
     return heads, keys
 
 
-def read_pair(
+def read_projections(
     checkpoint: Checkpoint,
-    stored: Stored,
+    projection_names: ProjectionNames,
     *,
     heads: int,
     keys: int,
     head_dim: int,
     parameter: Literal["weight", "bias"] = "weight",
-    selected_heads: Heads | None = None,
+    selected_heads: HeadRanges | None = None,
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
     """Read what makes queries and keys: rows of both, head after head.
 
     Parameters
     ----------
-    checkpoint, stored
+    checkpoint, projection_names
         Open, and where they are.
     heads, keys
         Number of heads of queries, and of keys.
@@ -430,27 +437,37 @@ def read_pair(
     selected_heads
         The only heads that are read.
     """
-    names = [f"{name}.{parameter}" for name in (stored.query, stored.key)]
+    tensor_names = [
+        f"{name}.{parameter}" for name in (projection_names.query, projection_names.key)
+    ]
     selected = [
         np.array(head_range, np.intp)
         for head_range in selected_heads or (range(heads), range(keys))
     ]
     head_range = heads // keys
-    if not stored.fused:
+    if not projection_names.fused:
         stored_order = selected
-    elif stored.fused == "groups":
-        place = np.arange(keys * (head_range + 2)).reshape(keys, -1)
-        stored_order = [place[:, :head_range].ravel()[selected[0]], place[selected[1], head_range]]
+    elif projection_names.fused == "groups":
+        head_index = np.arange(keys * (head_range + 2)).reshape(keys, -1)
+        stored_order = [
+            head_index[:, :head_range].ravel()[selected[0]],
+            head_index[selected[1], head_range],
+        ]
     else:
         stored_order = [selected[0], heads + selected[1]]
     query, key = (
-        (places[:, None] * head_dim + np.arange(head_dim)).ravel() for places in stored_order
+        (head_order[:, None] * head_dim + np.arange(head_dim)).ravel()
+        for head_order in stored_order
     )
-    if not stored.fused:
-        return checkpoint.read_rows(names[0], query), checkpoint.read_rows(names[1], key)
-    if parameter == "bias" or stored.fused == "columns":
-        fused = checkpoint.read(names[0]).values.T  # of a bias the same
+    if not projection_names.fused:
+        return checkpoint.read_rows(tensor_names[0], query), checkpoint.read_rows(
+            tensor_names[1], key
+        )
+    if parameter == "bias" or projection_names.fused == "columns":
+        fused = checkpoint.read(tensor_names[0]).values.T  # of a bias the same
         return fused[query], fused[key]
-    rows = np.sort(np.concatenate([query, key]))  # neighbours are one request
-    selected_rows = checkpoint.read_rows(names[0], rows)
-    return selected_rows[np.searchsorted(rows, query)], selected_rows[np.searchsorted(rows, key)]
+    row_numbers = np.sort(np.concatenate([query, key]))  # neighbours are one request
+    selected_rows = checkpoint.read_rows(tensor_names[0], row_numbers)
+    return selected_rows[np.searchsorted(row_numbers, query)], selected_rows[
+        np.searchsorted(row_numbers, key)
+    ]

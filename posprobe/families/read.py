@@ -22,31 +22,31 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
-from posprobe.families.configurations import parts_of, translated
-from posprobe.families.find import StoredEncoding, find_encodings, picked, what_instead
+from posprobe.families.configurations import list_sections, translate_config
+from posprobe.families.find import StoredEncoding, describe_no_table, find_encodings, pick_encodings
 from posprobe.families.relative import read_relative
 from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
     Rows,
     TableRule,
+    build_source,
+    flatten_rows,
     is_long,
-    read_some,
+    read_positions,
     resolve_rows,
-    rows_of,
-    source_of,
 )
-from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, split_note
+from posprobe.layouts import Grid, Sequence, describe_layout, make_grid, slice_layout, split_note
 from posprobe.progress import stage
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
-from posprobe.settings import contradicted
+from posprobe.settings import contradiction_error
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 #: Largest distance that buckets are laid out for.
-MOST_DISTANCES = 2**20
+MAX_BUCKET_DISTANCE = 2**20
 #: Keys that give some heads, or parts of them, a width of their own.
-_OWN_WIDTHS = {"qk_rope_head_dim", "global_head_dim", "per_layer_config"}
+_HEAD_WIDTH_KEYS = {"qk_rope_head_dim", "global_head_dim", "per_layer_config"}
 
 
 def build_scheme(
@@ -91,18 +91,18 @@ def build_scheme(
         raise InvalidCheckpoint(f"{checkpoint.location}: {error}") from error
     if encoding.scheme == "fixed":
         raise NoPositionTable(
-            f"{checkpoint.location}: {encoding.why}. `posprobe analyze sinusoidal:NxD` (or "
+            f"{checkpoint.location}: {encoding.evidence}. `posprobe analyze sinusoidal:NxD` (or "
             "sincos2d:HxWxD) shows it; the checkpoint stores none of it."
         )
     raise NoPositionTable(
-        f"{checkpoint.location}: {encoding.scheme} positions ({encoding.why}) whose numbers the "
-        "checkpoint does not state. Add its config.json."
+        f"{checkpoint.location}: {encoding.scheme} positions ({encoding.evidence}) whose numbers "
+        "the checkpoint does not state. Add its config.json."
     )
 
 
 def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
     """Refuse a head that is wider than the stored queries, or does not divide them."""
-    if len(parts_of(checkpoint.config)) > 1 or _OWN_WIDTHS & checkpoint.config.keys():
+    if len(list_sections(checkpoint.config)) > 1 or _HEAD_WIDTH_KEYS & checkpoint.config.keys():
         return  # whose queries they are cannot be told
     for name in checkpoint.tensors:
         if name.endswith(".q_proj.weight"):
@@ -111,11 +111,11 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
                 message = (
                     f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}"
                 )
-                raise contradicted(info.subject, message)
+                raise contradiction_error(info.subject, message)
             return
 
 
-def scheme_of_formula(source: str) -> Scheme:
+def build_formula_scheme(source: str) -> Scheme:
     """Build the encoding that a formula reference such as ``rotary:4096x128`` names.
 
     ``t5:LENGTHxBUCKETS`` is one head whose bias falls by one from bucket to bucket: it shows what
@@ -131,25 +131,25 @@ def scheme_of_formula(source: str) -> Scheme:
     name, (length, width, *_), options = encodings.parse_formula(source)
     if encodings.FORMULAS[name].build:
         raise NoPositionTable(f"{source}: it is a table of positions and no other encoding.")
-    origin = Source(reference=source, resolved=source)
+    formula_source = Source(reference=source, resolved=source)
     match name:
         case "rotary":
             return Rotary(
-                width, source, origin, max_positions=length, training_length=length, **options,
+                width, source, formula_source, max_positions=length, training_length=length, **options,
                 family="formula",
             )  # fmt: skip
         case "alibi":
             slopes = encodings.alibi_slopes(width, **options)
-            return LinearBias(slopes, source, origin, length, family="formula")
-    reach = options.get("max_distance", 128)
-    if reach > MOST_DISTANCES:
-        raise UsageError(f"{source}: max goes up to {MOST_DISTANCES}.")
-    offsets = np.arange(-reach, reach + 1)
+            return LinearBias(slopes, source, formula_source, length, family="formula")
+    max_distance = options.get("max_distance", 128)
+    if max_distance > MAX_BUCKET_DISTANCE:
+        raise UsageError(f"{source}: max goes up to {MAX_BUCKET_DISTANCE}.")
+    offsets = np.arange(-max_distance, max_distance + 1)
     bidirectional = options.get("bidirectional", True)
     bucket = encodings.t5_buckets(offsets, buckets=width, **options)
-    rank = bucket % (width // 2) if bidirectional else bucket
+    side_bucket = bucket % (width // 2) if bidirectional else bucket
     return RelativeBias(
-        -rank[None].astype(np.float64), Sequence(length), source, origin, family="formula",
+        -side_bucket[None].astype(np.float64), Sequence(length), source, formula_source, family="formula",
         causal=not bidirectional, computed=True,
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def load(
     """
     parsed = parse_reference(reference)
     if grid is not None:
-        grid_of(grid, parsed.text)
+        make_grid(grid, parsed.text)
     if is_formula(parsed):
         if tensor or grid or revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
@@ -222,7 +222,9 @@ def load(
         stored_encodings = () if tensor is not None else find_encodings(checkpoint)
         encoding = choose_table(checkpoint, parsed, stored_encodings, tensor, grid)
         table = read_table(checkpoint, encoding, parsed, rows)
-    return replace(table, notes=(*table.notes, *_also(stored_encodings, parsed.source)))
+    return replace(
+        table, notes=(*table.notes, *_note_other_schemes(stored_encodings, parsed.source))
+    )
 
 
 def load_schemes(
@@ -262,22 +264,24 @@ def load_schemes(
     if is_formula(parsed):
         if revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
-        return (scheme_of_formula(parsed.source),)
+        return (build_formula_scheme(parsed.source),)
     with name_source_in_errors(parsed.source):
-        return _schemes(parsed, open_reference(parsed, revision=revision, offline=offline))
+        return _load_schemes(parsed, open_reference(parsed, revision=revision, offline=offline))
 
 
-def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
-    everything = find_encodings(checkpoint)
-    scheme_encodings = tuple(encoding for encoding in everything if encoding.rule is None)
-    if everything and not scheme_encodings:
+def _load_schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
+    all_encodings = find_encodings(checkpoint)
+    scheme_encodings = tuple(encoding for encoding in all_encodings if encoding.rule is None)
+    if all_encodings and not scheme_encodings:
         raise NoPositionTable(
             f"{parsed.text}: it has a position table and no other encoding: use posprobe.load."
         )
-    scheme_encodings = picked(checkpoint, scheme_encodings, parsed) if scheme_encodings else ()
+    scheme_encodings = (
+        pick_encodings(checkpoint, scheme_encodings, parsed) if scheme_encodings else ()
+    )
     if not scheme_encodings:
-        raise NoPositionTable(what_instead(checkpoint, everything))
-    records, problems = [], []
+        raise NoPositionTable(describe_no_table(checkpoint, all_encodings))
+    schemes, problems = [], []
     for encoding in scheme_encodings:
         name = (
             _title(parsed, encoding)
@@ -285,12 +289,12 @@ def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
             else encoding.name
         )
         try:
-            records.append(build_scheme(checkpoint, encoding, name, parsed.text))
+            schemes.append(build_scheme(checkpoint, encoding, name, parsed.text))
         except NoPositionTable as error:
             problems.append(error)
-    if not records:
+    if not schemes:
         raise problems[0]
-    return tuple(records)
+    return tuple(schemes)
 
 
 def inspect(
@@ -312,25 +316,25 @@ def inspect(
     """
     parsed = parse_reference(reference)
     if is_formula(parsed):
-        stored_encodings: tuple[StoredEncoding, ...] = (_of_formula(parsed.source),)
-        form = None
+        stored_encodings: tuple[StoredEncoding, ...] = (_describe_formula(parsed.source),)
+        file_format = None
     else:
         with name_source_in_errors(parsed.source):
             checkpoint = open_reference(parsed, revision=revision, offline=offline)
-            stored_encodings, form = find_encodings(checkpoint), checkpoint.format or None
-        stored_encodings = picked(checkpoint, stored_encodings, parsed)
-    return [_record(encoding) | {"format": form} for encoding in stored_encodings]
+            stored_encodings, file_format = find_encodings(checkpoint), checkpoint.format or None
+        stored_encodings = pick_encodings(checkpoint, stored_encodings, parsed)
+    return [_describe_encoding(encoding) | {"format": file_format} for encoding in stored_encodings]
 
 
-def _of_formula(source: str) -> StoredEncoding:
+def _describe_formula(source: str) -> StoredEncoding:
     try:
         table = encodings.from_reference(source)
     except NoPositionTable:
-        return StoredEncoding(scheme_of_formula(source).scheme, "", "the formula")
+        return StoredEncoding(build_formula_scheme(source).scheme, "", "the formula")
     return StoredEncoding("fixed", "", "the formula", rows=Rows(table.layout))
 
 
-def _record(encoding: StoredEncoding) -> dict[str, Any]:
+def _describe_encoding(encoding: StoredEncoding) -> dict[str, Any]:
     info, rows = encoding.tensor, encoding.rows
     return {
         "scheme": encoding.scheme,
@@ -342,7 +346,7 @@ def _record(encoding: StoredEncoding) -> dict[str, Any]:
         "quantisation": info.quantisation.name if info and info.quantisation else None,
         "file": info.file if info else None,
         "family": encoding.family,
-        "why": encoding.why,
+        "why": encoding.evidence,
         "positions": rows.layout.size if rows else None,
         "layout": describe_layout(rows.layout) if rows else None,
         "prefix_rows": [asdict(row) for row in rows.prefix] if rows else [],
@@ -368,15 +372,15 @@ def open_reference(
     if revision and (reference.is_path or ":" in source):
         raise UsageError(f"{source}: only Hub repositories have revisions. Leave out --revision.")
     if reference.is_path:
-        opened = translated(open_local(reference.path, reference.table))
-        if not opened.tensors and not find_encodings(opened):
+        checkpoint = translate_config(open_local(reference.path, reference.table))
+        if not checkpoint.tensors and not find_encodings(checkpoint):
             raise InvalidCheckpoint(
                 f"{reference.path}: contains no weights in a known format, and config.json alone "
                 f"states no positions. Known are {known_formats()}."
             )
-        return opened
-    kind, colon, name = source.partition(":")
-    if colon and kind == "sample":
+        return checkpoint
+    prefix, colon, name = source.partition(":")
+    if colon and prefix == "sample":
         # Where the package is installed says nothing: a sample is its name.
         return replace(open_local(samples.sample_path(name)), location=source)
     if colon:
@@ -386,7 +390,7 @@ def open_reference(
     from posprobe.checkpoints.hub import open_hub
 
     commit = revision or reference.revision
-    return translated(open_hub(source, commit, offline=offline, model=reference.table))
+    return translate_config(open_hub(source, commit, offline=offline, model=reference.table))
 
 
 def read_table(
@@ -409,18 +413,18 @@ def read_table(
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
     name = _title(reference, encoding)
-    begin, end, layout = cut(rows.layout, row_range or slice(None), reference.text)
+    begin, end, layout = slice_layout(rows.layout, row_range or slice(None), reference.text)
     notes, digest = rows.notes, None
     if row_range is not None and is_long(info, rows) and not info.quantisation:
-        positions, prefix = read_some(checkpoint, info, rows, begin, end)
+        positions, prefix = read_positions(checkpoint, info, rows, begin, end)
         full_layout = rows.layout if isinstance(rows.layout, Grid) else layout
         formula = fixed_formula(positions, full_layout, info.dtype, begin=begin)
         notes = (*notes, "only these rows of a long table were read, its digest was not taken")
     else:
         stored = checkpoint.read(info.name)
         info = stored.info
-        digest, values = stored.sha256, rows_of(stored.values, rows)
-        positions = np.delete(values, rows.special, axis=0) if rows.special else values
+        digest, values = stored.sha256, flatten_rows(stored.values, rows)
+        positions = np.delete(values, rows.excluded_rows, axis=0) if rows.excluded_rows else values
         step = info.quantisation.step if info.quantisation else None
         formula = fixed_formula(positions, rows.layout, info.dtype, step or 0.0)
         positions, prefix = positions[begin:end], values[[row.row for row in rows.prefix]]
@@ -433,7 +437,7 @@ def read_table(
         positions,
         layout,
         name=name,
-        source=source_of(checkpoint, reference.text, info, digest),
+        source=build_source(checkpoint, reference.text, info, digest),
         kind="fixed" if formula else "learned",
         family=encoding.family,
         prefix=prefix if rows.prefix else None,
@@ -446,9 +450,9 @@ def read_table(
 
 def is_formula(reference: Reference) -> bool:
     """Tell whether a reference names a table or an encoding by its formula."""
-    kind, colon, _ = reference.source.partition(":")
+    prefix, colon, _ = reference.source.partition(":")
     has_formula_name = bool(colon) or reference.source in encodings.FORMULAS
-    return has_formula_name and kind != "sample" and not reference.is_path
+    return has_formula_name and prefix != "sample" and not reference.is_path
 
 
 def _title(reference: Reference, encoding: StoredEncoding) -> str:
@@ -457,7 +461,9 @@ def _title(reference: Reference, encoding: StoredEncoding) -> str:
     return f"{name}#{encoding.name}" if encoding.name and reference.table else name
 
 
-def _also(stored_encodings: tuple[StoredEncoding, ...], source: str) -> tuple[str, ...]:
+def _note_other_schemes(
+    stored_encodings: tuple[StoredEncoding, ...], source: str
+) -> tuple[str, ...]:
     """Say what else a checkpoint does about position, by scheme, and what could not be read."""
     by_scheme = {
         encoding.scheme: encoding
@@ -494,35 +500,35 @@ def choose_table(
         As for `load`.
     """
     if tensor is not None:
-        encoding = _by_tensor(checkpoint, tensor, reference)
+        encoding = _choose_tensor(checkpoint, tensor, reference)
     else:
-        encoding = _choose(checkpoint, reference, stored_encodings)
+        encoding = _choose_named(checkpoint, reference, stored_encodings)
     if grid is None or encoding.tensor is None or encoding.rule is None:
         return encoding
     rule = replace(encoding.rule, grid=True, tokens=encoding.rule.tokens or "stored")
-    rows = resolve_rows(checkpoint, encoding.tensor, rule, grid_of(grid, reference.text))
+    rows = resolve_rows(checkpoint, encoding.tensor, rule, make_grid(grid, reference.text))
     return replace(encoding, rows=rows)
 
 
-def _choose(
+def _choose_named(
     checkpoint: Checkpoint, reference: Reference, stored_encodings: tuple[StoredEncoding, ...]
 ) -> StoredEncoding:
     tables = [encoding for encoding in stored_encodings if encoding.rule is not None]
     if reference.table and reference.table in [e.name for e in stored_encodings if e.rule is None]:
-        raise NoPositionTable(what_instead(checkpoint, stored_encodings))
+        raise NoPositionTable(describe_no_table(checkpoint, stored_encodings))
     if reference.table and reference.table not in checkpoint.models:
         tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
         if not tables:
             raise UnknownReference(
                 f"{reference.text}: it has no table called {reference.table!r}. "
-                + _listing(stored_encodings, reference.source)
+                + _list_tables(stored_encodings, reference.source)
             )
     if not tables:
-        raise NoPositionTable(what_instead(checkpoint, stored_encodings))
+        raise NoPositionTable(describe_no_table(checkpoint, stored_encodings))
     if len(tables) > 1:
         raise AmbiguousTable(
             f"{reference.source}: contains {len(tables)} position tables. "
-            + _listing(stored_encodings, reference.source)
+            + _list_tables(stored_encodings, reference.source)
         )
     return tables[0]
 
@@ -532,7 +538,7 @@ def _stored_name(info: TensorInfo | None) -> str | None:
     return None if info is None or info.file.endswith(".npy") else info.name
 
 
-def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> StoredEncoding:
+def _choose_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> StoredEncoding:
     if reference.table:
         raise UsageError(
             f"{reference.text}: --tensor and #TABLE both pick a table. Use one of them."
@@ -556,7 +562,7 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Sto
     return StoredEncoding("learned", "", "named with --tensor", info, rule, rows=rows)
 
 
-def _listing(stored_encodings: tuple[StoredEncoding, ...], source: str) -> str:
+def _list_tables(stored_encodings: tuple[StoredEncoding, ...], source: str) -> str:
     tables = [
         f"{source}{f'#{encoding.name}' if encoding.name else ''} ({info.name}, "
         f"{' x '.join(map(str, info.shape))}, {info.dtype})"
@@ -566,7 +572,7 @@ def _listing(stored_encodings: tuple[StoredEncoding, ...], source: str) -> str:
     return f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
 
 
-def model_source(reference: Reference) -> str:
+def find_model_source(reference: Reference) -> str:
     """Return where the libraries find the model behind a reference: a folder or a Hub id.
 
     Raises
@@ -580,8 +586,8 @@ def model_source(reference: Reference) -> str:
         link that leads out of it.
     """
     if not reference.is_path:
-        kind, colon, name = reference.source.partition(":")
-        if colon and kind != "sample":
+        prefix, colon, name = reference.source.partition(":")
+        if colon and prefix != "sample":
             raise UsageError(f"{reference.text}: a formula is not a model that can be run.")
         return str(samples.sample_path(name)) if colon else reference.source
     path = reference.path
@@ -616,7 +622,7 @@ def load_any(reference: str, **load_options: Any) -> PositionTable | tuple[Schem
         except NoPositionTable:
             if load_options.get("tensor") or load_options.get("grid"):
                 raise
-            common = {
+            scheme_options = {
                 key: load_options[key] for key in ("revision", "offline") if key in load_options
             }
-            return load_schemes(reference, **common)
+            return load_schemes(reference, **scheme_options)

@@ -21,10 +21,16 @@ from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
-from posprobe.families.configurations import ConfigSection, dotted, normalised, part_for, parts_of
-from posprobe.families.rows import source_of
+from posprobe.families.configurations import (
+    ConfigSection,
+    apply_layer_norm,
+    dotted_name,
+    find_section,
+    list_sections,
+)
+from posprobe.families.rows import build_source
 from posprobe.layouts import Grid, Sequence
-from posprobe.schemes import POSITIONS, RelativeBias
+from posprobe.schemes import POSITION_UNIT, RelativeBias
 
 Kind: TypeAlias = Literal[
     "buckets", "window", "log window", "mirrored window", "two axes", "distances", "log buckets",
@@ -42,7 +48,7 @@ class RelativeRule:
         Way in which the numbers are found for a distance.
     tensors
         Endings of the names that belong together; the first alone identifies the rule.
-    what
+    description
         Description for people.
     backwards
         Whether distances count query minus key.
@@ -51,13 +57,13 @@ class RelativeRule:
         of both where it has none; 0 buckets for as many as the table has.
     heads_first
         Whether a table of buckets is stored as ``[heads, buckets]``.
-    unit, parts
+    unit, page_units
         Unit of distances between buckets of places on a page, and number of these units on a page.
     """
 
     kind: Kind
     tensors: tuple[str, ...]
-    what: str
+    description: str
     backwards: bool = False
     size_keys: tuple[str, str] = (
         "relative_attention_num_buckets", "relative_attention_max_distance",
@@ -65,18 +71,18 @@ class RelativeRule:
     sizes: tuple[int, int] = (0, 128)
     heads_first: bool = False
     unit: str = ""
-    parts: int = 0
+    page_units: int = 0
 
 
 @cache
-def rules() -> tuple[RelativeRule, ...]:
+def load_relative_rules() -> tuple[RelativeRule, ...]:
     """Read ``relative.toml``, once."""
     return tuple(RelativeRule(**entry) for entry in read_data("families/relative.toml")["rules"])
 
 
 #: What is stored and not used: in UDOP's decoder, whose layers have a bias of their own, and in T5
 #: between decoder and encoder, where no key is nearer than another.
-UNUSED = ("decoder.relative_bias.", "EncDecAttention.relative_attention_bias.")
+UNUSED_MODULES = ("decoder.relative_bias.", "EncDecAttention.relative_attention_bias.")
 
 
 @dataclass(frozen=True)
@@ -89,35 +95,35 @@ class Relative:
     @property
     def prefix(self) -> str:
         """The module that holds it."""
-        return dotted(self.tensors[0].name).removesuffix(self.rule.tensors[0]).rstrip(".")
+        return dotted_name(self.tensors[0].name).removesuffix(self.rule.tensors[0]).rstrip(".")
 
 
 def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
     """List the relative encodings of a checkpoint, layer by layer."""
     by_ending: dict[str, list[RelativeRule]] = {}
-    for rule in rules():
+    for rule in load_relative_rules():
         by_ending.setdefault(rule.tensors[0].rpartition(".")[2], []).append(rule)
-    for name in sorted(checkpoint.tensors, key=_natural):
-        plain = dotted(name)
-        for rule in by_ending.get(plain.rpartition(".")[2], ()):
+    for name in sorted(checkpoint.tensors, key=_natural_key):
+        dotted = dotted_name(name)
+        for rule in by_ending.get(dotted.rpartition(".")[2], ()):
             first_ending = rule.tensors[0]
-            if not f".{plain}".endswith(f".{first_ending}") or any(
-                name in plain for name in UNUSED
+            if not f".{dotted}".endswith(f".{first_ending}") or any(
+                name in dotted for name in UNUSED_MODULES
             ):
                 continue
-            module = plain.removesuffix(first_ending)
+            module = dotted.removesuffix(first_ending)
             names = [name, *(module + ending for ending in rule.tensors[1:])]
-            stored = tuple(checkpoint.tensors[n] for n in names if n in checkpoint.tensors)
-            if len(stored) == len(names) or rule.kind == "projected":
-                yield Relative(rule, stored)
+            stored_tensors = tuple(checkpoint.tensors[n] for n in names if n in checkpoint.tensors)
+            if len(stored_tensors) == len(names) or rule.kind == "projected":
+                yield Relative(rule, stored_tensors)
             break
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_key(name: str) -> list[tuple[int, str]]:
     """Sort layer 2 before layer 10, by the length of the number: it may have any."""
     return [
-        (len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (-1, part)
-        for part in re.split(r"[._/]", name)
+        (len(word.lstrip("0")), word.lstrip("0")) if word.isdecimal() else (-1, word)
+        for word in re.split(r"[._/]", name)
     ]
 
 
@@ -125,10 +131,10 @@ def _natural(name: str) -> list[tuple[int, str]]:
 _MAX_OFFSETS = 2**20
 _MAX_WINDOW = 64
 #: The biases that UDOP's configuration lists, unless it is told otherwise.
-UDOP = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
+UDOP_BIASES = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
 FloatArray: TypeAlias = NDArray[np.float64]
 #: Makes a record of values and layout; name and source are filled in.
-Make: TypeAlias = Callable[..., RelativeBias]
+BuildBias: TypeAlias = Callable[..., RelativeBias]
 
 
 def read_relative(
@@ -146,170 +152,180 @@ def read_relative(
     """
     if relative.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {relative.prefix} holds {relative.rule.what} per distance. "
-            "See sinusoidal:NxD."
+            f"{checkpoint.location}: {relative.prefix} holds {relative.rule.description} per "
+            "distance. See sinusoidal:NxD."
         )
-    main = relative.tensors[0]
-    part = part_for(main.name, parts_of(checkpoint.config))
+    main_tensor = relative.tensors[0]
+    section = find_section(main_tensor.name, list_sections(checkpoint.config))
     stored = [checkpoint.read(info.name) for info in relative.tensors]
     arrays = [tensor.values.astype(np.float64) for tensor in stored]
     if relative.rule.kind == "log buckets":
-        arrays = [_normalised(checkpoint, relative, part, arrays[0])]
-    source = source_of(checkpoint, reference, stored[0].info, stored[0].sha256)
+        arrays = [_normalise_vectors(checkpoint, relative, section, arrays[0])]
+    source = build_source(checkpoint, reference, stored[0].info, stored[0].sha256)
     source = replace(source, tensor=", ".join(info.name for info in relative.tensors))
-    make = partial(RelativeBias, name=name, family=part.model_type, source=source)
-    return _laid_out(make, relative, part, arrays)
+    build = partial(RelativeBias, name=name, family=section.model_type, source=source)
+    return _lay_out(build, relative, section, arrays)
 
 
-def _normalised(
-    checkpoint: Checkpoint, relative: Relative, part: ConfigSection, vectors: FloatArray
+def _normalise_vectors(
+    checkpoint: Checkpoint, relative: Relative, section: ConfigSection, vectors: FloatArray
 ) -> FloatArray:
     """Apply the layer normalisation that DeBERTa v2 puts on its vectors (``norm_rel_ebd``)."""
-    if "layer_norm" not in str(part.config.get("norm_rel_ebd", "none")):
+    if "layer_norm" not in str(section.config.get("norm_rel_ebd", "none")):
         return vectors
     name = relative.tensors[0].name.removesuffix(relative.rule.tensors[0]) + "LayerNorm"
-    return normalised(checkpoint, vectors, name, part.number("layer_norm_eps") or 1e-7)
+    return apply_layer_norm(
+        checkpoint, vectors, name, section.read_number("layer_norm_eps") or 1e-7
+    )
 
 
-def _laid_out(
-    make: Make, relative: Relative, part: ConfigSection, arrays: list[FloatArray]
+def _lay_out(
+    build: BuildBias, relative: Relative, section: ConfigSection, arrays: list[FloatArray]
 ) -> RelativeBias:
-    flip = relative.rule.backwards
+    is_reversed = relative.rule.backwards
     subject = relative.tensors[0].subject
     match relative.rule.kind:
         case "buckets" | "prompt buckets":
-            return _buckets(make, relative, part, arrays[0])
+            return _read_buckets(build, relative, section, arrays[0])
         case "window":
-            return _window(make, arrays[0], part, subject)
+            return _read_window(build, arrays[0], section, subject)
         case "log window":
-            return _log_window(make, arrays, part, subject)
+            return _read_log_window(build, arrays, section, subject)
         case "mirrored window":
-            return _mirrored(make, arrays[0], subject)
+            return _read_mirrored(build, arrays[0], subject)
         case "two axes":
-            return _two_axes(make, arrays, subject, flip=flip)
+            return _read_two_axes(build, arrays, subject, is_reversed=is_reversed)
         case "log buckets":
-            return _log_buckets(make, arrays[0], part, subject)
-    return _distances(make, arrays[0], part, subject, flip=flip)
+            return _read_log_buckets(build, arrays[0], section, subject)
+    return _read_distances(build, arrays[0], section, subject, is_reversed=is_reversed)
 
 
-def _expect(expected_shape: str, subject: str, *, fits: bool) -> None:
+def _check_shape(expected_shape: str, subject: str, *, fits: bool) -> None:
     if not fits:
         raise InvalidCheckpoint(f"{subject}: {expected_shape} is expected.")
 
 
-def _buckets(
-    make: Make, relative: Relative, part: ConfigSection, table: FloatArray
+def _read_buckets(
+    build: BuildBias, relative: Relative, section: ConfigSection, table: FloatArray
 ) -> RelativeBias:
-    rule, config, keys = relative.rule, part.config, relative.rule.size_keys
+    rule, config, size_keys = relative.rule, section.config, relative.rule.size_keys
     subject, name = relative.tensors[0].subject, relative.tensors[0].name
     bias_arguments = config.get("relative_bias_args")
-    if "relative_bias.biases." in name and bias_arguments not in (None, UDOP):
-        raise settings.wrong("relative_bias_args", bias_arguments, str(UDOP), part.path)
-    _expect("[buckets, heads]", subject, fits=table.ndim == 2)
+    if "relative_bias.biases." in name and bias_arguments not in (None, UDOP_BIASES):
+        raise settings.wrong_value_error(
+            "relative_bias_args", bias_arguments, str(UDOP_BIASES), section.path
+        )
+    _check_shape("[buckets, heads]", subject, fits=table.ndim == 2)
     if rule.heads_first:
         table = table.T
-    buckets = _whole(config, keys[0], rule.sizes[0] or len(table))
-    reach = _whole(config, keys[1], rule.sizes[1])
+    buckets = _read_integer_or(config, size_keys[0], rule.sizes[0] or len(table))
+    max_distance = _read_integer_or(config, size_keys[1], rule.sizes[1])
     if rule.kind == "prompt buckets":
         table = table[:buckets]  # half of the rows are for text, the others for other prompts
     if len(table) != buckets:
-        raise settings.contradicted(subject, f"{keys[0]} = {buckets}")
+        raise settings.contradiction_error(subject, f"{size_keys[0]} = {buckets}")
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
-        raise settings.contradicted(subject, f"{heads} heads")
+        raise settings.contradiction_error(subject, f"{heads} heads")
     words = re.split(r"[._]", name)
     causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))
-    offsets = np.arange(-reach, reach + 1)
+    offsets = np.arange(-max_distance, max_distance + 1)
     try:
-        index = t5_buckets(offsets, buckets=buckets, max_distance=reach, bidirectional=not causal)
+        bucket = t5_buckets(
+            offsets, buckets=buckets, max_distance=max_distance, bidirectional=not causal
+        )
     except UsageError as error:
         raise InvalidCheckpoint(f"{subject}: {error}") from error
-    max_length = _whole(config, "max_position_embeddings", _whole(config, "n_positions", 4 * reach))
+    max_length = _read_integer_or(
+        config, "max_position_embeddings", _read_integer_or(config, "n_positions", 4 * max_distance)
+    )
     # Their absolute tables, which the number counts, begin with two rows that no position selects.
-    reserved = 2 if part.model_type in ("mpnet", "layoutlmv3") else 0
-    length = rule.parts + 1 if rule.parts else max(max_length - reserved, 1)
-    notes = [f"{buckets} buckets, laid out for a largest distance of {reach}"]
+    reserved = 2 if section.model_type in ("mpnet", "layoutlmv3") else 0
+    length = rule.page_units + 1 if rule.page_units else max(max_length - reserved, 1)
+    notes = [f"{buckets} buckets, laid out for a largest distance of {max_distance}"]
     if rule.unit:
         notes.append(f"distances are between places on the page, in {rule.unit}, not tokens")
-    return make(
-        values=table[index].T,
+    return build(
+        values=table[bucket].T,
         layout=Sequence(length),
         causal=causal,
-        unit=rule.unit or POSITIONS,
+        unit=rule.unit or POSITION_UNIT,
         notes=tuple(notes),
     )
 
 
-def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
+def _read_integer_or(config: Mapping[str, Any], key: str, default: int) -> int:
     if config.get(key) == -1:  # how some configurations write "not set"
         return default
-    value = settings.whole(config, key, maximum=_MAX_OFFSETS)
+    value = settings.read_integer(config, key, maximum=_MAX_OFFSETS)
     return default if value is None else value
 
 
-def _window(make: Make, table: FloatArray, part: ConfigSection, subject: str) -> RelativeBias:
+def _read_window(
+    build: BuildBias, table: FloatArray, section: ConfigSection, subject: str
+) -> RelativeBias:
     if table.ndim == 3:
         table = table.reshape(len(table), -1).T  # MaxViT keeps heads first, displacements on a grid
-    _expect("[displacements, heads]", subject, fits=table.ndim == 2)
-    grid, extra = _window_size(len(table), part)
+    _check_shape("[displacements, heads]", subject, fits=table.ndim == 2)
+    grid, n_extra = _find_window(len(table), section)
     if grid is None or max(grid.height, grid.width) > _MAX_WINDOW:
         raise InvalidCheckpoint(
             f"{subject}: {len(table)} rows are not the (2h - 1)(2w - 1) displacements of a window, "
             "with or without three for the CLS token. State window_size in config.json."
         )
-    special: dict[str, FloatArray] = {}
-    if extra:
+    special_biases: dict[str, FloatArray] = {}
+    if n_extra:
         names = ("token to CLS", "CLS to token", "CLS to CLS")
         # Stored as: CLS as query, CLS as key, both.
-        special = dict(zip((names[1], names[0], names[2]), table[-3:], strict=True))
+        special_biases = dict(zip((names[1], names[0], names[2]), table[-3:], strict=True))
         table = table[:-3]
     by_displacement = table.T.reshape(-1, 2 * grid.height - 1, 2 * grid.width - 1)
-    return make(values=by_displacement[:, ::-1, ::-1], layout=grid, special=special)
+    return build(values=by_displacement[:, ::-1, ::-1], layout=grid, special=special_biases)
 
 
-def _window_size(rows: int, part: ConfigSection) -> tuple[Grid | None, int]:
+def _find_window(n_rows: int, section: ConfigSection) -> tuple[Grid | None, int]:
     """Tell the window from the number of its displacements, and how many rows are left over."""
-    for extra in (0, 3):
-        for window in _stated_windows(part):
-            if (2 * window.height - 1) * (2 * window.width - 1) == rows - extra:
-                return window, extra
-    for extra in (0, 3):
-        span = math.isqrt(max(rows - extra, 0))
-        if span % 2 and span * span == rows - extra:
-            return Grid((span + 1) // 2, (span + 1) // 2), extra
+    for n_extra in (0, 3):
+        for window in _iter_stated_windows(section):
+            if (2 * window.height - 1) * (2 * window.width - 1) == n_rows - n_extra:
+                return window, n_extra
+    for n_extra in (0, 3):
+        span = math.isqrt(max(n_rows - n_extra, 0))
+        if span % 2 and span * span == n_rows - n_extra:
+            return Grid((span + 1) // 2, (span + 1) // 2), n_extra
     return None, 0
 
 
-def _stated_windows(part: ConfigSection) -> Iterator[Grid]:
-    if window := settings.pair(part.config, "window_size", maximum=_MAX_OFFSETS):
+def _iter_stated_windows(section: ConfigSection) -> Iterator[Grid]:
+    if window := settings.read_size(section.config, "window_size", maximum=_MAX_OFFSETS):
         yield Grid(*window)
-    image = settings.pair(part.config, "image_size", maximum=_MAX_OFFSETS)
-    patch = settings.pair(part.config, "patch_size", maximum=_MAX_OFFSETS)
+    image = settings.read_size(section.config, "image_size", maximum=_MAX_OFFSETS)
+    patch = settings.read_size(section.config, "patch_size", maximum=_MAX_OFFSETS)
     if image and patch and image[0] >= patch[0] and image[1] >= patch[1]:
         yield Grid(image[0] // patch[0], image[1] // patch[1])
 
 
-def _log_window(
-    make: Make, arrays: list[FloatArray], part: ConfigSection, subject: str
+def _read_log_window(
+    build: BuildBias, arrays: list[FloatArray], section: ConfigSection, subject: str
 ) -> RelativeBias:
-    first, bias, second = arrays
-    fits = second.ndim == 2 and first.shape == (second.shape[1], 2)
-    expected_shape = (
-        f"a network from two coordinates to heads, its second layer not {list(second.shape)},"
-    )
-    _expect(expected_shape, subject, fits=fits and bias.shape == first.shape[:1])
-    window, pretrained = _log_window_size(part, subject)
+    first_weight, first_bias, second_weight = arrays
+    fits = second_weight.ndim == 2 and first_weight.shape == (second_weight.shape[1], 2)
+    expected_shape = f"a network from two coordinates to heads, its second layer not {list(second_weight.shape)},"
+    _check_shape(expected_shape, subject, fits=fits and first_bias.shape == first_weight.shape[:1])
+    window, pretrained = _find_log_window(section, subject)
     offsets = log_spaced_offsets(window, window, pretrained=pretrained)
-    by_displacement = continuous_bias(offsets, first, bias, second)[:, ::-1, ::-1]
+    by_displacement = continuous_bias(offsets, first_weight, first_bias, second_weight)[
+        :, ::-1, ::-1
+    ]
     note = f"computed from the network for a window of {window} x {window}"
     grid = Grid(window, window)
-    return make(values=by_displacement, layout=grid, computed=True, notes=(note,))
+    return build(values=by_displacement, layout=grid, computed=True, notes=(note,))
 
 
-def _log_window_size(part: ConfigSection, subject: str) -> tuple[int, tuple[int, int] | None]:
+def _find_log_window(section: ConfigSection, subject: str) -> tuple[int, tuple[int, int] | None]:
     """Tell the window of a stage: as configured, but no larger than its map of features."""
-    config = part.config
-    size = settings.pair(config, "window_size", maximum=_MAX_OFFSETS)
+    config = section.config
+    size = settings.read_size(config, "window_size", maximum=_MAX_OFFSETS)
     window_match = re.search(r"window([0-9]{1,6})", str(config.get("architecture", "")))
     window = size[0] if size else int(window_match[1]) if window_match else 0
     if not 1 <= window <= _MAX_WINDOW:
@@ -318,8 +334,8 @@ def _log_window_size(part: ConfigSection, subject: str) -> tuple[int, tuple[int,
             f'{window or "none"}. State a "window_size" up to {_MAX_WINDOW} in config.json.'
         )
     stage = re.search(r"layers[._]([0-9]{1,2})\.", subject)
-    image = settings.pair(config, "image_size", maximum=_MAX_OFFSETS)
-    patch = settings.pair(config, "patch_size", maximum=_MAX_OFFSETS)
+    image = settings.read_size(config, "image_size", maximum=_MAX_OFFSETS)
+    patch = settings.read_size(config, "patch_size", maximum=_MAX_OFFSETS)
     if stage and image and patch:
         window = min(window, max(image[0] // patch[0] // 2 ** int(stage[1]), 1))
     stages = config.get("pretrained_window_sizes")
@@ -330,40 +346,44 @@ def _log_window_size(part: ConfigSection, subject: str) -> tuple[int, tuple[int,
     return window, pretrained
 
 
-def _mirrored(make: Make, table: FloatArray, subject: str) -> RelativeBias:
+def _read_mirrored(build: BuildBias, table: FloatArray, subject: str) -> RelativeBias:
     side = math.isqrt(table.shape[-1]) if table.ndim == 2 else 0
     expected_shape = "[heads, h * h], biases by distance along rows and columns of a square window,"
-    _expect(expected_shape, subject, fits=table.ndim == 2 and side * side == table.shape[1])
+    _check_shape(expected_shape, subject, fits=table.ndim == 2 and side * side == table.shape[1])
     quarter = table.reshape(len(table), side, side)
-    half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
-    full_table = np.concatenate([half[:, :, :0:-1], half], axis=2)
+    upper_half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
+    full_table = np.concatenate([upper_half[:, :, :0:-1], upper_half], axis=2)
     note = "one number per distance along rows and columns: left and right share it"
-    return make(values=full_table, layout=Grid(side, side), notes=(note,))
+    return build(values=full_table, layout=Grid(side, side), notes=(note,))
 
 
-def _two_axes(make: Make, arrays: list[FloatArray], subject: str, *, flip: bool) -> RelativeBias:
+def _read_two_axes(
+    build: BuildBias, arrays: list[FloatArray], subject: str, *, is_reversed: bool
+) -> RelativeBias:
     fits = all(a.ndim == 2 and len(a) % 2 for a in arrays)
     expected_shape = "[2h - 1, width of a head] with [2w - 1, width of a head]"
-    _expect(expected_shape, subject, fits=fits and len({a.shape[1] for a in arrays}) == 1)
-    row_cosines, column_cosines = (_cosines(table[::-1] if flip else table) for table in arrays)
+    _check_shape(expected_shape, subject, fits=fits and len({a.shape[1] for a in arrays}) == 1)
+    row_cosines, column_cosines = (
+        _cosines(table[::-1] if is_reversed else table) for table in arrays
+    )
     values = (row_cosines[:, None] + column_cosines[None, :]) / 2
     grid = Grid((len(row_cosines) + 1) // 2, (len(column_cosines) + 1) // 2)
     note = "mean of the cosines along rows and along columns, with the vector of distance 0"
-    return make(values=values[None], layout=grid, quantity="cosine", notes=(note,))
+    return build(values=values[None], layout=grid, quantity="cosine", notes=(note,))
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:
     """Cosine of each distance's vector with that of distance 0, which stands in the middle."""
-    middle = vectors[len(vectors) // 2]
-    length = np.linalg.norm(vectors, axis=1) * np.linalg.norm(middle)
-    return quotient(vectors @ middle, length, fill=0.0)
+    centre = vectors[len(vectors) // 2]
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(centre)
+    return quotient(vectors @ centre, norms, fill=0.0)
 
 
-def _distances(
-    make: Make, table: FloatArray, part: ConfigSection, subject: str, *, flip: bool
+def _read_distances(
+    build: BuildBias, table: FloatArray, section: ConfigSection, subject: str, *, is_reversed: bool
 ) -> RelativeBias:
     table = table.reshape(-1, table.shape[-1])
-    left_length = part.config.get("left_max_position_embeddings")
+    left_length = section.config.get("left_max_position_embeddings")
     notes: tuple[str, ...] = ()
     # BERT's table ends with the model's positions; of others, offsets beyond the table occur.
     n_clipped = 0 if "distance_embedding" in subject and left_length is None else 1
@@ -372,23 +392,28 @@ def _distances(
         and 0 <= left_length < len(table)
         and "distance_embedding" in subject
     ):
-        flip = False  # wav2vec2-BERT counts key minus query, from -left to right
-        reach = max(left_length, len(table) - left_length - 1)
-        entry = np.clip(np.arange(-reach, reach + 1) + left_length, 0, len(table) - 1)
-        table = table[entry]
-        notes = (f"distances beyond {left_length} back and {len(entry) - 1 - reach} ahead are one",)
+        is_reversed = False  # wav2vec2-BERT counts key minus query, from -left to right
+        max_distance = max(left_length, len(table) - left_length - 1)
+        row_numbers = np.clip(
+            np.arange(-max_distance, max_distance + 1) + left_length, 0, len(table) - 1
+        )
+        table = table[row_numbers]
+        notes = (
+            f"distances beyond {left_length} back and {len(row_numbers) - 1 - max_distance} ahead "
+            "are one",
+        )
     elif "emb_rel_k" in subject:
         table = np.pad(table, ((1, 1), (0, 0)))  # VITS has no vector beyond its window
-    elif part.config.get("bias_symmetric") is True:
+    elif section.config.get("bias_symmetric") is True:
         table = np.concatenate([table[:0:-1], table])
     elif len(table) % 2 == 0:
         table = np.concatenate([table, table[-1:]])
     if "bias_values" in subject:
-        return make(values=table.T, layout=Sequence(len(table) // 2 + 1 + n_clipped))
-    cosines = _cosines(table[::-1] if flip else table)
+        return build(values=table.T, layout=Sequence(len(table) // 2 + 1 + n_clipped))
+    cosines = _cosines(table[::-1] if is_reversed else table)
     if not cosines.any():
         raise InvalidCheckpoint(f"{subject}: the vector of distance 0 is zero: nothing to compare.")
-    return make(
+    return build(
         values=cosines[None],
         layout=Sequence(len(table) // 2 + 1 + n_clipped),
         quantity="cosine",
@@ -396,22 +421,24 @@ def _distances(
     )
 
 
-def _log_buckets(make: Make, table: FloatArray, part: ConfigSection, subject: str) -> RelativeBias:
-    config = part.config
+def _read_log_buckets(
+    build: BuildBias, table: FloatArray, section: ConfigSection, subject: str
+) -> RelativeBias:
+    config = section.config
     span = len(table) // 2
-    _expect("[2 * span, width]", subject, fits=table.ndim == 2 and len(table) % 2 == 0)
-    max_length = _whole(config, "max_relative_positions", 0)
-    max_length = max_length or _whole(config, "max_position_embeddings", span)
-    buckets = _whole(config, "position_buckets", 0)
+    _check_shape("[2 * span, width]", subject, fits=table.ndim == 2 and len(table) % 2 == 0)
+    max_length = _read_integer_or(config, "max_relative_positions", 0)
+    max_length = max_length or _read_integer_or(config, "max_position_embeddings", span)
+    buckets = _read_integer_or(config, "position_buckets", 0)
     offsets = np.arange(-max_length + 1, max_length)
     if buckets:
         if buckets != span:
-            raise settings.contradicted(subject, f"position_buckets = {buckets}")
-        entry = deberta_buckets(-offsets, buckets=buckets, max_distance=max_length)
+            raise settings.contradiction_error(subject, f"position_buckets = {buckets}")
+        row_numbers = deberta_buckets(-offsets, buckets=buckets, max_distance=max_length)
     else:
-        entry = -offsets
-    table = table[np.clip(entry + span, 0, 2 * span - 1)]
-    return make(
+        row_numbers = -offsets
+    table = table[np.clip(row_numbers + span, 0, 2 * span - 1)]
+    return build(
         values=_cosines(table)[None],
         layout=Sequence(max_length),
         quantity="cosine",

@@ -22,14 +22,14 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.configurations import ConfigSection, dotted, part_for, parts_of
+from posprobe.families.configurations import ConfigSection, dotted_name, find_section, list_sections
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.readers import added
+from posprobe.readers import load_entry_points
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PrefixRow
 
 #: Entry points of other packages that name a `Family`.
-GROUP = "posprobe.families"
+FAMILY_GROUP = "posprobe.families"
 
 #: Rows at the start of a table that no position selects:
 #: ``none``; ``two``: the model adds 2 to every position; ``padding``: positions start at
@@ -124,7 +124,7 @@ class Registry:
 
 
 @cache
-def registry() -> Registry:
+def load_registry() -> Registry:
     """Read ``families.toml``, once.
 
     Raises
@@ -133,29 +133,29 @@ def registry() -> Registry:
         If an entry has a key that is not a field of its record, or lacks one without a default.
     """
     data = read_data("families/families.toml")
-    families = tuple(_family(name, **entry) for name, entry in data["families"].items())
+    families = tuple(_build_family(name, **entry) for name, entry in data["families"].items())
     computed = {
         name: formula_name for formula_name, names in data["computed"].items() for name in names
     }
     return Registry(families, data["unused"], computed, data["computed_layers"])
 
 
-def _family(name: str, *, tables: tuple[Mapping[str, Any], ...], **entry: Any) -> Family:
+def _build_family(name: str, *, tables: tuple[Mapping[str, Any], ...], **entry: Any) -> Family:
     return Family(name, tables=tuple(TableRule(**table) for table in tables), **entry)
 
 
 @cache
-def added_families() -> tuple[Family, ...]:
+def load_added_families() -> tuple[Family, ...]:
     """Load the families that other installed packages add, which takes a look at all packages."""
-    return tuple(added(GROUP, Family))
+    return tuple(load_entry_points(FAMILY_GROUP, Family))
 
 
-_KEYS = read_data("families/configurations.toml")["rows"]
-_TOKENS = _KEYS["tokens"]
+_ROW_KEYS = read_data("families/configurations.toml")["rows"]
+_TOKEN_NAMES = _ROW_KEYS["tokens"]
 #: Special tokens in the order in which models put them before the patches.
-_ORDER = ("CLS", "distillation", "register")
-LENGTHS = _KEYS["lengths"]
-_PROMISES = _KEYS["promises"]
+_TOKEN_ORDER = ("CLS", "distillation", "register")
+LENGTH_KEYS = _ROW_KEYS["lengths"]
+_PROMISE_KEYS = _ROW_KEYS["promises"]
 
 
 @dataclass(frozen=True)
@@ -174,14 +174,14 @@ class Rows:
     axis: int | None = None
 
     @property
-    def special(self) -> list[int]:
+    def excluded_rows(self) -> list[int]:
         """Stored rows that are not positions, in order."""
         return sorted([row.row for row in self.prefix] + [row.row for row in self.dropped])
 
     @property
-    def skip(self) -> int:
+    def n_leading_excluded(self) -> int:
         """Rows before the first position."""
-        return sum(row == place for place, row in enumerate(self.special))
+        return sum(row == index for index, row in enumerate(self.excluded_rows))
 
 
 def resolve_rows(
@@ -201,28 +201,28 @@ def resolve_rows(
     InvalidCheckpoint
         If the rows do not fit what the architecture or the configuration says.
     """
-    config = part_for(info.name, parts_of(checkpoint.config)).config
-    stored = stored_layout(info)
-    rows = stored.size
+    config = find_section(info.name, list_sections(checkpoint.config)).config
+    table_layout = stored_layout(info)
+    n_rows = table_layout.size
     if 0 in info.shape:
         raise InvalidCheckpoint(
             f"{info.subject}: it is empty. Use a checkpoint that was saved with its weights."
         )
-    if isinstance(stored, Grid):
-        _check_grid(info, rule, stored, grid)
-        return Rows(grid or stored, channels_first=_channels_first(info))
+    if isinstance(table_layout, Grid):
+        _check_grid(info, rule, table_layout, grid)
+        return Rows(grid or table_layout, channels_first=_is_channels_first(info))
     if rule.grid or grid is not None:
-        return _patches(checkpoint, info, rule, rows, grid, config)
+        return _read_patches(checkpoint, info, rule, n_rows, grid, config)
     if rule.tensors:
-        _check_promise(config, info, rows, extra_rows=2 if rule.reserved == "two" else 0)
-    reserved, reason = _reserved(config, info, rule, rows)
-    if reserved >= rows:
+        _check_promised_length(config, info, n_rows, extra_rows=2 if rule.reserved == "two" else 0)
+    n_reserved, reason = _count_reserved(config, info, rule, n_rows)
+    if n_reserved >= n_rows:
         raise InvalidCheckpoint(
-            f"{info.subject}: {reserved} rows are not positions ({reason}) and it has {rows}. "
+            f"{info.subject}: {n_reserved} rows are not positions ({reason}) and it has {n_rows}. "
             "The configuration belongs to another checkpoint."
         )
-    dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
-    return Rows(Sequence(rows - reserved), dropped=dropped)
+    dropped = tuple(DroppedRow(row, reason) for row in range(n_reserved))
+    return Rows(Sequence(n_rows - n_reserved), dropped=dropped)
 
 
 def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid | None) -> None:
@@ -232,9 +232,9 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid 
             f"{info.subject}: contains {stored.size} rows, and a {declared} has {declared.size}."
         )
     # A tensor's name tells what it is; an array alone may also be a stack of tables.
-    stacked = len(info.shape) == 3 and stored.height != stored.width
-    unknown = stacked and info.file.endswith(".npy")
-    if declared is None and (unknown or (rule.tensors and not rule.grid)):
+    is_oblong = len(info.shape) == 3 and stored.height != stored.width
+    is_bare_array = is_oblong and info.file.endswith(".npy")
+    if declared is None and (is_bare_array or (rule.tensors and not rule.grid)):
         raise InvalidCheckpoint(
             f"{info.subject}: one row per position, [n, d], is expected. Of a grid of patches "
             f"state --grid {stored.height}x{stored.width}."
@@ -242,17 +242,17 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid 
 
 
 #: Keys of an image's size; the positions are those of the size at training.
-IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
+IMAGE_SIZE_KEYS = ("pretrain_image_size", "image_size", "input_size")
 #: Most patches along a side, and most special tokens, that are laid out.
-_MAX_COUNTED_ROWS = 2**20
-_MOST_TOKENS = 2**12
-_STORED = TableRule((), grid=True, tokens="stored")
+_MAX_SIDE_PATCHES = 2**20
+_MAX_SPECIAL_TOKENS = 2**12
+_STORED_TOKENS_RULE = TableRule((), grid=True, tokens="stored")
 #: Keys that promise a number of patches on a square.
-SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
+PATCH_COUNT_KEYS = ("num_position_embeddings", "num_patches", "max_num_patches")
 
 
 def count_rows(
-    checkpoint: Checkpoint, info: TensorInfo, part: ConfigSection
+    checkpoint: Checkpoint, info: TensorInfo, section: ConfigSection
 ) -> tuple[Rows, str] | None:
     """Tell the rows of an unlisted architecture from the number that its configuration promises.
 
@@ -260,7 +260,7 @@ def count_rows(
     ----------
     checkpoint, info
         The table.
-    part
+    section
         The configuration of the part of the model that it belongs to.
 
     Returns
@@ -275,65 +275,76 @@ def count_rows(
         return None
     if isinstance(stored, Grid) or stored.size < 2:
         return None
-    grid = _configured_grid(checkpoint, part.config)
+    grid = _find_configured_grid(checkpoint, section.config)
     if grid is not None and grid.size > 1:
-        prefix = _special_rows(checkpoint, part, stored.size, grid.size)
+        prefix = _find_special_rows(checkpoint, section, stored.size, grid.size)
         if prefix is not None:
             return Rows(grid, prefix=prefix), f"the configured grid of {grid.height} x {grid.width}"
-    for key in SQUARES:
-        if part.config.get(key) == stored.size and (square := _grid(stored.size, None)):
-            return Rows(square), f"{key} is {stored.size}, a square"
-    for key in LENGTHS:
-        promised = part.config.get(key)
+    for key in PATCH_COUNT_KEYS:
+        if section.config.get(key) == stored.size and (square_grid := _fit_grid(stored.size, None)):
+            return Rows(square_grid), f"{key} is {stored.size}, a square"
+    for key in LENGTH_KEYS:
+        promised = section.config.get(key)
         if type(promised) is not int or promised < 2:
             continue
-        if part.is_vision and stored.size == promised and (square := _grid(promised, None)):
-            return Rows(square), f"{key} is {promised}, a square"
-        if stored.size == promised and not like_reserved(promised):
+        if (
+            section.is_vision
+            and stored.size == promised
+            and (square_grid := _fit_grid(promised, None))
+        ):
+            return Rows(square_grid), f"{key} is {promised}, a square"
+        if stored.size == promised and not is_reserved_count(promised):
             return Rows(Sequence(promised)), f"{key} is {promised}"
-        if stored.size == promised + 2 and not like_reserved(promised):
+        if stored.size == promised + 2 and not is_reserved_count(promised):
             reason = f"{stored.size} rows for {key} = {promised}"
             dropped = (DroppedRow(0, reason), DroppedRow(1, reason))
             return Rows(Sequence(promised), dropped=dropped), f"{key} is {promised}, and two more"
-    return _square_patches(info, part, stored.size)
+    return _read_square(info, section, stored.size)
 
 
-def _special_rows(
-    checkpoint: Checkpoint, part: ConfigSection, rows: int, patches: int
+def _find_special_rows(
+    checkpoint: Checkpoint, section: ConfigSection, n_rows: int, n_patches: int
 ) -> tuple[PrefixRow, ...] | None:
     """Name the rows that are not patches: those of CLS and its like first, of detections last."""
-    options = [(), ("CLS",), ("CLS", "distillation"), *_token_options(checkpoint, _STORED)]
-    detections = (
-        settings.whole(part.config, "num_detection_tokens", minimum=0, maximum=_MAX_COUNTED_ROWS)
+    token_options = [
+        (),
+        ("CLS",),
+        ("CLS", "distillation"),
+        *_token_options(checkpoint, _STORED_TOKENS_RULE),
+    ]
+    n_detections = (
+        settings.read_integer(
+            section.config, "num_detection_tokens", minimum=0, maximum=_MAX_SIDE_PATCHES
+        )
         or 0
     )
-    if detections > rows:
+    if n_detections > n_rows:
         return None
-    last = tuple(f"detection {index}" for index in range(detections))
-    for first in options:
-        if len(first) + patches + len(last) == rows:
-            places = (*range(len(first)), *range(rows - len(last), rows))
-            return tuple(map(PrefixRow, places, (*first, *last)))
+    last_tokens = tuple(f"detection {index}" for index in range(n_detections))
+    for first_tokens in token_options:
+        if len(first_tokens) + n_patches + len(last_tokens) == n_rows:
+            row_numbers = (*range(len(first_tokens)), *range(n_rows - len(last_tokens), n_rows))
+            return tuple(map(PrefixRow, row_numbers, (*first_tokens, *last_tokens)))
     return None
 
 
-def _square_patches(info: TensorInfo, part: ConfigSection, rows: int) -> tuple[Rows, str] | None:
+def _read_square(info: TensorInfo, section: ConfigSection, n_rows: int) -> tuple[Rows, str] | None:
     """Take a square number of rows for patches where the part is about images, and say so."""
-    about_images = part.is_vision or "image_size" in part.config
-    if not about_images or re.search(r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name):
+    is_about_images = section.is_vision or "image_size" in section.config
+    if not is_about_images or re.search(r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name):
         return None
     for tokens in ((), ("CLS",)):
-        square = _grid(rows - len(tokens), None)
-        if square is not None:
+        square_grid = _fit_grid(n_rows - len(tokens), None)
+        if square_grid is not None:
             prefix = tuple(PrefixRow(row, token) for row, token in enumerate(tokens))
-            note = f"no grid size is configured: {square.size} patches read as square"
-            return Rows(square, prefix=prefix, notes=(note,)), "a square number of patches"
+            note = f"no grid size is configured: {square_grid.size} patches read as square"
+            return Rows(square_grid, prefix=prefix, notes=(note,)), "a square number of patches"
     return None
 
 
-def like_reserved(rows: int) -> bool:
+def is_reserved_count(n_rows: int) -> bool:
     """Tell whether a count looks like a round number with reserved rows: 514, 1026, 4098."""
-    return rows > 64 and any((rows - reserved) % 64 == 0 for reserved in (1, 2, 4))
+    return n_rows > 64 and any((n_rows - n_reserved) % 64 == 0 for n_reserved in (1, 2, 4))
 
 
 def stored_layout(info: TensorInfo) -> Layout:
@@ -349,9 +360,9 @@ def stored_layout(info: TensorInfo) -> Layout:
     match info.shape:
         case (n, _) | (1, n, _) | (1, 1, n, _) | (n, 1, _):
             return Sequence(n)
-        case (1, _, height, width) if _channels_first(info):
+        case (1, _, height, width) if _is_channels_first(info):
             return Grid(height, width)
-        case (1, height, width, _) | (height, width, _) if _plausible(height, width):
+        case (1, height, width, _) | (height, width, _) if _is_plausible_grid(height, width):
             return Grid(height, width)
     raise InvalidCheckpoint(
         f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, d] or [1, d, h, w]."
@@ -359,29 +370,31 @@ def stored_layout(info: TensorInfo) -> Layout:
     )
 
 
-def _plausible(height: int, width: int) -> bool:
+def _is_plausible_grid(height: int, width: int) -> bool:
     """Tell a grid of patches from blocks of rows: no image is that oblong."""
     return 1 < max(height, width) <= 8 * min(height, width)
 
 
-def _channels_first(info: TensorInfo) -> bool:
+def _is_channels_first(info: TensorInfo) -> bool:
     match info.shape:
         case (1, first, second, third):
             return second == third != first
     return False
 
 
-def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, extra_rows: int) -> None:
+def _check_promised_length(
+    config: Mapping[str, Any], info: TensorInfo, n_rows: int, extra_rows: int
+) -> None:
     """Refuse a table of another length than promised, with or without ``extra_rows`` rows."""
-    promised = {key: config[key] for key in _PROMISES if type(config.get(key)) is int}
-    if promised and not any(rows - count in (0, extra_rows) for count in promised.values()):
+    promised = {key: config[key] for key in _PROMISE_KEYS if type(config.get(key)) is int}
+    if promised and not any(n_rows - count in (0, extra_rows) for count in promised.values()):
         promise_text = " and ".join(f"{key} = {count}" for key, count in promised.items())
-        otherwise = f", or read all rows with --tensor {info.name}"
-        raise settings.contradicted(info.subject, promise_text, otherwise)
+        alternative = f", or read all rows with --tensor {info.name}"
+        raise settings.contradiction_error(info.subject, promise_text, alternative)
 
 
-def _reserved(
-    config: Mapping[str, Any], info: TensorInfo, rule: TableRule, rows: int
+def _count_reserved(
+    config: Mapping[str, Any], info: TensorInfo, rule: TableRule, n_rows: int
 ) -> tuple[int, str]:
     if rule.reserved == "none":
         return 0, ""
@@ -390,40 +403,46 @@ def _reserved(
     key = "max_positions"
     if rule.reserved == "padding":
         key = "padding_idx" if "padding_idx" in config else "pad_token_id"
-    number = config.get(key)
-    if type(number) is not int or not 0 <= number <= rows:
+    config_value = config.get(key)
+    if type(config_value) is not int or not 0 <= config_value <= n_rows:
         raise InvalidCheckpoint(
             f"{info.subject}: which rows are positions follows from {key}, which the configuration "
-            f"gives as {number!r}. State it in config.json, or take every row as it stands with "
-            f"--tensor {info.name}."
+            f"gives as {config_value!r}. State it in config.json, or take every row as it stands "
+            f"with --tensor {info.name}."
         )
     if rule.reserved == "beyond":
-        return rows - number, f"{rows} rows for max_positions = {number}"
-    return number + 1, f"positions start at padding_idx + 1 = {number + 1}"
+        return n_rows - config_value, f"{n_rows} rows for max_positions = {config_value}"
+    return config_value + 1, f"positions start at padding_idx + 1 = {config_value + 1}"
 
 
-def _patches(
+def _read_patches(
     checkpoint: Checkpoint,
     info: TensorInfo,
     rule: TableRule,
-    rows: int,
+    n_rows: int,
     grid: Grid | None,
     config: Mapping[str, Any],
 ) -> Rows:
-    options = _token_options(checkpoint, rule)
-    declared_grid = grid or _configured_grid(checkpoint, config)
-    fits = [tokens for tokens in options if _grid(rows - len(tokens), declared_grid) is not None]
+    token_options = _token_options(checkpoint, rule)
+    declared_grid = grid or _find_configured_grid(checkpoint, config)
+    fits = [
+        tokens
+        for tokens in token_options
+        if _fit_grid(n_rows - len(tokens), declared_grid) is not None
+    ]
     if declared_grid is not None and not fits and grid is None and rule.tokens == "stored":
         # timm states an input size but not the stride of every patch embedding.
         declared_grid = None
-        fits = [tokens for tokens in options if _grid(rows - len(tokens), None) is not None]
-    layout = _grid(rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
+        fits = [
+            tokens for tokens in token_options if _fit_grid(n_rows - len(tokens), None) is not None
+        ]
+    layout = _fit_grid(n_rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
     if layout is None:
-        counts = " or ".join(str(len(option)) for option in options)
+        counts = " or ".join(str(len(tokens)) for tokens in token_options)
         raise InvalidCheckpoint(
-            f"{info.subject}: {rows} rows do not fit a {declared_grid or 'square grid'} of patches "
-            f"with {counts} special tokens. State the grid with --grid HEIGHTxWIDTH, or take every "
-            f"row as a sequence with --tensor {info.name}."
+            f"{info.subject}: {n_rows} rows do not fit a {declared_grid or 'square grid'} of "
+            f"patches with {counts} special tokens. State the grid with --grid HEIGHTxWIDTH, or "
+            f"take every row as a sequence with --tensor {info.name}."
         )
     start = layout.size if rule.tokens_last else 0
     prefix = tuple(PrefixRow(start + row, token) for row, token in enumerate(fits[0]))
@@ -441,66 +460,70 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
     counts: dict[str, int] = {}
     for name in checkpoint.tensors:
         # CrossViT numbers its two branches.
-        token = _TOKENS.get(re.sub(r"_\d$", "", dotted(name).rpartition(".")[2]))
+        token = _TOKEN_NAMES.get(re.sub(r"_\d$", "", dotted_name(name).rpartition(".")[2]))
         shape = checkpoint.tensors[name].shape if token else ()
         if token and len(shape) in (1, 2, 3):
-            count = min(shape[-2], _MOST_TOKENS) if len(shape) > 1 else 1
+            count = min(shape[-2], _MAX_SPECIAL_TOKENS) if len(shape) > 1 else 1
             counts[token] = max(counts.get(token, 0), count)
     if not counts:
         # Only the table is there, so the tokens' own embeddings cannot tell.
         return [(), ("CLS",), ("CLS", "distillation")]
     stored = tuple(
         token if count == 1 else f"{token} {index}"
-        for token, count in sorted(counts.items(), key=lambda item: _ORDER.index(item[0]))
+        for token, count in sorted(counts.items(), key=lambda item: _TOKEN_ORDER.index(item[0]))
         for index in range(count)
     )
     # timm gives registers rows where CLS has one, DINOv2's own release does not.
-    bare = tuple(token for token in stored if not token.startswith("register"))
-    return [*dict.fromkeys((stored, bare, ()))]
+    without_registers = tuple(token for token in stored if not token.startswith("register"))
+    return [*dict.fromkeys((stored, without_registers, ()))]
 
 
-def _grid(patches: int, declared_grid: Grid | None) -> Grid | None:
+def _fit_grid(n_patches: int, declared_grid: Grid | None) -> Grid | None:
     if declared_grid is not None:
-        return declared_grid if patches == declared_grid.size else None
-    side = math.isqrt(max(patches, 0))
-    return Grid(side, side) if side > 1 and side * side == patches else None
+        return declared_grid if n_patches == declared_grid.size else None
+    side = math.isqrt(max(n_patches, 0))
+    return Grid(side, side) if side > 1 and side * side == n_patches else None
 
 
-def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
-    sizes = (settings.pair(config, key, maximum=_MAX_COUNTED_ROWS) for key in IMAGE_SIZES)
-    image = next(filter(None, sizes), None)
-    patches = (
-        settings.pair(config, key, maximum=_MAX_COUNTED_ROWS)
+def _find_configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
+    image_sizes = (
+        settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES) for key in IMAGE_SIZE_KEYS
+    )
+    image = next(filter(None, image_sizes), None)
+    patch_sizes = (
+        settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES)
         for key in ("patch_stride", "patch_size")
     )
-    patch = next(filter(None, patches), None)
+    patch = next(filter(None, patch_sizes), None)
     if "frequency_stride" in config:
-        return _spectrogram_grid(config)
+        return _read_spectrogram_grid(config)
     pretrained = config.get("pretrained_cfg")
     if image is None and isinstance(pretrained, Mapping):
         model_args = config.get("model_args")
-        arguments = model_args if isinstance(model_args, Mapping) else {}
+        timm_arguments = model_args if isinstance(model_args, Mapping) else {}
         size = pretrained.get("input_size")
         size_entry = {"input_size": size[-2:]} if isinstance(size, list) else {}
-        image = settings.pair(arguments, "img_size", maximum=_MAX_COUNTED_ROWS)
-        image = image or settings.pair(size_entry, "input_size", maximum=_MAX_COUNTED_ROWS)
-        patch = _stored_patch(checkpoint) or _named_patch(config)
+        image = settings.read_size(timm_arguments, "img_size", maximum=_MAX_SIDE_PATCHES)
+        image = image or settings.read_size(size_entry, "input_size", maximum=_MAX_SIDE_PATCHES)
+        patch = _find_stored_patch(checkpoint) or _find_named_patch(config)
     if image is None or patch is None:
         return None
     return Grid(image[0] // patch[0], image[1] // patch[1])
 
 
-def _spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
+def _read_spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
     """Overlapping patches of a spectrogram (Gong et al. 2021): mel bins by time."""
     keys = ("num_mel_bins", "max_length", "patch_size", "frequency_stride", "time_stride")
-    numbers = [settings.whole(config, key, maximum=_MAX_COUNTED_ROWS) for key in keys]
+    numbers = [settings.read_integer(config, key, maximum=_MAX_SIDE_PATCHES) for key in keys]
     if None in numbers:
         return None
-    bins, frames, patch, down, time_step = (number for number in numbers if number is not None)
-    return Grid((bins - patch) // down + 1, (frames - patch) // time_step + 1)
+    n_mel_bins, n_frames, patch, frequency_step, time_step = (
+        number for number in numbers if number is not None
+    )
+    return Grid((n_mel_bins - patch) // frequency_step + 1, (n_frames - patch) // time_step + 1)
 
 
-def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
+def _find_stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
     for name in checkpoint.tensors:
         if name.endswith("patch_embed.proj.weight"):
             shape = checkpoint.tensors[name].shape
@@ -509,12 +532,12 @@ def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
     return None
 
 
-def _named_patch(config: Mapping[str, Any]) -> tuple[int, int] | None:
+def _find_named_patch(config: Mapping[str, Any]) -> tuple[int, int] | None:
     patch_match = re.search(r"patch([0-9]{1,4})(?![0-9])", str(config.get("architecture", "")))
     return (int(patch_match[1]), int(patch_match[1])) if patch_match else None
 
 
-def with_size(
+def resize_config(
     config: Mapping[str, Any], info: TensorInfo, rows: Rows, layout: Layout
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a configuration that states another size for one table.
@@ -538,23 +561,23 @@ def with_size(
         The new configuration, and the keys that were changed.
     """
     new_config = copy.deepcopy(dict(config))
-    part = part_for(info.name, parts_of(new_config))
+    section = find_section(info.name, list_sections(new_config))
     edited = new_config
-    for key in part.path.split(".") if part.path else ():
+    for key in section.path.split(".") if section.path else ():
         edited = edited[key]
     if isinstance(layout, Grid) and isinstance(rows.layout, Grid):
-        keys = _images(edited, rows.layout, layout)
-        keys += _counts(edited, SQUARES, {rows.layout.size: layout.size})
+        keys = _resize_images(edited, rows.layout, layout)
+        keys += _replace_counts(edited, PATCH_COUNT_KEYS, {rows.layout.size: layout.size})
     else:
-        special = len(rows.special)
+        n_excluded = len(rows.excluded_rows)
         size_pairs = {
-            rows.layout.size + n_special: layout.size + n_special for n_special in (0, special)
+            rows.layout.size + n_extra: layout.size + n_extra for n_extra in (0, n_excluded)
         }
-        keys = _counts(edited, LENGTHS, size_pairs)
-    return new_config, tuple(f"{part.path}.{key}" if part.path else key for key in keys)
+        keys = _replace_counts(edited, LENGTH_KEYS, size_pairs)
+    return new_config, tuple(f"{section.path}.{key}" if section.path else key for key in keys)
 
 
-def _counts(
+def _replace_counts(
     config: dict[str, Any], keys: tuple[str, ...], new_counts: Mapping[int, int]
 ) -> list[str]:
     changed_keys = [
@@ -564,35 +587,35 @@ def _counts(
     return changed_keys
 
 
-def _images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
+def _resize_images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
     """Change the sizes of images: a number, two of them, or named, as they stand."""
-    images = []
-    for key in IMAGE_SIZES:
-        image = settings.pair(config, key, maximum=_MAX_COUNTED_ROWS)
+    edited_keys = []
+    for key in IMAGE_SIZE_KEYS:
+        image = settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES)
         if image is not None:
-            config[key] = _like(config[key], _image(image, old, new))
-            images.append(key)
+            config[key] = _keep_form(config[key], _scale_image(image, old, new))
+            edited_keys.append(key)
     pretrained = config.get("pretrained_cfg")
     size = pretrained.get("input_size") if isinstance(pretrained, dict) else None
     if isinstance(pretrained, dict) and isinstance(size, list) and len(size) == 3:
         # timm: the size that pictures are brought to, and the one that the model is built for.
-        image = _image((size[1], size[2]), old, new)
+        image = _scale_image((size[1], size[2]), old, new)
         pretrained["input_size"] = [size[0], *image]
         arguments = config.get("model_args")
         timm_arguments = arguments if isinstance(arguments, dict) else {}
         config["model_args"] = {
             **timm_arguments,
-            "img_size": _like(timm_arguments.get("img_size", 0), image),
+            "img_size": _keep_form(timm_arguments.get("img_size", 0), image),
         }
-        images += ["pretrained_cfg.input_size", "model_args.img_size"]
-    return images
+        edited_keys += ["pretrained_cfg.input_size", "model_args.img_size"]
+    return edited_keys
 
 
-def _image(declared_size: tuple[int, int], old: Grid, new: Grid) -> tuple[int, int]:
+def _scale_image(declared_size: tuple[int, int], old: Grid, new: Grid) -> tuple[int, int]:
     return (declared_size[0] // old.height * new.height, declared_size[1] // old.width * new.width)
 
 
-def _like(old_value: object, size: tuple[int, int]) -> object:
+def _keep_form(old_value: object, size: tuple[int, int]) -> object:
     if isinstance(old_value, dict):
         return {**old_value, "height": size[0], "width": size[1]}
     return size[0] if isinstance(old_value, int) and size[0] == size[1] else list(size)
@@ -603,7 +626,7 @@ def _like(old_value: object, size: tuple[int, int]) -> object:
 MAX_WHOLE_READ_NUMBERS = 2**22
 
 
-def source_of(
+def build_source(
     checkpoint: Checkpoint, reference: str, info: TensorInfo, sha256: str | None
 ) -> Source:
     """Say where the values of a tensor were read."""
@@ -619,7 +642,7 @@ def is_long(info: TensorInfo, rows: Rows) -> bool:
     return in_rows and math.prod(info.shape) > MAX_WHOLE_READ_NUMBERS
 
 
-def read_some(
+def read_positions(
     checkpoint: Checkpoint, info: TensorInfo, rows: Rows, begin: int, end: int
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
     """Read the positions ``begin`` to ``end`` of a table and its rows of special tokens, no others.
@@ -630,16 +653,18 @@ def read_some(
         ``[end - begin, d]`` and ``[p, d]``.
     """
     flat = replace(info, shape=(math.prod(info.shape[:-1]), info.shape[-1]))
-    part = replace(checkpoint, tensors={info.name: flat})
+    flat_checkpoint = replace(checkpoint, tensors={info.name: flat})
     first, last = begin, end - 1
-    for row in rows.special:  # in order, so that each moves what comes after it
+    for row in rows.excluded_rows:  # in order, so that each moves what comes after it
         first, last = first + (row <= first), last + (row <= last)
-    position_rows = np.setdiff1d(np.arange(first, last + 1), rows.special)
-    prefix = sorted(row.row for row in rows.prefix)
-    return part.read_rows(info.name, position_rows), part.read_rows(info.name, prefix)
+    position_rows = np.setdiff1d(np.arange(first, last + 1), rows.excluded_rows)
+    prefix_row_numbers = sorted(row.row for row in rows.prefix)
+    return flat_checkpoint.read_rows(info.name, position_rows), flat_checkpoint.read_rows(
+        info.name, prefix_row_numbers
+    )
 
 
-def rows_of(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
+def flatten_rows(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
     """Lay a stored tensor out as ``[rows, d]``."""
     if rows.axis is not None:
         values = values[rows.axis]

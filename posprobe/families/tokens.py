@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import PosprobeError, UsageError
-from posprobe.families.configurations import part_for, parts_of
+from posprobe.families.configurations import find_section, list_sections
 from posprobe.families.read import open_reference
 from posprobe.reference import parse_reference
 from posprobe.tables import PositionTable
@@ -22,21 +22,21 @@ Kind: TypeAlias = Literal["token", "white-noise patch"]
 
 #: Numbers that a sample of token rows holds unless more rows are asked for: 1 MB in F32, 341 rows
 #: of width 768.
-SAMPLE = 2**18
+SAMPLE_NUMBERS = 2**18
 #: Runs of rows that it is made of: on the Hub each is one request. Vocabularies are in order, so
 #: runs count for more than rows: 8 give the mean norm of MiniLM's tokens to 3 %, 16 to 1.5 %.
-RUNS = 16
+N_SAMPLE_RUNS = 16
 #: White-noise patches that are drawn at least, and numbers that they hold at most: 512 MB.
-PATCHES = 512
-MAX_DRAWN_NUMBERS = 2**26
+MIN_PATCHES = 512
+MAX_PATCH_NUMBERS = 2**26
 
 #: Beyond this, squares of numbers leave the range of the arithmetic.
-LARGEST = 1e140
-_UNUSABLE = "NaN, infinity or numbers of their size"
+MAX_TOKEN_MAGNITUDE = 1e140
+_UNUSABLE_NUMBERS = "NaN, infinity or numbers of their size"
 
-_KEYS = read_data("families/configurations.toml")["tokens"]
-_TOKEN_TENSORS: Mapping[str, tuple[str, ...]] = _KEYS["beside"]
-_PROJECTIONS = _KEYS["projections"]
+_TOKEN_KEYS = read_data("families/configurations.toml")["tokens"]
+_TOKEN_TENSORS: Mapping[str, tuple[str, ...]] = _TOKEN_KEYS["beside"]
+_PATCH_PROJECTIONS = _TOKEN_KEYS["projections"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ def load_tokens(
     table
         Table as `load` returned it.
     rows
-        Minimum number of vectors, or all that there are (for patches, up to `MAX_DRAWN_NUMBERS`
+        Minimum number of vectors, or all that there are (for patches, up to `MAX_PATCH_NUMBERS`
         numbers). Directions need several times the width of the table.
     seed
         Random seed.
@@ -137,19 +137,19 @@ def load_tokens(
 
 
 def sample_tokens(
-    checkpoint: Checkpoint, position: TensorInfo, seed: int = 0, *, rows: int | None = None
+    checkpoint: Checkpoint, position_tensor: TensorInfo, seed: int = 0, *, rows: int | None = None
 ) -> TokenSample:
     """Sample what a checkpoint adds a table of positions to.
 
-    Token embeddings are read in `RUNS` runs of consecutive rows, equally spaced from a random first
+    Token embeddings are read in `N_SAMPLE_RUNS` runs of consecutive rows, equally spaced from a random first
     one, since the order of a vocabulary is no accident (special tokens and characters first, then
-    by frequency); `SAMPLE` numbers in all, or as many rows as are asked for. A small matrix is
+    by frequency); `SAMPLE_NUMBERS` numbers in all, or as many rows as are asked for. A small matrix is
     read whole. The standard error is that of systematic samples, from the differences of successive
     runs' means (Wolter, Introduction to Variance Estimation, 2007, section 8.2, estimator v2).
 
     For patches a checkpoint has a projection of pixels and no rows: ``e = W x + b``. For pixels
     that are independent with mean 0 and variance 1 the squared norm has mean ``|W|² + |b|²``
-    (``E[x xᵀ] = I``); `PATCHES` of them are drawn, or more where asked for. Pixels of a photograph
+    (``E[x xᵀ] = I``); `MIN_PATCHES` of them are drawn, or more where asked for. Pixels of a photograph
     are not independent: neighbours are nearly equal, and filters that add them up answer with
     longer vectors. The note states the norm for the other end too, patches of one colour.
 
@@ -157,7 +157,7 @@ def sample_tokens(
     ----------
     checkpoint
         The model.
-    position
+    position_tensor
         Its table of positions, as stored.
     seed
         Seed of the choice of rows, or of the pixels.
@@ -171,55 +171,57 @@ def sample_tokens(
     PosprobeError
         If they cannot be read.
     """
-    token_tensor = _beside(checkpoint, position.name)
+    token_tensor = _find_token_tensor(checkpoint, position_tensor.name)
     if token_tensor is None:
         raise UsageError(
-            f"beside {position.name} stands no table of token embeddings and no projection of "
-            "patches by a name that is known"
+            f"beside {position_tensor.name} stands no table of token embeddings and no projection "
+            "of patches by a name that is known"
         )
-    read = _patches if token_tensor.endswith(_PROJECTIONS) else _tokens
-    return read(checkpoint, position, checkpoint.tensors[token_tensor], seed, rows or 0)
+    sample = _sample_patches if token_tensor.endswith(_PATCH_PROJECTIONS) else _sample_rows
+    return sample(checkpoint, position_tensor, checkpoint.tensors[token_tensor], seed, rows or 0)
 
 
-def _beside(checkpoint: Checkpoint, position: str) -> str | None:
+def _find_token_tensor(checkpoint: Checkpoint, position_name: str) -> str | None:
     """Find the nearest tensor that the table's rows are added to, going outward by module."""
-    for end, endings in _TOKEN_TENSORS.items():
-        if not f".{position}".endswith(f".{end}"):
+    for position_ending, endings in _TOKEN_TENSORS.items():
+        if not f".{position_name}".endswith(f".{position_ending}"):
             continue
-        for module in _modules(position.removesuffix(end)):
+        for module in _iter_modules(position_name.removesuffix(position_ending)):
             for ending in endings:
                 if module + ending in checkpoint.tensors:
                     return module + ending
     return None
 
 
-def _modules(inner: str) -> Iterator[str]:
+def _iter_modules(inner: str) -> Iterator[str]:
     """Yield a module and the modules around it: ``a.b.``, ``a.`` and the model itself."""
-    parts = inner.split(".")[:-1]
-    for depth in range(len(parts), -1, -1):
-        yield "".join(f"{part}." for part in parts[:depth])
+    names = inner.split(".")[:-1]
+    for depth in range(len(names), -1, -1):
+        yield "".join(f"{name}." for name in names[:depth])
 
 
-def _tokens(
-    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, min_row: int
+def _sample_rows(
+    checkpoint: Checkpoint, position_tensor: TensorInfo, info: TensorInfo, seed: int, min_rows: int
 ) -> TokenSample:
-    width = position.shape[-1]
+    width = position_tensor.shape[-1]
     if len(info.shape) != 2 or info.shape[1] != width:
         raise UsageError(
             f"{info.name}, shape {list(info.shape)}, is not as wide as the positions ({width}): "
             "a projection lies between them"
         )
-    blocks = _blocks(*info.shape, seed, min_row)
+    blocks = _choose_blocks(*info.shape, seed, min_rows)
     if not blocks:
         raise UsageError(f"{info.name}, shape {list(info.shape)}, has no rows")
     rows = np.concatenate([np.arange(*block) for block in blocks])
-    stored = _doubles(checkpoint.read_rows(info.name, rows))
+    stored = _widen_usable(checkpoint.read_rows(info.name, rows))
     if stored is None:
-        raise UsageError(f"{info.name}: rows among the {len(rows)} sampled hold {_UNUSABLE}")
-    factor, note = _factor(checkpoint, position, width)
+        raise UsageError(
+            f"{info.name}: rows among the {len(rows)} sampled hold {_UNUSABLE_NUMBERS}"
+        )
+    factor, note = _find_factor(checkpoint, position_tensor, width)
     norms = np.linalg.norm(stored, axis=1)
-    ends = np.cumsum([stop - start for start, stop in blocks])[:-1]
-    means = np.array([run.mean() for run in np.split(norms, ends)])
+    run_ends = np.cumsum([stop - start for start, stop in blocks])[:-1]
+    means = np.array([run.mean() for run in np.split(norms, run_ends)])
     error = 0.0
     if len(means) > 1 and norms.any():
         squared = float((np.diff(means) ** 2).sum()) / (2 * (len(means) - 1) * len(means))
@@ -227,30 +229,36 @@ def _tokens(
     return TokenSample(factor * stored, "token", info, blocks, seed, factor, error, note)
 
 
-def _blocks(rows: int, width: int, seed: int, min_row: int = 0) -> tuple[tuple[int, int], ...]:
+def _choose_blocks(
+    rows: int, width: int, seed: int, min_rows: int = 0
+) -> tuple[tuple[int, int], ...]:
     """Choose the stored rows: all of a small matrix, else equally spaced runs from a random one."""
-    length = max(1, SAMPLE // (RUNS * max(1, width)), -(-min_row // RUNS))
-    if rows <= RUNS * length:
+    length = max(
+        1, SAMPLE_NUMBERS // (N_SAMPLE_RUNS * max(1, width)), -(-min_rows // N_SAMPLE_RUNS)
+    )
+    if rows <= N_SAMPLE_RUNS * length:
         return ((0, rows),) if rows else ()
-    spacing = rows / RUNS
+    spacing = rows / N_SAMPLE_RUNS
     first_start = float(np.random.default_rng(seed).uniform(0, spacing))
-    starts = [int(first_start + run * spacing) for run in range(RUNS)]
+    starts = [int(first_start + run * spacing) for run in range(N_SAMPLE_RUNS)]
     overhang = starts[-1] + length - rows
     # What the last run lacks comes from the beginning: every row is as likely as any other.
     wrapped = [(0, overhang)] if overhang > 0 else []
     return (*wrapped, *((start, min(start + length, rows)) for start in starts))
 
 
-def _factor(checkpoint: Checkpoint, position: TensorInfo, width: int) -> tuple[float, str]:
+def _find_factor(
+    checkpoint: Checkpoint, position_tensor: TensorInfo, width: int
+) -> tuple[float, str]:
     """Tell what the model multiplies token embeddings with before positions are added."""
-    config = part_for(position.name, parts_of(checkpoint.config)).config
-    kind = config.get("model_type")
-    root = math.sqrt(width)
-    if kind == "esm" and config.get("token_dropout"):
+    config = find_section(position_tensor.name, list_sections(checkpoint.config)).config
+    model_type = config.get("model_type")
+    factor = math.sqrt(width)
+    if model_type == "esm" and config.get("token_dropout"):
         # Input without masks is scaled as if a share of 0.15 * 0.8 were masked, as in training.
         return 0.88, "token_dropout is true: ESM multiplies token embeddings by 1 - 0.15 * 0.8"
     # transformers' Whisper computes this factor and does not use it.
-    if kind != "whisper":
+    if model_type != "whisper":
         for key, scaled in (
             ("scale_embedding", True),
             ("rescale_embeddings", True),  # BigBird
@@ -259,49 +267,53 @@ def _factor(checkpoint: Checkpoint, position: TensorInfo, width: int) -> tuple[f
             if config.get(key) is scaled:
                 config_text = str(scaled).lower()
                 return (
-                    root,
+                    factor,
                     f"{key} is {config_text}: token embeddings are multiplied by sqrt({width})",
                 )
     return 1.0, "token embeddings are added as stored"
 
 
-def _patches(
-    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, min_row: int
+def _sample_patches(
+    checkpoint: Checkpoint, position_tensor: TensorInfo, info: TensorInfo, seed: int, min_rows: int
 ) -> TokenSample:
-    width = position.shape[-1]
+    width = position_tensor.shape[-1]
     if len(info.shape) != 4 or info.shape[1] not in (1, 3) or info.shape[0] != width:
         raise UsageError(
             f"{info.name}, shape {list(info.shape)}: no projection of grey or colour patches to "
             f"the positions' width of {width}"
         )
     name = info.name.removesuffix("weight") + "bias"
-    weight = _doubles(checkpoint.read(info.name).values)
-    bias = _doubles(checkpoint.read(name).values if name in checkpoint.tensors else np.zeros(width))
+    weight = _widen_usable(checkpoint.read(info.name).values)
+    bias = _widen_usable(
+        checkpoint.read(name).values if name in checkpoint.tensors else np.zeros(width)
+    )
     if weight is None or bias is None:
-        raise UsageError(f"{info.name}: it or its bias holds {_UNUSABLE}")
+        raise UsageError(f"{info.name}: it or its bias holds {_UNUSABLE_NUMBERS}")
     if bias.shape != (width,):
         raise UsageError(
             f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
         )
-    flat = weight.reshape(width, -1)
-    count = max(PATCHES, min(min_row, MAX_DRAWN_NUMBERS // max(flat.shape)))
-    pixels = np.random.default_rng(seed).standard_normal((count, flat.shape[1]))
-    white = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
-    plain = math.hypot(float(np.linalg.norm(weight.sum(axis=(2, 3)))), float(np.linalg.norm(bias)))
+    flat_weight = weight.reshape(width, -1)
+    n_patches = max(MIN_PATCHES, min(min_rows, MAX_PATCH_NUMBERS // max(flat_weight.shape)))
+    pixels = np.random.default_rng(seed).standard_normal((n_patches, flat_weight.shape[1]))
+    white_norm = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
+    plain_norm = math.hypot(
+        float(np.linalg.norm(weight.sum(axis=(2, 3)))), float(np.linalg.norm(bias))
+    )
     note = (
         "no token embeddings: the projection of pixels drawn independently with mean 0 and "
-        f"variance 1, root-mean-square norm {white:.4g}. Pixels of images are not independent: "
-        f"patches of one colour drawn in the same way have {plain:.4g}"
+        f"variance 1, root-mean-square norm {white_norm:.4g}. Pixels of images are not "
+        f"independent: patches of one colour drawn in the same way have {plain_norm:.4g}"
     )
-    patch_values = pixels @ flat.T + bias
+    patch_values = pixels @ flat_weight.T + bias
     norms = np.linalg.norm(patch_values, axis=1)
-    error = float(norms.std() / norms.mean()) / math.sqrt(count) if norms.any() else 0.0
+    error = float(norms.std() / norms.mean()) / math.sqrt(n_patches) if norms.any() else 0.0
     return TokenSample(patch_values, "white-noise patch", info, (), seed, 1.0, error, note)
 
 
-def _doubles(stored: NDArray[np.floating[Any]]) -> NDArray[np.float64] | None:
+def _widen_usable(stored: NDArray[np.floating[Any]]) -> NDArray[np.float64] | None:
     """Widen numbers, or None where their squares leave the range of the arithmetic."""
     if not np.isfinite(stored).all():  # before the cast, at which some NaNs give a warning
         return None
     values = stored.astype(np.float64)
-    return values if (np.abs(values) < LARGEST).all() else None
+    return values if (np.abs(values) < MAX_TOKEN_MAGNITUDE).all() else None

@@ -21,7 +21,7 @@ from posprobe.figures.common import (
 )
 from posprobe.figures.styles import DIVERGING_COLORMAP, LINE_STYLES, MUTED, SIGNED_COLORMAP
 from posprobe.layouts import Grid
-from posprobe.schemes import MAX_KERNEL, RelativeBias
+from posprobe.schemes import MAX_KERNEL_ROWS, RelativeBias
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ _CurvesByName: TypeAlias = "Mapping[str, tuple[Floats, Heads | RelativeBias]]"
 def plot_heads(ax: Axes, result: Heads | RelativeBias) -> None:
     """Draw every head: its curve or stripe by offset, or a tile by displacement."""
     if isinstance(result, RelativeBias):
-        curves = result.curves(min(result.layout.size, MAX_KERNEL))
+        curves = result.curves(min(result.layout.size, MAX_KERNEL_ROWS))
     else:
         curves = result.curves
     _plot_encodings(ax, {"": (curves, result)})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from posprobe.arrays import Floats
-from posprobe.encodings.rotary import to_type
+from posprobe.encodings.rotary import round_to_type
 from posprobe.relations.rules import RULES, Finding
 
 #: A block is this many numbers with one step, in GGUF's smaller types and in most others.
@@ -61,7 +61,7 @@ def find_same_values(a: Floats, b: Floats, subject: str) -> Finding | None:
     for dtype in ("float32", "float16", "bfloat16"):
         for exact, rounded, side in ((a, b, "b"), (b, a, "a")):
             if all(
-                np.array_equal(to_type(exact[rows], dtype), rounded[rows])
+                np.array_equal(round_to_type(exact[rows], dtype), rounded[rows])
                 for rows in _FIRST_ROW_THEN_ALL
             ):
                 details = {"type": dtype, "side": side}

@@ -15,36 +15,36 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.blocks import describe
+from posprobe.blocks import describe_table
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import (
-    CHECK,
-    FORWARD,
-    PAGE,
+    CHECK_SCHEMA,
+    FORWARD_SCHEMA,
+    PAGE_NAME,
     REPEAT_ADVICE,
-    expanded,
-    file_path,
-    files_in,
-    foreign_in,
-    own_files,
-    put_in_place,
+    expand_user,
+    list_bundle_files,
+    list_foreign_files,
+    list_unchanged_files,
+    open_scratch_folder,
+    path_exists,
+    read_arrays,
     read_bundle,
-    recover,
-    scratch,
-    seal,
-    stored_arrays,
-    stored_drawings,
-    there,
+    read_drawings,
+    recover_leftovers,
+    replace_folder,
+    resolve_file_path,
+    seal_page,
+    write_files,
     write_page,
-    written,
 )
-from posprobe.report.overview import drawings, standalone
-from posprobe.report.render import figures_of, of_table, render
-from posprobe.report.svg import svg_of
+from posprobe.report.overview import draw_overview, make_standalone
+from posprobe.report.render import is_single_table, list_figure_names, render
+from posprobe.report.svg import render_svg
 from posprobe.tables import PositionTable
-from posprobe.text import plain_json
+from posprobe.text import escape_invisible_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 
 #: How often a folder is looked into that other processes may replace meanwhile.
-_LOOKS = 5
+_MAX_FOREIGN_CHECKS = 5
 #: What a table is written as.
-SUFFIXES = (".npy", ".npz", ".safetensors", ".csv")
+TABLE_SUFFIXES = (".npy", ".npz", ".safetensors", ".csv")
 
 
 def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
@@ -65,27 +65,27 @@ def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
         return (
             bundle_name(table[0])
             if len(table) == 1
-            else _safe(Path(first_reference).name or first_reference)
+            else _safe_name(Path(first_reference).name or first_reference)
         )
     source = table.source
     name = source.reference if table.family == "formula" else table.name
     if not isinstance(table, PositionTable):
-        return _safe(name)
+        return _safe_name(name)
     if table.start or (source.shape and len(table) < _stored_positions(table)):
         begin, end = table.rows
         name += f"-rows-{begin}-{end}"
-    return _safe(name)
+    return _safe_name(name)
 
 
 def forward_name(reference: str) -> str:
     """Name the bundle of a run of a model, which stands beside that of the model's table."""
     parsed = parse_reference(reference)
-    place = parsed.path.resolve() if parsed.is_path else Path(parsed.source)
-    parts = (place.name.rpartition(":")[2], parsed.revision, parsed.table, "forward")
-    return _safe("-".join(part for part in parts if part))
+    path = parsed.path.resolve() if parsed.is_path else Path(parsed.source)
+    name_parts = (path.name.rpartition(":")[2], parsed.revision, parsed.table, "forward")
+    return _safe_name("-".join(part for part in name_parts if part))
 
 
-def _safe(name: str) -> str:
+def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "table"
 
 
@@ -94,7 +94,7 @@ def _stored_positions(table: PositionTable) -> int:
     return stored - len(table.dropped) - len(table.prefix_rows)
 
 
-def default_place(name: str, sources: set[tuple[str, str | None]]) -> Path:
+def default_folder(name: str, sources: set[tuple[str, str | None]]) -> Path:
     """Return the folder in ``reports`` where a bundle goes that was given no other.
 
     It is called ``name``, or ``name-2``, ``name-3``, ... where that is a bundle of other sources:
@@ -103,23 +103,23 @@ def default_place(name: str, sources: set[tuple[str, str | None]]) -> Path:
     for number in itertools.count(1):
         folder = Path("reports") / (name if number == 1 else f"{name}-{number}")
         try:
-            if _sources_in(read_bundle(folder)) == sources:
+            if _document_sources(read_bundle(folder)) == sources:
                 return folder
         except (UnknownReference, InvalidCheckpoint):
             return folder  # free, or no bundle and refused as such
     raise AssertionError
 
 
-def sources_of(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str | None]]:
+def list_sources(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str | None]]:
     """Return what was read: for each table or encoding where, and which tensor."""
     return {(record.source.resolved, record.source.tensor) for record in records}
 
 
-def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
+def _document_sources(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
     """Return what a bundle was made of; None where it does not say."""
     multiple = document.get("tables") or document.get("schemes") or document.get("records")
     try:
-        if document["schema"] == FORWARD:
+        if document["schema"] == FORWARD_SCHEMA:
             return {(document["name"], None)}
         blocks = [record.get("table", record)["source"] for record in multiple or [document]]
         return {(block["resolved"], block["tensor"]) for block in blocks}
@@ -127,7 +127,7 @@ def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | No
         return None
 
 
-class Bundled(Protocol):
+class BundleContent(Protocol):
     """What can be written as a bundle: an analysis or a comparison."""
 
     def to_dict(self) -> Mapping[str, Any]:
@@ -141,7 +141,7 @@ class Bundled(Protocol):
 
 
 def write_bundle(
-    content: Bundled,
+    content: BundleContent,
     folder: Path,
     *,
     all_figures: bool = False,
@@ -167,19 +167,21 @@ def write_bundle(
     OutputError
         If the folder cannot be written, or holds anything else.
     """
-    check_place(folder)
-    folder = expanded(folder)
-    missing = [parent for parent in folder.parents if not there(parent)]
+    check_bundle_folder(folder)
+    folder = expand_user(folder)
+    missing = [parent for parent in folder.parents if not path_exists(parent)]
 
     def check(old_bundle: Path) -> None:
         # Somebody may have saved a file there while figures were drawn.
-        _refuse_foreign(old_bundle, folder)
+        _check_foreign_files(old_bundle, folder)
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with scratch(folder) as place:
-            _fill(content, place / "bundle", all_figures=all_figures, formats=formats)
-            put_in_place(place / "bundle", folder, check)
+        with open_scratch_folder(folder) as scratch_root:
+            _write_content(
+                content, scratch_root / "bundle", all_figures=all_figures, formats=formats
+            )
+            replace_folder(scratch_root / "bundle", folder, check)
     except BaseException as error:
         _remove_empty(missing)
         if not isinstance(error, OSError):
@@ -203,14 +205,16 @@ def render_bundle(folder: Path) -> Path:
     """
     from jinja2 import TemplateError
 
-    folder = expanded(folder)
-    target = folder / PAGE
-    recover(target)
+    folder = expand_user(folder)
+    target = folder / PAGE_NAME
+    recover_leftovers(target)
     document = read_bundle(folder)
-    repeat_command = "Run the model again." if document["schema"] == FORWARD else REPEAT_ADVICE
-    has_lost_page = not there(target)
+    repeat_command = (
+        "Run the model again." if document["schema"] == FORWARD_SCHEMA else REPEAT_ADVICE
+    )
+    has_lost_page = not path_exists(target)
     try:
-        files = {} if has_lost_page else own_files(folder)
+        files = {} if has_lost_page else list_unchanged_files(folder)
     except FileNotFoundError:  # a link to nowhere
         files = None
     if files is None:
@@ -218,21 +222,21 @@ def render_bundle(folder: Path) -> Path:
             f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "
             "away first."
         )
-    arrays = stored_arrays(folder / "arrays.npz", repeat_command)
+    arrays = read_arrays(folder / "arrays.npz", repeat_command)
     try:
         # The page of a table is drawn from its arrays.
-        if of_table(document):
-            svgs = drawings(document, arrays)
+        if is_single_table(document):
+            svgs = draw_overview(document, arrays)
         else:
-            svgs = stored_drawings(folder / "figures", repeat_command)
-            if not svgs and document["schema"] != CHECK:
+            svgs = read_drawings(folder / "figures", repeat_command)
+            if not svgs and document["schema"] != CHECK_SCHEMA:
                 raise InvalidCheckpoint(
                     f"{folder}: the bundle has lost its figures, which the page shows. "
                     f"{repeat_command}"
                 )
         with stage("Writing the page"):
             page = render(document, svgs)
-        names = figures_of(document)
+        names = list_figure_names(document)
     except (
         LookupError,
         TypeError,
@@ -251,10 +255,10 @@ def render_bundle(folder: Path) -> Path:
     ):  # the page says which figures are the bundle's own: those that it may have are taken
         files = {
             name: entry
-            for name, entry in files_in(folder).items()
+            for name, entry in list_bundle_files(folder).items()
             if not name.startswith("figures/") or Path(name).stem in names
         }
-    write_page(target, seal(page, files))
+    write_page(target, seal_page(page, files))
     return target
 
 
@@ -262,10 +266,12 @@ def to_json(document: Mapping[str, Any]) -> str:
     """Serialise a document: stable order, no NaN."""
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     # A file name need not be valid text; JSON can carry what UTF-8 cannot.
-    return plain_json(text).encode("utf-8", "backslashreplace").decode()
+    return escape_invisible_json(text).encode("utf-8", "backslashreplace").decode()
 
 
-def _fill(content: Bundled, folder: Path, *, all_figures: bool, formats: Collection[str]) -> None:
+def _write_content(
+    content: BundleContent, folder: Path, *, all_figures: bool, formats: Collection[str]
+) -> None:
     figures = folder / "figures"
     figures.mkdir(parents=True)
     with stage("Writing the data"):
@@ -274,35 +280,37 @@ def _fill(content: Bundled, folder: Path, *, all_figures: bool, formats: Collect
         (folder / "analysis.json").write_text(text, encoding="utf-8")
         arrays = content.arrays()
         np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
-    if of_table(document):
-        svgs = drawings(document, arrays)
+    if is_single_table(document):
+        svgs = draw_overview(document, arrays)
         for name, svg in svgs.items():
-            place = figures / f"overview-{name}.svg"
-            place.write_text(standalone(svg), encoding="utf-8")
+            path = figures / f"overview-{name}.svg"
+            path.write_text(make_standalone(svg), encoding="utf-8")
         if all_figures:
-            _drawn(content, figures, text, formats)
+            _draw_figures(content, figures, text, formats)
     else:
-        svgs = _drawn(content, figures, text, {"svg", *formats})
+        svgs = _draw_figures(content, figures, text, {"svg", *formats})
     with stage("Writing the page"):
-        page = seal(render(document, svgs), files_in(folder))
-    (folder / PAGE).write_text(page, encoding="utf-8")
+        page = seal_page(render(document, svgs), list_bundle_files(folder))
+    (folder / PAGE_NAME).write_text(page, encoding="utf-8")
 
 
-def _drawn(content: Bundled, figures: Path, text: str, formats: Collection[str]) -> dict[str, str]:
+def _draw_figures(
+    content: BundleContent, figures: Path, text: str, formats: Collection[str]
+) -> dict[str, str]:
     """Save every figure of a bundle whose document is ``text``; return the SVG by name."""
     with stage("Drawing figures"):
         from posprobe.figures import style
         from posprobe.figures.common import escape_figure_text
     # To look through all texts of a figure takes a third of the time that drawing it does.
     escapes = re.search(r"\\[a-z]", text)
-    makers = content.figures()
-    with style(), stage("Drawing figures", len(makers)) as advance:
-        for name, make in makers.items():
-            figure = make()
+    builders = content.figures()
+    with style(), stage("Drawing figures", len(builders)) as advance:
+        for name, build in builders.items():
+            figure = build()
             _save_figure(escape_figure_text(figure) if escapes else figure, name, figures, formats)
             advance(1)
-    places = {name: figures / f"{name}.svg" for name in makers if "svg" in formats}
-    return {name: place.read_text(encoding="utf-8") for name, place in places.items()}
+    paths = {name: figures / f"{name}.svg" for name in builders if "svg" in formats}
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
 
 
 def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[str]) -> None:
@@ -318,10 +326,10 @@ def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[st
     if "pdf" in formats:
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
     if "svg" in formats:
-        (folder / f"{name}.svg").write_text(svg_of(figure, name), encoding="utf-8")
+        (folder / f"{name}.svg").write_text(render_svg(figure, name), encoding="utf-8")
 
 
-def check_place(folder: Path) -> None:
+def check_bundle_folder(folder: Path) -> None:
     """Refuse, before anything is computed, a folder that no bundle can be written to.
 
     Raises
@@ -329,14 +337,14 @@ def check_place(folder: Path) -> None:
     OutputError
         If it holds anything but a bundle as posprobe wrote it, or cannot be made.
     """
-    folder = expanded(folder)
-    recover(folder)
-    _refuse_foreign(folder)
-    if message := _unfit(folder):
+    folder = expand_user(folder)
+    recover_leftovers(folder)
+    _check_foreign_files(folder)
+    if message := _folder_problem(folder):
         raise OutputError(f"{folder}: {message}. Choose another place with --out DIR.")
 
 
-def _unfit(folder: Path) -> str:
+def _folder_problem(folder: Path) -> str:
     """Say why no folder can be made or replaced there; empty where one can."""
     if folder.name in ("", ".."):  # no other folder can be moved to a place without a name
         return "the working directory and its parents cannot be replaced"
@@ -345,32 +353,34 @@ def _unfit(folder: Path) -> str:
             return "it is a mount point, which cannot be replaced, but a folder in it can"
     except OSError as error:  # too long a name, or below what may not be looked into
         return f"no folder can be made there ({error.strerror})"
-    nearest = next((parent for parent in folder.absolute().parents if there(parent)), Path("/"))
+    nearest = next(
+        (parent for parent in folder.absolute().parents if path_exists(parent)), Path("/")
+    )
     if not nearest.is_dir():
         return f"{nearest} is not a folder"
     return "" if os.access(nearest, os.W_OK) else f"{nearest} cannot be written to"
 
 
-def _refuse_foreign(folder: Path, shown_path: Path | None = None) -> None:
+def _check_foreign_files(folder: Path, shown_path: Path | None = None) -> None:
     """Refuse a folder with anything that would be lost; messages call it ``shown_path``."""
     message = ""
     # Another process may put its bundle there meanwhile; what is foreign is so at every look.
-    for _ in range(_LOOKS):
-        if not (message := _lost(folder)):
+    for _ in range(_MAX_FOREIGN_CHECKS):
+        if not (message := _describe_loss(folder)):
             return
     raise OutputError(
         f"{shown_path or folder}: {message}. Choose a folder of its own with --out DIR."
     )
 
 
-def _lost(folder: Path) -> str:
+def _describe_loss(folder: Path) -> str:
     """Say what would be lost if a bundle took this place; empty for nothing."""
-    if not there(folder):
+    if not path_exists(folder):
         return ""
     if folder.is_symlink() or not folder.is_dir():
         return "it is not a folder"
     try:
-        foreign = foreign_in(folder)
+        foreign = list_foreign_files(folder)
     except OSError as error:
         return f"it cannot be looked into ({error.strerror})"
     if not foreign:
@@ -391,9 +401,9 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def table_path(path: Path) -> Path:
-    """Return where a table goes; errors are those of `posprobe.report.files.file_path`."""
-    return file_path(path, SUFFIXES)
+def resolve_table_path(path: Path) -> Path:
+    """Return where a table goes; errors are those of `resolve_file_path`."""
+    return resolve_file_path(path, TABLE_SUFFIXES)
 
 
 def write_table(table: PositionTable, path: Path) -> None:
@@ -409,12 +419,12 @@ def write_table(table: PositionTable, path: Path) -> None:
     OutputError
         If the file cannot be written; an older one is then left as it was.
     """
-    path = table_path(path)
-    with written(path) as place:
-        _write(table, place / path.name)
+    path = resolve_table_path(path)
+    with write_files(path) as scratch_root:
+        _write_values(table, scratch_root / path.name)
 
 
-def _write(table: PositionTable, path: Path) -> None:
+def _write_values(table: PositionTable, path: Path) -> None:
     values = np.ascontiguousarray(table.values)
     match path.suffix:
         case ".npy":
@@ -426,7 +436,9 @@ def _write(table: PositionTable, path: Path) -> None:
             from safetensors.numpy import save
 
             # The package's own writer maps the file, which a full disk turns into a signal.
-            content = save({"values": values}, {"posprobe.table": json.dumps(describe(table))})
+            content = save(
+                {"values": values}, {"posprobe.table": json.dumps(describe_table(table))}
+            )
             path.write_bytes(content)
         case _:
             digits = 17 if values.dtype == np.float64 else 9

@@ -12,135 +12,137 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from posprobe.page import NO_VALUE, Line, Page, Table
-from posprobe.report.render import page_of
-from posprobe.text import Block, plain
+from posprobe.page import NO_VALUE, AnswerLine, Page, Table
+from posprobe.report.render import build_page
+from posprobe.text import Block, escape_invisible
 from posprobe.words.lines import Part, budget_note, budget_parts
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.
-MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}
-BLOCKS = "█▓▒░"
+ANSWER_MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}
+BAR_BLOCKS = "█▓▒░"
 #: Lines that a screen has, without the one that says where the page is.
-LINES = 19
+MAX_SCREEN_LINES = 19
 #: Lines of a headline, and columns of a line where nothing says how wide the terminal is.
-HEADLINE, WIDTH = 4, 80
+MAX_HEADLINE_LINES, DEFAULT_WIDTH = 4, 80
 #: A space at which no line is broken.
-HARD = "\N{NO-BREAK SPACE}"
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
-def text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
+def render_text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
     """Show a document as a page of text: headline, bar, answers; ``verbose``: all numbers."""
-    page = page_of(document)
-    wide = max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
-    title = wrapped(f"{page.title}: {page.lead}", "", wide)
-    parts = [
-        [title, *(_headline(page.headline, wide) if page.headline else ())],
-        [wrapped(note, "note: ", wide) for note in page.notes],
-        _bar(budget_parts(document), budget_note(document), wide),
-        _answers(page.single, wide),
+    page = build_page(document)
+    n_columns = max(width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns, 20)
+    title = wrap_text(f"{page.title}: {page.lead}", "", n_columns)
+    sections = [
+        [title, *(_headline_lines(page.headline, n_columns) if page.headline else ())],
+        [wrap_text(note, "note: ", n_columns) for note in page.notes],
+        _budget_lines(budget_parts(document), budget_note(document), n_columns),
+        _answer_lines(page.single_answers, n_columns),
         # What answers nothing is told in its sentences.
         [
-            wrapped(f"{evidence.lines[0].question}: {' '.join(evidence.sentences)}", "* ", wide)
+            wrap_text(
+                f"{evidence.lines[0].question}: {' '.join(evidence.sentences)}", "* ", n_columns
+            )
             for evidence in page.evidence
-            if evidence.lines and not any(line_shown.answer for line_shown in evidence.lines)
+            if evidence.lines and not any(line.answer for line in evidence.lines)
         ],
-        _side_by_side(page, wide) if page.shared else [],
+        _subject_lines(page, n_columns) if page.shared_answers else [],
     ]
     if page.key and page.evidence:
-        parts = [part for part in parts if part]
-        parts[-1].append(wrapped(f"{page.key}{_open(page)}", "", wide))
+        sections = [section for section in sections if section]
+        sections[-1].append(wrap_text(f"{page.key}{_cannot_tell_key(page)}", "", n_columns))
     if verbose or not page.evidence:
-        caption = wrapped(page.numbers.caption, "", wide)
-        parts.append([caption, *_numbers(page.numbers, wide)])
-    lines = "\n\n".join("\n".join(part) for part in parts if part).split("\n")
-    while not verbose and len(lines) > LINES and "" in lines:
+        caption = wrap_text(page.numbers.caption, "", n_columns)
+        sections.append([caption, *_number_lines(page.numbers, n_columns)])
+    lines = "\n\n".join("\n".join(section) for section in sections if section).split("\n")
+    while not verbose and len(lines) > MAX_SCREEN_LINES and "" in lines:
         lines.remove("")
     return "\n".join(lines)
 
 
-def _answers(lines: Sequence[Line], width: int) -> list[str]:
+def _answer_lines(lines: Sequence[AnswerLine], width: int) -> list[str]:
     if not lines:
         return []
-    heading = "question" if any(line_shown.answer for line_shown in lines) else "what"
+    heading = "question" if any(shown_line.answer for shown_line in lines) else "what"
     rows: list[Sequence[str]] = [("", heading, "measure", "value", "by chance")]
     for line in lines:
-        mark = MARKS.get(line.answer, "")
+        mark = ANSWER_MARKS.get(line.answer, "")
         rows.append((mark, line.question, line.measure, line.value, line.chance))
-    if all(line_shown.chance == NO_VALUE for line_shown in lines):
+    if all(shown_line.chance == NO_VALUE for shown_line in lines):
         rows = [row[:-1] for row in rows]
-    return _columns(rows, width, right_aligned={3})
+    return _align_columns(rows, width, right_aligned={3})
 
 
-def _open(page: Page) -> str:
-    answers = (line_shown.answer for evidence in page.evidence for line_shown in evidence.lines)
+def _cannot_tell_key(page: Page) -> str:
+    answers = (line.answer for evidence in page.evidence for line in evidence.lines)
     return " ?: cannot tell." if "cannot tell" in answers else ""
 
 
-def _side_by_side(page: Page, width: int) -> list[str]:
+def _subject_lines(page: Page, width: int) -> list[str]:
     """Show what is answered of several subjects: where they differ, and what is the same."""
-    differ = [row for row in page.shared if len({line_shown.answer for line_shown in row}) > 1]
-    shared_lines = [row[0] for row in page.shared if row not in differ]
+    differ = [row for row in page.shared_answers if len({line.answer for line in row}) > 1]
+    shared_lines = [row[0] for row in page.shared_answers if row not in differ]
     rows: list[Sequence[str]] = [("", *page.subjects)]
-    rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.unasked]
+    rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.preview_rows]
     rows += [
-        (row[0].question, *(MARKS.get(line_shown.answer, "–") for line_shown in row))
-        for row in differ
+        (row[0].question, *(ANSWER_MARKS.get(line.answer, "–") for line in row)) for row in differ
     ]
-    lines = _columns(rows, width)
+    lines = _align_columns(rows, width)
     if shared_lines:
-        agree = " ".join(
-            f"{line_shown.question} {line_shown.answer}." for line_shown in shared_lines
-        )
-        lines.append(wrapped(f"Answers that agree: {agree}", "", width))
+        agreeing = " ".join(f"{line.question} {line.answer}." for line in shared_lines)
+        lines.append(wrap_text(f"Answers that agree: {agreeing}", "", width))
     return lines
 
 
-def _numbers(table: Table, width: int) -> Iterator[str]:
+def _number_lines(table: Table, width: int) -> Iterator[str]:
     """Yield the lines of a table; columns that do not fit stand below the others."""
     rows = [[column.label for column in table.columns]]
-    rows += [
-        [line_shown if isinstance(line_shown, str) else line_shown.text for line_shown in row]
-        for row in table.rows
-    ]
-    widest = max(cell_len(plain(text)) for row in rows for text in row[1:])
+    rows += [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
+    widest = max(cell_len(escape_invisible(text)) for row in rows for text in row[1:])
     count = max(width // 2 // (widest + 2), 1)
     for first_column in range(1, len(rows[0]), count):
         if first_column > 1:
             yield ""
         block = [(row[0], *row[first_column : first_column + count]) for row in rows]
-        yield from _columns(block, width, right_aligned=range(1, count + 1))
+        yield from _align_columns(block, width, right_aligned=range(1, count + 1))
 
 
-def wrapped(line: str, begin: str, width: int) -> str:
+def wrap_text(line: str, prefix: str, width: int) -> str:
     """Break a sentence into lines; names and paths stay whole."""
     return fill(
-        plain(line.replace("`", "")),
+        escape_invisible(line.replace("`", "")),
         width,
-        initial_indent=begin,
-        subsequent_indent=" " * len(begin),
+        initial_indent=prefix,
+        subsequent_indent=" " * len(prefix),
         break_long_words=False,
         break_on_hyphens=False,
     )
 
 
-def _headline(text: str, width: int) -> list[str]:
+def _headline_lines(text: str, width: int) -> list[str]:
     """Return the lines of a headline; of a long one the first sentences, the page has all."""
-    while len(headline := wrapped(text, "", width).split("\n")) > HEADLINE and ". " in text:
+    while (
+        len(headline := wrap_text(text, "", width).split("\n")) > MAX_HEADLINE_LINES
+        and ". " in text
+    ):
         text = f"{text.rpartition('. ')[0]}."
     return headline
 
 
-def _columns(
+def _align_columns(
     rows: Sequence[Sequence[str]], width: int, right_aligned: Collection[int] = ()
 ) -> list[str]:
     """Lay rows out in columns; what is wider than the line is cut."""
     console = Console(file=StringIO(), width=width, color_system=None)
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for place in range(len(rows[0])):
-        grid.add_column(justify="right" if place in right_aligned else "left")
+    for column in range(len(rows[0])):
+        grid.add_column(justify="right" if column in right_aligned else "left")
     for row in rows:
         grid.add_row(
-            *(Text(plain(cell_text), no_wrap=True, overflow="ellipsis") for cell_text in row)
+            *(
+                Text(escape_invisible(cell_text), no_wrap=True, overflow="ellipsis")
+                for cell_text in row
+            )
         )
     if console.measure(grid, options=console.options.update(max_width=2 * width)).maximum > width:
         grid.padding = (0, 1, 0, 0)
@@ -149,14 +151,16 @@ def _columns(
     return [line.rstrip() for line in captured.get().rstrip("\n").split("\n")]
 
 
-def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
+def _budget_lines(terms: Sequence[Part], note: str, width: int) -> list[str]:
     """Draw a bar of blocks, and name its parts below."""
     bar, names, share = "", [], 0.0
-    for k, part in enumerate(parts):
-        share += part.share
-        block = BLOCKS[k % len(BLOCKS)]
+    for k, term in enumerate(terms):
+        share += term.share
+        block = BAR_BLOCKS[k % len(BAR_BLOCKS)]
         bar += block * (round((width - 4) * share) - len(bar))
         # A block stays with its name.
-        names.append(f"{block}{HARD}{part.short_label}: {part.value}")
+        names.append(f"{block}{NO_BREAK_SPACE}{term.short_label}: {term.value}")
     legend = f"{', '.join(names)}{'; ' if note else ''}{note}"
-    return [f"  {bar}", wrapped(legend, "  ", width).replace(HARD, " ")] if parts else []
+    return (
+        [f"  {bar}", wrap_text(legend, "  ", width).replace(NO_BREAK_SPACE, " ")] if terms else []
+    )

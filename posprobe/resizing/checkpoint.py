@@ -22,13 +22,13 @@ from posprobe.checkpoints.safetensors import replace_tensor
 from posprobe.encodings import FORMULAS
 from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
 from posprobe.families import StoredEncoding, choose_table, find_encodings
-from posprobe.families.rows import Rows, rows_of, with_size
+from posprobe.families.rows import Rows, flatten_rows, resize_config
 from posprobe.layouts import Grid
 from posprobe.progress import defer_signals, hide_stages, stage
 from posprobe.readers import READERS, list_suffixes
 from posprobe.reference import Reference, parse_reference
 from posprobe.relations.resized import Copied
-from posprobe.report.files import expanded, folder_there, scratch, there
+from posprobe.report.files import expand_user, folder_exists, open_scratch_folder, path_exists
 from posprobe.tables import PositionTable
 
 #: Files of weights in any format: a copy has those that were resized, and no others.
@@ -44,9 +44,9 @@ def check_not_source(table: PositionTable, path: Path) -> None:
     OutputError
         If it is that file, by whatever name.
     """
-    target, source = expanded(path), Path(table.source.resolved)
+    target, source = expand_user(path), Path(table.source.resolved)
     source_file = source / table.source.file if source.is_dir() and table.source.file else source
-    if there(target) and source_file.is_file() and target.samefile(source_file):
+    if path_exists(target) and source_file.is_file() and target.samefile(source_file):
         raise OutputError(f"{path}: the table was read from this file. Choose another name.")
 
 
@@ -60,10 +60,10 @@ def check_copy_folder(reference: str, folder: Path) -> Path:
     UsageError
         If it is a formula.
     """
-    target, source = expanded(folder), _local_source(parse_reference(reference))
-    if there(target):
+    target, source = expand_user(folder), _local_source(parse_reference(reference))
+    if path_exists(target):
         raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
-    if not folder_there(target.parent):
+    if not folder_exists(target.parent):
         raise OutputError(f"{folder}: no folder {target.parent}. Create it first.")
     if (
         source is not None
@@ -125,13 +125,13 @@ def write_checkpoint(
     if encoding.tensor is None or encoding.rows is None:
         raise NoPositionTable(f"{reference}: it has no table that could be resized.")
     new_tensor = _resize_tensor(checkpoint, encoding.tensor, encoding.rows, table)
-    config, keys = with_size(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
+    config, keys = resize_config(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
     files = _CopiedFiles.of(source, checkpoint, new_tensor.info.file)
     for name in files.copied:
         if files.root / name != source:  # a file that was named may be a link
             check_link_inside(files.root / name, files.root)
     try:
-        with scratch(target) as scratch_folder:
+        with open_scratch_folder(target) as scratch_folder:
             new_folder = scratch_folder / "checkpoint"
             with stage("Copying the checkpoint"):
                 files.copy(new_folder, new_tensor, config if keys else None)
@@ -238,9 +238,9 @@ def _resize_tensor(
             f"{info.subject}: contains the tables of two axes, and --into changes whole tensors. "
             "Write the table alone with -o FILE."
         )
-    old_rows = rows_of(checkpoint.read(info.name).values, rows)
-    first, last = rows.skip, rows.skip + rows.layout.size
-    if any(first <= row < last for row in rows.special):
+    old_rows = flatten_rows(checkpoint.read(info.name).values, rows)
+    first, last = rows.n_leading_excluded, rows.n_leading_excluded + rows.layout.size
+    if any(first <= row < last for row in rows.excluded_rows):
         raise UsageError(
             f"{info.subject}: special rows stand between its positions. Write the table alone with "
             "-o FILE."

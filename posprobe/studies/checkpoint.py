@@ -132,7 +132,7 @@ def open_weights(
         if record.axes > 1:
             weights_by_number[number] = "axes"
         elif weights.layers:
-            weights_by_number[number] = weights.only(layers)
+            weights_by_number[number] = weights.select_layers(layers)
         elif not weights.checkpoint.tensors:
             weights_by_number[number] = "no_weights"
         else:
@@ -163,17 +163,15 @@ def measure_weight_use(
     if isinstance(weights, str):
         return WeightUse((), None, None, False, False, ladder, context_length, weights)
     declared_order: Reading = "neighbours" if record.interleaved else "halves"
-    orders_to_try: tuple[Reading, ...] = (
-        (declared_order,) if weights.declared else ("halves", "neighbours")
-    )
-    measured: dict[Reading, list[LayerWeights]] = {reading: [] for reading in orders_to_try}
+    measured: dict[Reading, list[LayerWeights]] = {"halves": [], "neighbours": []}
+    if weights.declared:
+        measured = {declared_order: []}
     sizes, skipped, problem = [], [], ""
+    curve_length = context_length or MAX_WEIGHT_CURVE_POSITIONS
     options: dict[str, Any] = {
         "ladder": ladder,
         "scale": weights.scale * record.attention_factor(context_length) ** 2,
-        "distances": max(
-            min(context_length or MAX_WEIGHT_CURVE_POSITIONS, MAX_WEIGHT_CURVE_POSITIONS) // 2, 1
-        ),
+        "distances": max(min(curve_length, MAX_WEIGHT_CURVE_POSITIONS) // 2, 1),
         "positions": context_length,
         "normed": weights.normed,
     }
@@ -184,16 +182,15 @@ def measure_weight_use(
             except PosprobeError as error:
                 projections, problem = None, problem or str(error)
             advance(1)
-            if projections is None or not np.isfinite(projections.row_sizes).all():
+            if projections is None or not np.isfinite(projections.row_norms).all():
                 skipped.append(layer)
                 continue
-            sizes.append(projections.row_sizes[:, : record.rotated])
+            sizes.append(projections.row_norms[:, : record.rotated])
             for reading, layer_results in measured.items():
-                scaled_projections = projections.with_gain()
-                layer_result = layer_weights(
-                    layer, *scaled_projections, projections.biases, reading=reading, **options
+                weights_and_biases = (*projections.with_gain(), projections.biases)
+                layer_results.append(
+                    layer_weights(layer, *weights_and_biases, reading=reading, **options)
                 )
-                layer_results.append(layer_result)
     layout = pair_layout(np.concatenate(sizes)) if sizes else None
     pairs = declared_order if weights.declared else layout.answer if layout else None
     return WeightUse(
@@ -240,7 +237,7 @@ def scheme_length(rows: slice | None) -> int | None:
     if rows.start not in (None, 0) or rows.stop is None or rows.stop < 2:
         start, stop = ("" if bound is None else bound for bound in (rows.start, rows.stop))
         raise UsageError(
-            f"--rows {start}:{stop}: an encoding without a table depends on distances alone. Name a "
-            "length of at least 2: --rows 0:N."
+            f"--rows {start}:{stop}: an encoding without a table depends on distances alone. "
+            "Name a length of at least 2: --rows 0:N."
         )
     return int(rows.stop)

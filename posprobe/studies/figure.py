@@ -1,4 +1,4 @@
-"""A figure for a paper: what each kind draws, of which records, with its caption."""
+"""Figures for papers: their kinds, the records that they draw, and their captions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from posprobe.analyses import Heads, Rotation
+from posprobe.analyses import Heads, Result, Rotation
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE_MEASUREMENTS, Drawing
 from posprobe.progress import stage
 from posprobe.report.files import (
-    file_path,
-    folder_there,
-    read_regular,
-    recover,
-    there,
-    written,
+    folder_exists,
+    path_exists,
+    read_regular_file,
+    recover_leftovers,
+    resolve_file_path,
+    write_files,
 )
-from posprobe.report.svg import smaller_images
+from posprobe.report.svg import shrink_images
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.studies.comparison import apply_labels, make_names_unique
 from posprobe.studies.schemes import analyze_schemes
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 Encoding: TypeAlias = PositionTable | Scheme
-#: A figure, and the sentences of its caption: what it shows, and where that comes from.
+#: A figure, and the sentences of its caption: its content, and the source of the data.
 CaptionedFigure: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 
-#: Kinds that are not the figure of one measurement.
+#: Kinds of figures that do not belong to one measurement.
 KINDS_WITHOUT_TABLE = (
     Drawing("table", help_text="the table itself"),
     Drawing("heads", help_text="relative, rotary and ALiBi encodings"),
@@ -52,19 +52,19 @@ KINDS_WITHOUT_TABLE = (
         shows_several_tables=True, has_centring=True, has_columns=True,
     ),
 )  # fmt: skip
-#: Kinds that a run of a model is drawn for, by the measurement that they show.
+#: Measurement and title of the kinds of figures that show a run of a model.
 RUN_FIGURES: Mapping[str, tuple[str, str]] = {
     "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
     "rotary-usage": ("rotary_use", "pairs that each head uses, and those that make its curve"),
 }
-#: Lines that can be told apart in one figure.
+#: Number of lines that readers can tell apart in one figure.
 MAX_PAPER_TABLES = 6
-#: Rotations that one figure holds.
+#: Number of rotations that fit into one figure.
 MAX_PAPER_ROTATIONS = 3
 
 
 def drawings() -> dict[str, Drawing]:
-    """Return every kind of figure that papers can have."""
+    """Return the drawings of all kinds of figures for papers, by name."""
     kinds = (
         drawing
         for measurement in TABLE_MEASUREMENTS.values()
@@ -75,7 +75,7 @@ def drawings() -> dict[str, Drawing]:
 
 
 def kinds() -> dict[str, str]:
-    """Return every kind of figure and what it draws."""
+    """Return the description of every kind of figure, by name."""
     return {name: drawing.help_text for name, drawing in drawings().items()}
 
 
@@ -89,13 +89,12 @@ def _kinds_with(property_name: str) -> list[str]:
 
 
 def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
-    """Refuse a kind of figure that there is not, and what a kind has not.
+    """Refuse an unknown kind of figure, and options that it does not have.
 
     Raises
     ------
     UsageError
-        If it is not one of `kinds`, rows cannot be drawn as stored and centred, or there are no
-        panels to arrange.
+        If it is not one of `kinds`, has no choice of centring, or no panels to arrange.
     """
     if kind not in kinds():
         raise UsageError(
@@ -111,7 +110,7 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
 
 
 def select_tables(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
-    """Return the tables that a kind draws; those that share axes are cut to the shortest.
+    """Return the tables that a kind draws, cut to the shortest where they share axes.
 
     Raises
     ------
@@ -130,8 +129,7 @@ def select_tables(kind: str, records: Sequence[Encoding]) -> list[PositionTable]
     if not min_tables <= len(tables) <= max_tables:
         raise UsageError(
             f"{kind} draws {min_tables} to {max_tables} tables, and {len(tables)} are given. "
-            "Several are "
-            f"drawn by {', '.join(multi_table_kinds())}."
+            f"Several are drawn by {', '.join(multi_table_kinds())}."
         )
     if len(tables) == 1 or kind in {"similarity", "budget"}:
         return tables
@@ -144,7 +142,7 @@ def cut_to_shared_positions(tables: Sequence[PositionTable]) -> list[PositionTab
     Raises
     ------
     UsageError
-        If there are grids that differ, or grids beside sequences.
+        If grids differ, or grids and sequences are mixed.
     """
     layouts = {table.layout for table in tables if isinstance(table.layout, Grid)}
     if layouts and (len(layouts) > 1 or any(t.layout not in layouts for t in tables)):
@@ -171,7 +169,7 @@ def draw_tables(
     Raises
     ------
     UsageError
-        If the kind does not apply to the tables, or what it shows is undefined.
+        If the kind does not apply to the tables, or its numbers are undefined.
     """
     from posprobe.figures import find_builder
     from posprobe.figures.comparison import comparison_figure
@@ -180,53 +178,49 @@ def draw_tables(
     if kind == "comparison" and figure_format.is_low and figure_format.is_narrow:
         raise UsageError("comparison: it does not fit half a slide. Use --span page.")
     drawing, names = drawings()[kind], make_names_unique([table.name for table in tables])
-    tables_by_name: dict[str, Any] = dict(zip(names, tables, strict=True))
+    drawables: dict[str, Any] = dict(zip(names, tables, strict=True))
     references: dict[str, Any] = {"centred": centred}
     if kind != "table":
-        measurements = [
-            name
-            for name, measurement in TABLE_MEASUREMENTS.items()
-            if drawing in measurement.drawings
-        ]
-        results_by_name = {
-            name: analyze(
-                table,
-                only=measurements or ("similarity", "spectrum"),
-                nulls=0,
-                seed=seed,
-                device=device,
-            ).results
-            for name, table in tables_by_name.items()
-        }
-        tables_by_name = {
+        results_by_name = _measure_tables(drawing, drawables, seed, device)
+        drawables = {
             name: next(iter(results.values())) for name, results in results_by_name.items()
         }
         if kind == "comparison":
             spectra = {name: results["spectrum"] for name, results in results_by_name.items()}
             references["spectra"] = make_labels_printable(spectra)
-    for name, result in tables_by_name.items():
-        if absence := drawing.explain_absence(result):
+    for name, drawable in drawables.items():
+        if absence := drawing.explain_absence(drawable):
             raise UsageError(f"{name}: {kind} cannot be drawn: {absence}.")
-    first_table = next(iter(tables_by_name.values()))
-    build = comparison_figure if kind == "comparison" else find_builder(first_table, kind)
-    figure = build(figure_format, make_labels_printable(tables_by_name), references)
+    first_drawable = next(iter(drawables.values()))
+    build = comparison_figure if kind == "comparison" else find_builder(first_drawable, kind)
+    figure = build(figure_format, make_labels_printable(drawables), references)
     options = {"centred": centred} if drawing.has_centring else {}
-    text = captions.reading(
-        kind,
-        drawing.help_text,
-        tables_by_name if drawing.shows_several_tables else first_table,
-        **options,
-    )
+    subject = drawables if drawing.shows_several_tables else first_drawable
+    text = captions.reading(kind, drawing.help_text, subject, **options)
     return figure, (text, captions.provenance(names, tables))
 
 
+def _measure_tables(
+    drawing: Drawing, tables: Mapping[str, PositionTable], seed: int, device: Device
+) -> dict[str, Mapping[str, Result]]:
+    """Return the results that a drawing shows, the drawn one first, by the name of the table."""
+    measurements = [
+        name for name, measurement in TABLE_MEASUREMENTS.items() if drawing in measurement.drawings
+    ]
+    requested = measurements or ("similarity", "spectrum")
+    return {
+        name: analyze(table, only=requested, nulls=0, seed=seed, device=device).results
+        for name, table in tables.items()
+    }
+
+
 def select_schemes(records: Sequence[Encoding]) -> list[Scheme]:
-    """Return the encodings without a table that share a figure.
+    """Return the schemes among the records, which must fit into one figure.
 
     Raises
     ------
     UsageError
-        If there is none, one of the records is a table, or they are of different schemes.
+        If there is none, one of the records is a table, or they differ in scheme.
     """
     schemes = [record for record in records if not isinstance(record, PositionTable)]
     if not schemes or len(schemes) < len(records):
@@ -255,7 +249,7 @@ def draw_schemes(
     Raises
     ------
     UsageError
-        If more rotations differ than fit, or the length is too small.
+        If too many rotations differ for one figure, or the length is too small.
     """
     from posprobe.figures.relative import heads_figure
     from posprobe.figures.schemes import drop_equal_rotations, rotation_figure, slopes_figure
@@ -269,29 +263,25 @@ def draw_schemes(
         unique = drop_equal_rotations(select_results(results, "rotation", Rotation))
         if len(unique) > MAX_PAPER_ROTATIONS:
             raise UsageError(
-                f"{len(unique)} rotations differ and {MAX_PAPER_ROTATIONS} share a figure. Pick one with "
-                f"REF#NAME out of {', '.join(unique)}."
+                f"{len(unique)} rotations differ and {MAX_PAPER_ROTATIONS} share a figure. Pick "
+                f"one with REF#NAME out of {', '.join(unique)}."
             )
         drawn_schemes = [
             record for name, record in zip(names, schemes, strict=True) if name in unique
         ]
-        figure, text = (
-            rotation_figure(figure_format, make_labels_printable(unique), {}),
-            captions.rotation(unique),
-        )
+        figure = rotation_figure(figure_format, make_labels_printable(unique), {})
+        text = captions.rotation(unique)
     elif isinstance(first_scheme, LinearBias):
         drawn_schemes = [first_scheme]
         figure = slopes_figure(figure_format, make_labels_printable({names[0]: first_scheme}), {})
         text = captions.slopes(first_scheme)
     else:
         heads_by_name = select_results(results, "heads", Heads)
-        figure, text = (
-            heads_figure(figure_format, make_labels_printable(heads_by_name), {}),
-            captions.heads(heads_by_name),
-        )
-    provenance = captions.provenance(
-        make_names_unique([r.name for r in drawn_schemes[:3]]), drawn_schemes[:3]
-    )
+        figure = heads_figure(figure_format, make_labels_printable(heads_by_name), {})
+        text = captions.heads(heads_by_name)
+    sources = drawn_schemes[:3]
+    source_names = make_names_unique([record.name for record in sources])
+    provenance = captions.provenance(source_names, sources)
     omitted_text = (
         f"And {len(drawn_schemes) - 3} more of the same checkpoint."
         if len(drawn_schemes) > 3
@@ -300,22 +290,22 @@ def draw_schemes(
     return figure, (text, provenance, omitted_text)
 
 
-#: What a figure is written as.
+#: Suffixes of the files that a figure can be written to.
 FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 
 
 @dataclass(frozen=True, eq=False)
 class PaperFigure:
-    """A figure at its final size, with the caption that belongs to it.
+    """A figure at its final size, with its caption.
 
     Parameters
     ----------
     figure
-        The matplotlib figure, at the width of the venue.
+        Figure of matplotlib, at the width of the venue.
     caption
-        One paragraph: how to read it, what it shows, how it was made.
+        Paragraph on how to read the figure, its content, and the source of the data.
     venue, span
-        Venue and width for which the figure is made.
+        Venue and width that the figure is drawn for.
 
     Examples
     --------
@@ -331,25 +321,26 @@ class PaperFigure:
     span: Span
 
     def save(self, path: str | Path) -> Path:
-        """Write the figure, and its caption beside it; return the caption's path.
+        """Write the figure and its caption; return the path of the caption.
 
-        The same figure gives the same bytes. A broken run leaves the old files or none.
+        The same figure gives the same bytes. An interrupted run leaves the old files or none.
 
         Parameters
         ----------
         path
-            Ends in ``.pdf``, ``.svg`` or ``.png``; the caption goes to ``NAME.caption.txt``.
+            Path that ends in ``.pdf``, ``.svg`` or ``.png``; the caption is written to
+            ``NAME.caption.txt``.
 
         Raises
         ------
         UsageError
-            If the suffix is none of these.
+            If the suffix is another one.
         OutputError
-            If a file cannot be written, or a text stands there that is no caption of posprobe's.
+            If a file cannot be written, or the text file is no caption of posprobe.
         """
         target, caption_path = figure_paths(Path(path))
         content = self._draw(target.suffix.lower())
-        with written(target, caption_path) as scratch:
+        with write_files(target, caption_path) as scratch:
             (scratch / target.name).write_bytes(content)
             (scratch / caption_path.name).write_text(self.caption, encoding="utf-8")
         return caption_path
@@ -364,39 +355,38 @@ class PaperFigure:
         with style(self.venue, span=self.span), mpl.rc_context({"svg.hashsalt": "posprobe"}):
             self.figure.savefig(buffer, format=suffix[1:], metadata={metadata[suffix]: None})
         if suffix == ".svg":
-            return smaller_images(buffer.getvalue().decode()).encode()
+            return shrink_images(buffer.getvalue().decode()).encode()
         return buffer.getvalue()
 
 
 def figure_paths(path: Path) -> tuple[Path, Path]:
-    """Return where a figure and its caption go.
+    """Return the paths of a figure and its caption, after checks that they can be written.
 
     Raises
     ------
     UsageError
-        If the suffix is not a known one.
+        If the suffix is unknown.
     OutputError
-        If there is no such folder, a folder stands where a file should, or a text where the caption
-        should that is none.
+        If there is no such folder, one of the paths is a folder, or the text file is no caption of
+        posprobe.
     """
-    path = file_path(path, FIGURE_SUFFIXES, any_case=True)
+    path = resolve_file_path(path, FIGURE_SUFFIXES, any_case=True)
     caption_path = path.with_suffix(".caption.txt")
-    if folder_there(caption_path):
+    if folder_exists(caption_path):
         raise OutputError(f"{caption_path}: it is a folder. Choose another name.")
-    recover(path)
-    if there(caption_path) and not _is_own_caption(caption_path):
+    recover_leftovers(path)
+    if path_exists(caption_path) and not _is_own_caption(caption_path):
         raise OutputError(
             f"{caption_path}: posprobe did not write this text, and the caption would replace "
-            "it. Move "
-            "it away, or choose another name."
+            "it. Move it away, or choose another name."
         )
     return path, caption_path
 
 
 def _is_own_caption(path: Path) -> bool:
-    """Return whether a text ends as captions do."""
+    """Tell whether a text file ends like a caption of posprobe."""
     try:
-        return re.search(rb"Made with posprobe \S+\.\n\Z", read_regular(path)) is not None
+        return re.search(rb"Made with posprobe \S+\.\n\Z", read_regular_file(path)) is not None
     except (InvalidCheckpoint, FileNotFoundError):
         return False
 
@@ -409,12 +399,12 @@ def check_request(
     centred: bool | None,
     columns: int | None,
 ) -> None:
-    """Refuse what cannot be drawn or written, before anything is loaded.
+    """Check kind, options, venue and path before anything is loaded.
 
     Raises
     ------
     UsageError
-        If the kind, the venue or the suffix is unknown, or the kind has not what was asked for.
+        If the kind, the venue or the suffix is unknown, or the kind lacks a requested option.
     OutputError
         If the path cannot be written to.
     """
@@ -444,29 +434,29 @@ def paper_figure(
     kind
         Kind of figure, as `posprobe list figures` names it.
     records
-        Tables; for ``heads``, the encodings of one checkpoint that have no table. Where tables
-        share axes, all are cut to the positions of the shortest.
+        Tables, or for ``heads`` the schemes of one checkpoint. Tables that share axes are cut to
+        the positions of the shortest.
     venue
         Key of `posprobe.figures.styles.venues`.
     span
         ``"column"`` or ``"page"``; a text of one column has no narrower one.
     labels
-        Names in figure and caption, one for each; None keeps their own.
+        Names in figure and caption, one for each record; None keeps their own.
     centred
-        Whether cosines are drawn after subtracting the mean row, or as stored; None for what suits
-        the kind. ``similarity``, ``profile`` and ``comparison`` have the choice.
+        Whether to subtract the mean row before cosines are taken; None for the default of the
+        kind. ``similarity``, ``profile`` and ``comparison`` have the choice.
     columns
-        Panels per row, for ``similarity``, ``components`` and ``comparison``.
+        Number of panels per row, for ``similarity``, ``components`` and ``comparison``.
     seed, device
-        Same as for `analyze`.
+        Options as for `analyze`.
     length
-        Positions at which encodings without a table are drawn; as for `analyze_schemes`.
+        Number of positions at which schemes are drawn, as for `analyze_schemes`.
 
     Raises
     ------
     UsageError
-        If the kind, venue or span is unknown, the kind does not apply to these records or has not
-        what was asked for, or there are more or fewer labels than records.
+        If the kind, venue or span is unknown, the kind does not apply to these records or lacks a
+        requested option, or there are more or fewer labels than records.
     InvalidTable
         If a table has a single row.
 

@@ -18,14 +18,14 @@ from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import Origin, Place, match_heads
 from posprobe.analyses.result import as_block, plain
 from posprobe.arrays import Floats
-from posprobe.blocks import environment
+from posprobe.blocks import describe_environment
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
 from posprobe.progress import stage
 from posprobe.questions.schemes import kernel_answers
 from posprobe.report.document import shared_block
-from posprobe.report.files import FORWARD, KERNELS, read_bundle, stored_arrays
+from posprobe.report.files import FORWARD_SCHEMA, KERNELS_SCHEMA, read_arrays, read_bundle
 from posprobe.schemes import (
     MAX_KERNEL_ROWS,
     POSITION_UNIT,
@@ -111,7 +111,7 @@ class KernelComparison(PairwiseComparison):
         verdict = shared_block(dict(zip(self.labels, answers, strict=True)))
         headline = kernels_headline(pairs, self.walk)
         return {
-            "schema": KERNELS,
+            "schema": KERNELS_SCHEMA,
             "length": self.layout.size,
             "layout": describe_layout(self.layout),
             "records": encodings,
@@ -281,7 +281,7 @@ def compare_kernels(
         correlation=_pairwise_cosines([_centre_curve(curve) for curve in curves]),
         alignment=_pairwise_cosines([_centre_kernel(kernel) for kernel in kernels]),
         walk=None if isinstance(layout, Grid) else walks(layout.size, seed),
-        environment=environment("cpu", seed, command),
+        environment=describe_environment("cpu", seed, command),
     )
 
 
@@ -306,18 +306,12 @@ def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
             )
         return grids[0]
     stated_lengths = [n for n in map(_record_length, records) if n is not None]
-    n = (
-        min(
-            [*stated_lengths, MAX_DEFAULT_KERNEL_LENGTH]
-            if stated_lengths
-            else [DEFAULT_KERNEL_LENGTH]
-        )
-        if length is None
-        else length
-    )
-    max_length = min(
-        [len(record) for record in records if isinstance(record, PositionTable)] + [MAX_KERNEL_ROWS]
-    )
+    default_length = min([*stated_lengths, MAX_DEFAULT_KERNEL_LENGTH])
+    if not stated_lengths:
+        default_length = DEFAULT_KERNEL_LENGTH
+    n = default_length if length is None else length
+    table_lengths = [len(record) for record in records if isinstance(record, PositionTable)]
+    max_length = min([*table_lengths, MAX_KERNEL_ROWS])
     if not 3 <= n <= max_length:
         raise UsageError(f"{n} positions: from 3 to {max_length} can be compared.")
     return Positions(n)
@@ -431,7 +425,7 @@ def run_document(reference: str) -> dict[str, Any] | None:
         document = read_bundle(Path(reference))
     except (UnknownReference, InvalidCheckpoint, OSError, ValueError):
         return None
-    return document if document["schema"] == FORWARD else None
+    return document if document["schema"] == FORWARD_SCHEMA else None
 
 
 def measured_heads(reference: str) -> MeasuredHeads | None:
@@ -456,7 +450,7 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
             raise UsageError(
                 f"{reference}: this run did not measure what heads do. {_RUN_AGAIN_ADVICE}"
             )
-        curves = stored_arrays(folder / "arrays.npz", _RUN_AGAIN_ADVICE, (name,))[name]
+        curves = read_arrays(folder / "arrays.npz", _RUN_AGAIN_ADVICE, (name,))[name]
         places = tuple(
             (_check_count(head["layer"]), _check_count(head["head"])) for head in use["heads"]
         )

@@ -1,8 +1,8 @@
-"""Ways of resizing side by side: what each does to the structure of a table, as a document.
+"""Comparison of ways of resizing: the effect of each on the structure of a table.
 
-Of a table at another size one can ask two things that no way grants together: that a row still
-stands at its relative place, and that it still stands at its position. Both are measured, with what
-follows from either: periods, steps between neighbours, seams, and rows that cannot be told apart.
+A resized table can keep a row at its relative place or at its position, but not both. Both are
+measured, with the consequences of either: periods, steps between neighbours, seams, and rows that
+cannot be told apart.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from posprobe.analyses.descriptive.similarity import MAX_MATRIX_ROWS, similarity
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.result import HIDDEN, As, as_block
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock, TableBlock, describe, environment
+from posprobe.blocks import EnvironmentBlock, TableBlock, describe_environment, describe_table
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
-from posprobe.families.read import model_source
+from posprobe.families.read import find_model_source
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Text
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.relations.resized import Effect, Turns, Way
-from posprobe.report.files import RESIZING
-from posprobe.report.saved import Saved
+from posprobe.report.files import RESIZING_SCHEMA
+from posprobe.report.saved import Saveable
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
 from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of
 from posprobe.schemes import Rotary
@@ -45,36 +45,34 @@ if TYPE_CHECKING:
     from posprobe.schemes import Scheme
 
 
-#: Pairs of components whose periods are listed.
+#: Number of pairs of components whose periods are listed.
 MAX_LISTED_PERIODS = 3
-#: Cells along a side of a drawn matrix of cosines.
+#: Number of cells along a side of a drawn matrix of cosines.
 MAX_POOLED_CELLS = 160
-#: Rows by which a seam may lie elsewhere and be the same one.
+#: Distance in rows up to which two seams count as the same one.
 MAX_SEAM_SHIFT = 4
 
 
 def measure_effect(resized: PositionTable, original: PositionTable, *, stretched: bool) -> Effect:
-    """Measure a table beside the one that it was made of.
+    """Measure the effect of resizing on a table.
 
     Parameters
     ----------
     resized, original
-        ``[m, d]`` and ``[n, d]``; the same table twice gives the numbers before.
+        Tables ``[m, d]`` and ``[n, d]``; equal ones give the numbers before resizing.
     stretched
-        Whether the way spreads old rows over the new range, so that seams move with them.
+        Whether the method spreads the old rows over the new range, so that seams move with them.
 
     Returns
     -------
     Effect
-        Seams are pairs of positions, and special rows positions. Undefined numbers are None, with a
-        reason.
+        Seams as pairs of positions, and outlier rows as positions. Undefined numbers are None, with
+        a reason.
     """
     values, old_values = (table.values.astype(np.float64) for table in (resized, original))
     mean, lengths, new_seams = old_values.mean(axis=0), norms(resized), seams(resized)
-    place, position = (
-        _nearest_patches(original.layout, resized.layout),
-        _shared_patches(original.layout, resized.layout),
-    )
+    nearest_rows = _nearest_patches(original.layout, resized.layout)
+    old_shared, new_shared = _shared_patches(original.layout, resized.layout)
     created_seams = (
         None
         if new_seams.undefined
@@ -103,8 +101,8 @@ def measure_effect(resized: PositionTable, original: PositionTable, *, stretched
         norm_mean=float(lengths.norms.mean()),
         norm_min=float(lengths.norms.min()),
         neighbour_cosine=neighbours,
-        same_place=_mean_cosine(values - mean, (old_values - mean)[place]),
-        same_position=_mean_cosine(values[position[1]] - mean, old_values[position[0]] - mean),
+        same_place=_mean_cosine(values - mean, (old_values - mean)[nearest_rows]),
+        same_position=_mean_cosine(values[new_shared] - mean, old_values[old_shared] - mean),
         translation_invariance=invariance,
         copies=len(resized) - len({row.tobytes() for row in resized.values}),
         turns={name: _turns(pairs) for name, pairs in _windings(resized).items()},
@@ -121,14 +119,14 @@ def measure_effect(resized: PositionTable, original: PositionTable, *, stretched
 
 
 def pooled_cosines(table: PositionTable) -> Floats:
-    """Return the centred cosines of all pairs of rows, ``[c, c]``, means over blocks of them."""
+    """Return the centred cosines of all pairs of rows, averaged over blocks to ``[c, c]``."""
     rows = table.values.astype(np.float64)
     rows -= rows.mean(axis=0)
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     units = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
     starts = np.unique(np.linspace(0, len(rows), MAX_POOLED_CELLS, endpoint=False).astype(np.intp))
     sizes = np.diff(np.append(starts, len(rows)))
-    # The mean over pairs of two blocks is the product of the means of each.
+    # The mean over all pairs of two blocks is the product of the blocks' means.
     means = np.add.reduceat(units, starts, axis=0) / sizes[:, None]
     return np.asarray(means @ means.T)
 
@@ -140,19 +138,19 @@ def _windings(table: PositionTable) -> dict[str, Winding]:
 
 
 def _turns(winding: Winding) -> Turns:
-    # A period longer than the table is one that nobody has seen.
+    # The table does not hold one turn of a period that is longer than the table.
     pairs = [pair for pair in winding.pairs if pair.turns >= 1][:MAX_LISTED_PERIODS]
     return Turns(tuple(pair.period for pair in pairs), pairs[0].turns if pairs else None)
 
 
 def _patch_indices(layout: Layout) -> NDArray[np.intp]:
-    """Return the numbers of the cells ``[height, width]``; a sequence is a grid of height 1."""
+    """Return the indices of the patches ``[height, width]``; a sequence has height 1."""
     sides = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
     return np.arange(layout.size).reshape(sides)
 
 
 def _nearest_patches(old: Layout, new: Layout) -> NDArray[np.intp]:
-    """Return for each new cell the old one at the nearest relative place, ``[m]``."""
+    """Return for each new patch the old one at the nearest relative place, ``[m]``."""
     patches = _patch_indices(old)
     sides = zip(patches.shape, _patch_indices(new).shape, strict=True)
     nearest = [
@@ -162,16 +160,16 @@ def _nearest_patches(old: Layout, new: Layout) -> NDArray[np.intp]:
 
 
 def _shared_patches(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the cells that both have, counted in the old and in the new layout."""
+    """Return the indices, in the old and in the new layout, of the patches that both have."""
     old_patches, new_patches = _patch_indices(old), _patch_indices(new)
     height, width = np.minimum(old_patches.shape, new_patches.shape)
     return old_patches[:height, :width].ravel(), new_patches[:height, :width].ravel()
 
 
 def _mean_cosine(a: Floats, b: Floats) -> float | None:
-    """Return the mean cosine of rows that have a direction; None where none has."""
+    """Return the mean cosine of rows that have a direction; None if none has."""
     product = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    # A row that is the mean row but for rounding has no direction.
+    # A row that differs from the mean row only by rounding has no direction.
     is_defined = product > 1e-12 * max(float(product.max()), np.finfo(float).tiny)
     if not is_defined.any():
         return None
@@ -185,14 +183,14 @@ def _created_seams(
     *,
     stretched: bool,
 ) -> tuple[tuple[int, int], ...]:
-    """Return seams of a sequence that the old one has not, as pairs of positions."""
+    """Return the seams of a sequence that the original lacks, as pairs of positions."""
     factor = len(resized) / len(original) if stretched else 1.0
     scaled_seams = np.array([left * factor for left, _ in seams(original).between])
     reach = MAX_SEAM_SHIFT * max(factor, 1.0)
     return tuple(
         (left + resized.start, right + resized.start)
         for left, right in new_seams
-        # A table that begins again has its old seams again.
+        # A table that repeats its rows repeats the old seams.
         if not any(
             (np.abs(scaled_seams - row) <= reach).any() for row in (left, left % len(original))
         )
@@ -201,28 +199,28 @@ def _created_seams(
 
 @dataclass(frozen=True)
 class ToldWay(Way):
-    """One way of resizing, what it does to the table, and that in words."""
+    """A way of resizing, with its effect in numbers and in words."""
 
     @property
     def sentences(self) -> Annotated[tuple[Text, ...], ""]:
-        """What it keeps, and what it changes."""
+        """Sentences on what the way keeps and changes."""
         return words.way(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WaysCompared(Saved):
+class WaysCompared(Saveable):
     """Ways of resizing a table.
 
     Parameters
     ----------
     table, to
-        Before, and the layout wanted.
+        Block of the original table, and the new layout.
     before, ways
-        Numbers of the old table, and by way those of the new one.
+        Numbers of the original table, and of the resized ones by way.
     missing
-        Why other ways were not measured.
+        Reasons why other ways were not measured.
     run
-        Losses of the model with each of them; None where it was not run.
+        Losses of the model with each way; None if it was not run.
     environment
         Versions, command and time.
     tables
@@ -232,7 +230,7 @@ class WaysCompared(Saved):
         and row norms ``[m]``.
     """
 
-    schema: Literal["posprobe.resizing/1"] = RESIZING
+    schema: Literal["posprobe.resizing/1"] = RESIZING_SCHEMA
     table: Annotated[dict[str, Any], As(TableBlock), "Before."]
     to: Layout
     before: Annotated[Effect, "The old table beside itself."]
@@ -249,7 +247,7 @@ class WaysCompared(Saved):
         return as_block(self)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: by way cosines, norms, and losses if it was run."""
+        """Return the content of ``arrays.npz``: cosines, norms and losses by way."""
         losses = {} if self.run is None else self.run.losses
         arrays_by_name = {"cosines": self.cosines, "norms": self.norms, "losses": losses}
         return {
@@ -259,7 +257,7 @@ class WaysCompared(Saved):
         }
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle."""
+        """Return the builders of the bundle's figures by name."""
         from posprobe.figures.comparison import table_resizing_figures
 
         losses = {} if self.run is None else self.run.losses
@@ -276,14 +274,14 @@ def compare(
     command: str | None = None,
     **load_options: Any,
 ) -> WaysCompared | RulesCompared:
-    """Compare ways of resizing of what a reference names: of a table, or of rotary positions.
+    """Compare the ways of resizing a table, or the rules of scaling rotary positions.
 
     Parameters
     ----------
     loaded
-        A table, or the encodings of a checkpoint that has none.
+        Table, or the schemes of a checkpoint without one.
     to, how, command
-        Same as for `compare_ways`; for rotary positions a length alone.
+        Options as for `compare_ways`; rotary positions take only a length.
     contexts, reference, **load_options
         Contexts on which the model runs with each table or rule, and its location, as for
         `posprobe.resizing.losses.run_ways`; None does not run it.
@@ -297,7 +295,7 @@ def compare(
     """
     if contexts is not None:
         _check_contexts(loaded, contexts)
-        model_source(parse_reference(reference))  # what is not a model is refused at once
+        find_model_source(parse_reference(reference))  # refuses a reference that is no model
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
         comparison = compare_ways(loaded, to=to, ways=ways, command=command)
@@ -345,7 +343,7 @@ def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
 
 
 def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
-    """Refuse positions in pictures, and contexts that are no text, before any work."""
+    """Refuse positions in images, and contexts that are no text, before any work."""
     if isinstance(loaded, PositionTable):
         name, has_patches = loaded.name, isinstance(loaded.layout, Grid)
     else:
@@ -365,22 +363,22 @@ def compare_ways(
     ways: Sequence[str] | None = None,
     command: str | None = None,
 ) -> WaysCompared:
-    """Resize a table in several ways, and measure what each does to it.
+    """Resize a table in several ways, and measure the effect of each.
 
     Parameters
     ----------
     table, to
-        Same as for `posprobe.resize`.
+        Table and new size, as for `posprobe.resize`.
     ways
-        Some of those for its layout; None for all. A way that is a library's which is not
-        installed, or that does not fit the table, is left out, with the reason.
+        Names of the ways; None for all of its layout. Of these, a way that needs a missing library
+        or does not fit the table is left out, with the reason.
     command
         Command line to record.
 
     Raises
     ------
     UsageError
-        If the size or a way cannot be.
+        If the size or a way is invalid.
     """
     from posprobe.tables import table as as_table
 
@@ -406,20 +404,24 @@ def compare_ways(
                     tables[way] = resized
                     stretched = way not in CONTINUING
                     new_effect = measure_effect(resized, original, stretched=stretched)
-                    ways_measured.append(
-                        ToldWay(
-                            **vars(new_effect), how=way, kind="stretches" if stretched else "continues",
-                            before=original_effect, old=original.layout, new=layout, start=original.start,
-                        )
-                    )  # fmt: skip
+                    measured_way = ToldWay(
+                        **vars(new_effect),
+                        how=way,
+                        kind="stretches" if stretched else "continues",
+                        before=original_effect,
+                        old=original.layout,
+                        new=layout,
+                        start=original.start,
+                    )
+                    ways_measured.append(measured_way)
             advance(1)
     return WaysCompared(
-        table=describe(original),
+        table=describe_table(original),
         to=layout,
         before=original_effect,
         ways=tuple(ways_measured),
         missing=missing,
-        environment=environment("cpu", 0, command),
+        environment=describe_environment("cpu", 0, command),
         tables=tables,
         cosines=cosines,
         norms=lengths,

@@ -26,7 +26,7 @@ from posprobe.analyses.result import as_block
 from posprobe.checkpoints import open_local
 from posprobe.errors import InvalidTable, PosprobeError, UsageError
 from posprobe.families import load
-from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, sample_tokens
+from posprobe.families.tokens import N_SAMPLE_RUNS, SAMPLE_NUMBERS, TokenSample, sample_tokens
 from posprobe.layouts import Grid
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -203,13 +203,13 @@ def assert_added_with_the_factor(tiny: Tiny, sample: TokenSample, path: str) -> 
     np.testing.assert_allclose(sample.values, sample.factor * stored.astype(float), rtol=1e-6)
     assert sample.kind == "token"
     delta = torch.linspace(-1, 1, len(token))
-    length = tiny._longest()
-    embedded_before = tiny._embedded(length)
+    length = tiny.find_max_length()
+    embedded_before = tiny.embed(length)
     token += delta / sample.factor
-    by_token = tiny._embedded(length)
+    by_token = tiny.embed(length)
     token -= delta / sample.factor
     tiny.rows.add_(delta)
-    by_position = tiny._embedded(length)
+    by_position = tiny.embed(length)
     assert (by_token - embedded_before).abs().max() > 0.01
     torch.testing.assert_close(by_token, by_position, rtol=0, atol=2e-5)
 
@@ -234,7 +234,7 @@ def test_sampled_tokens_are_those_that_the_model_adds_positions_to(
     assert_added_with_the_factor(tiny, sample, path)
 
 
-_TINY_CONFIG: dict[str, Any] = tiny_models._SIZE | tiny_models._IDS
+_TINY_CONFIG: dict[str, Any] = tiny_models.MODEL_SIZE | tiny_models.SPECIAL_IDS
 SCALED_MODELS: dict[str, tuple[Any, float]] = {
     "bart": (lambda: tiny_models.hf_seq2seq("BartModel", "decoder", scale_embedding=True), 4),
     "mbart": (lambda: tiny_models.hf_seq2seq("MBartModel", "encoder", scale_embedding=True), 4),
@@ -328,7 +328,7 @@ def test_both_halves_of_the_first_clip_have_their_own_samples(tmp_path: Path) ->
 
 
 def test_a_projection_between_tokens_and_positions_is_a_reason(tmp_path: Path) -> None:
-    config: dict[str, Any] = tiny_models._OPT | {"word_embed_proj_dim": 8}  # as OPT-350m
+    config: dict[str, Any] = tiny_models.OPT_SIZE | {"word_embed_proj_dim": 8}  # as OPT-350m
     transformers.OPTModel(transformers.OPTConfig(**config)).save_pretrained(tmp_path)
     reason = missing_reason(tmp_path, str(load(str(tmp_path)).source.tensor))
     assert "shape [30, 8]" in reason
@@ -352,12 +352,12 @@ def test_sampled_projections_are_those_that_positions_are_added_to(
     weight = find_parameter(tiny.model, stored)
     delta = torch.linspace(-1, 1, len(weight))
     change = (delta / weight[0].numel())[:, None, None, None]  # every pixel of the image is 1
-    embedded_before = tiny._embedded(tiny.image)
+    embedded_before = tiny.embed(tiny.image)
     weight += change
-    by_patch = tiny._embedded(tiny.image)
+    by_patch = tiny.embed(tiny.image)
     weight -= change
     tiny.rows.add_(delta)
-    by_position = tiny._embedded(tiny.image)
+    by_position = tiny.embed(tiny.image)
     patches = len(table)
     assert (by_patch - embedded_before).abs()[-patches:].max() > 0.1
     torch.testing.assert_close(by_patch[-patches:], by_position[-patches:], rtol=0, atol=2e-5)
@@ -439,12 +439,12 @@ def test_a_sample_is_seeded_spread_out_and_of_stored_rows(tmp_path: Path) -> Non
     assert first_sample.summary() == repeated.summary()
     assert first_sample.blocks != other_sample.blocks
     for sample in (first_sample, other_sample):
-        assert sample.values.size <= SAMPLE
-        assert len(sample.blocks) == RUNS
+        assert sample.values.size <= SAMPLE_NUMBERS
+        assert len(sample.blocks) == N_SAMPLE_RUNS
         token_rows = np.concatenate([np.arange(*block) for block in sample.blocks])
         np.testing.assert_array_equal(sample.values, tokens[token_rows])
         starts = np.array([start for start, _ in sample.blocks])
-        assert (np.abs(np.diff(starts) - count / RUNS) < 1).all()
+        assert (np.abs(np.diff(starts) - count / N_SAMPLE_RUNS) < 1).all()
         json.dumps(sample.summary(), allow_nan=False)
         ratio, full_ratio = scale(table, sample.values).ratio, scale(table, tokens).ratio
         assert ratio != full_ratio
@@ -489,7 +489,7 @@ def test_minilm_positions_are_half_as_long_as_its_tokens() -> None:
     misfits = []
     for seed in range(20):
         sample = sample_beside(folder, "embeddings.position_embeddings.weight", seed)
-        assert sample.values.size <= SAMPLE
+        assert sample.values.size <= SAMPLE_NUMBERS
         ratio: Any = scale(table, sample.values).ratio
         assert full_scale.ratio is not None
         misfits.append((ratio / full_scale.ratio - 1) / sample.error)

@@ -28,7 +28,7 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.families import inspect
-from posprobe.families.read import model_source, open_reference
+from posprobe.families.read import find_model_source, open_reference
 from posprobe.reference import parse_reference
 from posprobe.resizing.checkpoint import write_checkpoint
 
@@ -226,7 +226,7 @@ def test_links_out_of_a_folder_are_refused_unless_named(linked: str, tmp_path: P
         (other_folder / INDEX).write_text(json.dumps(index))
     (model_folder / linked).unlink(missing_ok=True)
     (model_folder / linked).symlink_to(other_folder / linked)
-    for call in (model_source, lambda parsed: open_reference(parsed)):
+    for call in (find_model_source, lambda parsed: open_reference(parsed)):
         with pytest.raises(InvalidCheckpoint, match=rf"{linked}.*link that leads out"):
             call(parse_reference(model_folder))
 
@@ -245,7 +245,7 @@ def test_named_links_and_hub_cache_links_are_followed(tmp_path: Path) -> None:
     for path in (tmp_path / "named", tmp_path / "named.safetensors", snapshot):
         assert open_local(path).read("wpe.weight").values.shape == VALUES.shape
     assert open_local(snapshot).config == {"model_type": "gpt2"}
-    assert model_source(parse_reference(snapshot)) == str(snapshot)
+    assert find_model_source(parse_reference(snapshot)) == str(snapshot)
 
 
 SAVED = FOLDER / "diffusers"

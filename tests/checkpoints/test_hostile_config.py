@@ -146,16 +146,16 @@ def test_a_number_of_5000_digits_in_a_name_is_no_traceback(tmp_path: Path) -> No
 #: Each reader with a value that it takes, as it returns it, and values that it refuses.
 READERS: dict[str, tuple[Callable[..., Any], Any, list[Any]]] = {
     "whole": (
-        lambda c: settings.whole(c, "k", maximum=10), 10, [0, 11, -1, 1.0, True, "1", [1], 10**400]
+        lambda c: settings.read_integer(c, "k", maximum=10), 10, [0, 11, -1, 1.0, True, "1", [1], 10**400]
     ),
     "number": (
-        lambda c: settings.number(c, "k"), 2.5,
+        lambda c: settings.read_number(c, "k"), 2.5,
         [0, -1, float("nan"), float("inf"), 10**400, True, "1", 1e-300],
     ),
-    "truth": (lambda c: settings.truth(c, "k"), False, [0, 1, "true", []]),
-    "text": (lambda c: settings.text(c, "k"), "x", ["", 1, ["x"], {}, True]),
+    "truth": (lambda c: settings.read_bool(c, "k"), False, [0, 1, "true", []]),
+    "text": (lambda c: settings.read_text(c, "k"), "x", ["", 1, ["x"], {}, True]),
     "wholes": (
-        lambda c: settings.wholes(c, "k", maximum=9, max_length=2), [1, 2],
+        lambda c: settings.read_integers(c, "k", maximum=9, max_length=2), [1, 2],
         [[1, 2, 3], [10], [True], 1, "12", [[1]], {}],
     ),
 }  # fmt: skip
@@ -175,6 +175,6 @@ def test_values_of_other_types_and_sizes_are_refused(reader: str) -> None:
 
 def test_sizes_of_two_numbers_are_read_in_every_way_of_writing_them() -> None:
     for sound in (4, [4, 4], {"height": 4, "width": 4}):
-        assert settings.pair({"k": sound}, "k", maximum=10) == (4, 4)
+        assert settings.read_size({"k": sound}, "k", maximum=10) == (4, 4)
     for size in (True, 0, -1, 11, [4], [4, True], {"height": 4}, "4", None, [10**400, 1]):
-        assert settings.pair({"k": size}, "k", maximum=10) is None
+        assert settings.read_size({"k": size}, "k", maximum=10) is None

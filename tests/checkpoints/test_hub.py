@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.checkpoints import hub
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
-from posprobe.families.tokens import RUNS, sample_tokens
+from posprobe.families.tokens import N_SAMPLE_RUNS, sample_tokens
 from posprobe.resizing.checkpoint import write_checkpoint
 
 __all__ = ["server", "waits"]
@@ -144,7 +144,7 @@ def test_a_sample_of_gpt2_tokens_is_a_megabyte_in_few_requests(server: Hub) -> N
     assert tokens.stop - tokens.start > 150e6
     server.forget()
     sample = sample_tokens(checkpoint, checkpoint.tensors[WPE])
-    assert len(server.paths("/cdn/")) == len(sample.blocks) == RUNS == 16
+    assert len(server.paths("/cdn/")) == len(sample.blocks) == N_SAMPLE_RUNS == 16
     assert sample.tensor == tokens
     assert server.sent() < 1_100_000
     assert len(sample.values) * 3072 < server.sent()

@@ -17,9 +17,16 @@ import posprobe as pp
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.encodings import fixed_formula
 from posprobe.errors import InvalidCheckpoint, MissingExtra
-from posprobe.families.rows import added_families
-from posprobe.readers import READERS, SUFFIXES, Reader, added_readers, load_opener, reader_of
-from posprobe.report.render import page_of
+from posprobe.families.rows import load_added_families
+from posprobe.readers import (
+    READER_SUFFIXES,
+    READERS,
+    Reader,
+    choose_reader,
+    load_added_readers,
+    load_opener,
+)
+from posprobe.report.render import build_page
 from posprobe.sources import Quantisation
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "extend.md"
@@ -27,11 +34,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "extend.md"
 
 @pytest.fixture(autouse=True)
 def _nothing_added_yet() -> Iterator[None]:
-    added_readers.cache_clear()
-    added_families.cache_clear()
+    load_added_readers.cache_clear()
+    load_added_families.cache_clear()
     yield
-    added_readers.cache_clear()
-    added_families.cache_clear()
+    load_added_readers.cache_clear()
+    load_added_families.cache_clear()
 
 
 @pytest.fixture
@@ -76,7 +83,7 @@ def test_a_package_adds_a_format_and_a_family(
 ) -> None:
     save_file({"wpe.weight": np.ones((4, 2), "f4")}, tmp_path / "known.safetensors")
     assert len(pp.load(str(tmp_path / "known.safetensors"))) == 4
-    assert added_readers.cache_info().misses == 0  # what is known needs no look at packages
+    assert load_added_readers.cache_info().misses == 0  # what is known needs no look at packages
     values = rows_file(tmp_path / "model.rows")
     monkeypatch.chdir(tmp_path)
     (use,) = placer
@@ -127,8 +134,10 @@ def test_every_format_is_recognised_by_its_own_reader() -> None:
         for package in reader.packages:
             assert not re.search(rf"^(import|from) {package}\b", source, re.MULTILINE)
         for name in reader.weights:
-            assert reader_of(name.replace(".index.json", "".join(reader.suffixes[:1]))) is reader
-    for suffix in set(SUFFIXES) - {".index.json"}:  # of readers that share one, bytes decide
+            assert (
+                choose_reader(name.replace(".index.json", "".join(reader.suffixes[:1]))) is reader
+            )
+    for suffix in set(READER_SUFFIXES) - {".index.json"}:  # of readers that share one, bytes decide
         assert all(reader.magic for reader in [r for r in READERS if suffix in r.suffixes][1:])
     with pytest.raises(ValueError, match="begin with a dot"):
         Reader("x", ("xyz",), "a:b")
@@ -197,7 +206,7 @@ def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
     (note,) = document["table"]["notes"]
     assert "Q8_0, in steps of 0.05" in note
     assert "3 of 40 principal components lie above" in note
-    assert "dequantised from Q8_0 in steps of 0.05" in str(page_of(document))
+    assert "dequantised from Q8_0 in steps of 0.05" in str(build_page(document))
     # A sinusoid is known through its rounding.
     waves = pp.sinusoidal(64, 16).values
     rounded = np.round(waves / step) * step

@@ -44,7 +44,7 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLVisionRotaryEm
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
 import posprobe as pp
-from posprobe.encodings.rotary import to_type
+from posprobe.encodings.rotary import round_to_type
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.relations import relate_ladders
 from posprobe.relations.dumps import read_dump
@@ -353,15 +353,15 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
     way: str, first_distance: float | None, tmp_path: Path
 ) -> None:
     omega = pp.encodings.rotary_frequencies(128, base=5e5)[0]
-    t, small = np.arange(512.0), to_type(omega, "bfloat16")
+    t, small = np.arange(512.0), round_to_type(omega, "bfloat16")
     angles = {
         "ladder": np.outer(t, small),
-        "all": to_type(np.outer(to_type(t, "bfloat16"), small), "bfloat16"),
-        "positions": np.outer(to_type(t, "bfloat16"), omega),
-        "product": to_type(np.outer(t, omega), "bfloat16"),
+        "all": round_to_type(np.outer(round_to_type(t, "bfloat16"), small), "bfloat16"),
+        "positions": np.outer(round_to_type(t, "bfloat16"), omega),
+        "product": round_to_type(np.outer(t, omega), "bfloat16"),
     }[way]
     for stored in ("float32", "bfloat16"):
-        cos, sin = (to_type(f(angles), stored).astype("f4") for f in (np.cos, np.sin))
+        cos, sin = (round_to_type(f(angles), stored).astype("f4") for f in (np.cos, np.sin))
         np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
         result = pp.check("rotary:8192x128,base=500000", str(tmp_path / "b.npz"))
         assert result.causes[0].cause in ("ladder_rounded", "angles_rounded")
@@ -373,7 +373,7 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
 def test_rounded_cosines_are_alike_and_hide_no_other_ladder(tmp_path: Path) -> None:
     def dumped(omega: NDArray[np.float64]) -> str:
         angles = np.outer(np.arange(64.0), omega)
-        cos, sin = (to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))
+        cos, sin = (round_to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))
         np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
         return str(tmp_path / "b.npz")
 
@@ -395,7 +395,9 @@ def test_cosine_tables_of_any_length_and_dtype_are_alike(
         ladder = replace(made.published(model), context=512)
         for rows in (64, 1024):
             angles = np.outer(np.arange(float(rows)), ladder.frequencies)
-            cos, sin = (to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin))
+            cos, sin = (
+                round_to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin)
+            )
             findings = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
             expected = "same_ladder" if name == "float32" else "cosines_rounded"
             assert [finding.cause for finding in findings] == [expected], (model, rows)

@@ -12,7 +12,7 @@ from made_schemas import problems
 
 import posprobe as pp
 from posprobe.data import read_data
-from posprobe.encodings.rotary import to_type
+from posprobe.encodings.rotary import round_to_type
 from posprobe.relations import RULES, Finding, Ladder, Projections, relate_ladders, relate_tables
 from posprobe.relations.ladders import measure_harm
 from posprobe.relations.tables import resampling_weights
@@ -104,7 +104,7 @@ def test_a_rounded_ladder_matters_from_the_computed_distance(
     kind: str, first_distance: float
 ) -> None:
     omega = pp.encodings.rotary_frequencies(128)[0]
-    (finding,) = relate_ladders(Ladder(omega), Ladder(to_type(omega, kind)))
+    (finding,) = relate_ladders(Ladder(omega), Ladder(round_to_type(omega, kind)))
     assert (finding.cause, finding.more["type"]) == ("ladder_rounded", kind)
     assert finding.first_distance == pytest.approx(first_distance, rel=0.01)
 

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.cli.options import parse_grid, parse_rows
 from posprobe.errors import UsageError
-from posprobe.families.rows import registry
+from posprobe.families.rows import load_registry
 from posprobe.report import read_bundle
 from posprobe.samples import samples
 from posprobe.studies.figure import RUN_FIGURES, kinds
@@ -132,7 +132,7 @@ def test_extract_writes_the_positions_and_prints_where(cli: Cli, tmp_path: Path)
 
 
 def test_samples_and_families_are_listed_also_by_their_old_names(cli: Cli) -> None:
-    shipped, families = samples(), registry().families
+    shipped, families = samples(), load_registry().families
     for subject, names in (
         ("samples", [sample.name for sample in shipped]),
         ("families", [family.name for family in families]),

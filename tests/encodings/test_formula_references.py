@@ -17,7 +17,7 @@ from posprobe.encodings import (
     sincos2d,
     sinusoidal,
 )
-from posprobe.encodings.tables import MAX_SIZE
+from posprobe.encodings.tables import MAX_FORMULA_NUMBERS
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
 from posprobe.families import load
 
@@ -27,7 +27,7 @@ from posprobe.families import load
     ["sinusoidal:", "sinusoidal", "sinusoidal:512", "sinusoidal:512x", "sinusoidal:512x768x3",
      "sinusoidal:axb", "sinusoidal:-5x8", "sinusoidal:5.0x8", "sinusoidal:0x8", "sinusoidal:8x7",
      "sinusoidal:٣x8", "sincos2d:14x14", "sincos2d:0x14x8", "sincos2d:14x14x6",
-     f"sinusoidal:{MAX_SIZE // 2 + 1}x2", "sincos2d:100000x100000x4", f"counting:{'9' * 5000}x2",
+     f"sinusoidal:{MAX_FORMULA_NUMBERS // 2 + 1}x2", "sincos2d:100000x100000x4", f"counting:{'9' * 5000}x2",
      "rotary:4096", "alibi:64x0", "t5:512x32x2", "alibi:512x100000", "rotary:512x99999998",
      "t5:4x100000"],
 )  # fmt: skip

@@ -26,7 +26,7 @@ from posprobe.encodings import (
     rotary_kernel,
     yarn_correction_range,
 )
-from posprobe.encodings.rotary import RULES
+from posprobe.encodings.rotary import SCALING_RULES
 from posprobe.errors import InvalidCheckpoint, UsageError
 
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def test_cosines_and_sines_are_those_of_llama(name: str, length: int | None) -> 
 
 
 def test_every_rule_of_the_library_is_known_and_tested() -> None:
-    assert set(RULES) == {"default", *ROPE_INIT_FUNCTIONS}
+    assert set(SCALING_RULES) == {"default", *ROPE_INIT_FUNCTIONS}
     tested = {scaling.get("rope_type", scaling.get("type")) for scaling in SCALINGS.values()}
-    assert tested == set(RULES)
+    assert tested == set(SCALING_RULES)
 
 
 MROPE = {"type": "mrope", "mrope_section": [4, 6, 6]}

@@ -32,7 +32,7 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.families import load
-from posprobe.families.rows import registry
+from posprobe.families.rows import load_registry
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ ELSEWHERE = {"jax-vit", "keras-hub"}
 def test_every_family_and_every_model_type_has_a_tiny_model() -> None:
     model_types = {
         (family.name, model_type)
-        for family in registry().families
+        for family in load_registry().families
         if family.name not in ELSEWHERE
         for model_type in family.model_types or (None,)
     }
@@ -56,7 +56,7 @@ def test_every_family_and_every_model_type_has_a_tiny_model() -> None:
 
 
 def test_every_table_of_a_family_is_picked_by_some_tiny_model() -> None:
-    ours = [family for family in registry().families if family.name not in ELSEWHERE]
+    ours = [family for family in load_registry().families if family.name not in ELSEWHERE]
     rule_names = {(f.name, rule.name) for f in ours for rule in f.tables if rule.name}
     assert {(case.family, case.pick.removeprefix("#")) for case in CASES if case.pick} >= rule_names
 

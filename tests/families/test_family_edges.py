@@ -27,7 +27,7 @@ from posprobe.errors import AmbiguousTable, InvalidCheckpoint, NoPositionTable, 
 from posprobe.families import find_encodings, load
 from posprobe.families.find import is_named_position
 from posprobe.families.read import open_reference
-from posprobe.families.rows import registry
+from posprobe.families.rows import load_registry
 from posprobe.layouts import Grid, Sequence
 from posprobe.reference import parse_reference
 
@@ -45,9 +45,11 @@ def without_config(tiny: Tiny, folder: Path, keep: tuple[str, ...] = ()) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("prefix", [p for family in registry().families for p in family.prefixes])
+@pytest.mark.parametrize(
+    "prefix", [p for family in load_registry().families for p in family.prefixes]
+)
 def test_the_modules_name_identifies_the_family(prefix: str, tmp_path: Path) -> None:
-    (family,) = (family for family in registry().families if prefix in family.prefixes)
+    (family,) = (family for family in load_registry().families if prefix in family.prefixes)
     own_cases = [case for case in CASES if (case.model_type or "").replace("-", "_") == prefix]
     case = next(case for case in own_cases if "For" in case.id)  # whose names have the prefix
     tiny = case.build()
@@ -131,7 +133,7 @@ def test_an_unknown_architecture_gives_a_candidate_and_the_reason(tmp_path: Path
     assert (table.source.tensor, table.layout, table.family) == ("pos_emb", Sequence(9), None)
     assert any("unknown architecture" in note for note in table.notes)
     (encoding,) = find_encodings(open_reference(parse_reference(str(tmp_path))))
-    assert "generic rule" in encoding.why
+    assert "generic rule" in encoding.evidence
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from transformers.models.gemma4.modeling_gemma4 import apply_rotary_pos_emb
 from posprobe import load_schemes
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.configurations import ConfigSection
-from posprobe.families.rotary import logit_scale
+from posprobe.families.rotary import read_logit_scale
 from posprobe.schemes import Rotary
 from posprobe.studies.schemes import analyze_schemes
 
@@ -327,7 +327,7 @@ def test_of_latent_attention_a_part_of_a_head_is_rotated(tmp_path: Path, version
     says = f"8 of the {attention.qk_head_dim} numbers of a head are rotated"
     assert any(note.startswith(says) for note in record.notes)
     part = ConfigSection("", json.loads((tmp_path / "config.json").read_text()))
-    assert logit_scale(part, attention.qk_head_dim) == pytest.approx(logits)
+    assert read_logit_scale(part, attention.qk_head_dim) == pytest.approx(logits)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from made_checkpoints import model_folder
 from posprobe import load_schemes
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Sequence
-from posprobe.schemes import RelativeBias, facts
+from posprobe.schemes import RelativeBias, describe_scheme
 from posprobe.studies import analyze_schemes
 
 
@@ -151,7 +151,7 @@ def test_speecht5(tmp_path: Path) -> None:
         np.flatnonzero((np.diff(side, axis=0) != 0).any(axis=1)).max() + 1
         for side in (vectors[-1, ::-1], vectors[0])
     ]
-    assert facts(record)["reach"] == max(ends) == 16
+    assert describe_scheme(record)["reach"] == max(ends) == 16
 
 
 def test_a_table_that_ends_with_the_models_positions_clips_nothing(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_table_that_ends_with_the_models_positions_clips_nothing(tmp_path: Pat
         position_embedding_type="relative_key",
     )  # fmt: skip
     assert record.layout == Sequence(12)
-    assert facts(record)["reach"] is None
+    assert describe_scheme(record)["reach"] is None
 
 
 def test_wav2vec2_bert(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from posprobe.encodings.rotary import precision_horizon
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
 from posprobe.families.read import load_any
-from posprobe.report.render import page_of
+from posprobe.report.render import build_page
 from posprobe.studies.checkpoint import analyze_any, open_weights
 from posprobe.words import weights
 
@@ -311,7 +311,9 @@ def test_a_page_shows_weights_and_its_document_follows_the_schema(tmp_path: Path
     analysis = analyze_any(load_any(llama(tmp_path)))
     document = json.loads(json.dumps(analysis.to_dict()))
     assert problems("analysis", document) == []
-    (line,) = (candidate for candidate in page_of(document).single if candidate.name == "weights")
+    (line,) = (
+        candidate for candidate in build_page(document).single_answers if candidate.name == "weights"
+    )
     assert line.answer == ""
     idle_pairs = document["schemes"][0]["weights"]["never"]
     assert line.value == f"{100 * idle_pairs:.0f} %"
@@ -320,7 +322,7 @@ def test_a_page_shows_weights_and_its_document_follows_the_schema(tmp_path: Path
 
 
 def told(path: str) -> str:
-    evidence = page_of(analyze_any(load_any(path)).to_dict()).evidence
+    evidence = build_page(analyze_any(load_any(path)).to_dict()).evidence
     return next(
         " ".join(item.sentences)
         for item in evidence

@@ -28,7 +28,7 @@ from posprobe.errors import (
 )
 from posprobe.families import inspect
 from posprobe.layouts import Grid, Sequence
-from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, facts
+from posprobe.schemes import MAX_KERNEL_ROWS, LinearBias, RelativeBias, Rotary, describe_scheme
 from posprobe.sources import Source
 
 SOURCE = Source(reference="made", resolved="made")
@@ -91,7 +91,11 @@ def test_t5(tmp_path: Path, buckets: int, farthest: int) -> None:
             -torch.arange(500), bidirectional=not record.causal, num_buckets=buckets,
             max_distance=farthest,
         ).tolist()  # fmt: skip
-        assert facts(record)["reach"] == library_buckets.index(library_buckets[-1]) < farthest
+        assert (
+            describe_scheme(record)["reach"]
+            == library_buckets.index(library_buckets[-1])
+            < farthest
+        )
 
 
 @pytest.mark.parametrize("norm", ["none", "layer_norm"])
@@ -117,15 +121,17 @@ def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> 
     values = np.random.default_rng(0).standard_normal((2, 41))
     for length, reach in ((22, 20), (500, 20), (21, None), (10, None)):
         record = RelativeBias(values, Sequence(length), "r", SOURCE)
-        assert facts(record)["reach"] == reach  # of 21 positions none is farther apart than 20
+        assert (
+            describe_scheme(record)["reach"] == reach
+        )  # of 21 positions none is farther apart than 20
     equal = values.copy()
     equal[:, :8], equal[:, 33:] = equal[:, :1], equal[:, -1:]  # offsets from -20 to -13, 13 to 20
-    assert facts(RelativeBias(equal, Sequence(500), "r", SOURCE))["reach"] == 13
+    assert describe_scheme(RelativeBias(equal, Sequence(500), "r", SOURCE))["reach"] == 13
     hidden = values.copy()
     hidden[:, :8] = hidden[:, :1]
     for causal, reach in ((True, 13), (False, 20)):
         record = RelativeBias(hidden, Sequence(500), "r", SOURCE, causal=causal)
-        assert facts(record)["reach"] == reach
+        assert describe_scheme(record)["reach"] == reach
 
 
 @pytest.mark.parametrize("n", ["5", 5.5, None, True, np.arange(2)])
@@ -381,8 +387,8 @@ def test_impossible_records_are_refused() -> None:
 def test_a_kernel_that_no_memory_holds_is_refused() -> None:
     record = LinearBias(alibi_slopes(8), "made", SOURCE)
     with pytest.raises(UsageError, match=r"curves\(n\)"):
-        record.kernel(MAX_KERNEL + 1)
-    assert record.curves(MAX_KERNEL + 1).shape == (8, 2 * MAX_KERNEL + 1)
+        record.kernel(MAX_KERNEL_ROWS + 1)
+    assert record.curves(MAX_KERNEL_ROWS + 1).shape == (8, 2 * MAX_KERNEL_ROWS + 1)
 
 
 def test_a_table_has_the_kernel_of_its_cosines() -> None:

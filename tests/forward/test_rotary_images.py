@@ -13,7 +13,7 @@ from made_schemes import source
 from timm.models import save_for_hf
 
 import posprobe as pp
-from posprobe.encodings.rotary import along_axis, first_negative, rotary_kernel
+from posprobe.encodings.rotary import axis_frequencies, first_negative, rotary_kernel
 from posprobe.errors import UsageError
 from posprobe.schemes import Rotary
 from posprobe.studies.schemes import analyze_schemes
@@ -134,8 +134,8 @@ def test_answers_for_every_length_need_no_length() -> None:
 def test_half_of_the_pairs_at_rest_keep_the_mean_from_falling_below_zero() -> None:
     omega = [np.pi]  # its mean is as low as it can be at every other position
     assert first_negative(omega, 10) == 1
-    assert rotary_kernel(along_axis(omega, 2), [1]) == pytest.approx(0)
-    assert first_negative(along_axis(omega, 2), 10) is None
+    assert rotary_kernel(axis_frequencies(omega, 2), [1]) == pytest.approx(0)
+    assert first_negative(axis_frequencies(omega, 2), 10) is None
 
 
 # What cannot be measured, or read

@@ -466,9 +466,9 @@ def test_analyses_touch_no_file_and_no_clock(module: str) -> None:
 
 
 def test_checkpoints_name_no_family() -> None:
-    from posprobe.families.rows import registry
+    from posprobe.families.rows import load_registry
 
-    names = {family.name for family in registry().families if len(family.name) > 2}
+    names = {family.name for family in load_registry().families if len(family.name) > 2}
     for module, path in MODULES.items():
         if layer_of(module) != "checkpoints":
             continue

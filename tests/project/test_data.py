@@ -33,11 +33,11 @@ def has_type(value: object, hint: Any) -> bool:
 
 
 RECORDS: Mapping[str, Iterable[Any]] = {
-    "families": rows.registry().families,
+    "families": rows.load_registry().families,
     "published values": published.published_values(),
     "models of published values": published._models().values(),
-    "relative positions": relative.rules(),
-    "layers": layers.rules(),
+    "relative positions": relative.load_relative_rules(),
+    "layers": layers.load_layer_rules(),
     "venues": venues().values(),
 }
 
@@ -73,7 +73,7 @@ def test_an_unknown_key_of_a_data_file_is_an_error(
     data["families"]["bert"] |= extra_keys
     monkeypatch.setattr(rows, "read_data", lambda _: data)
     with pytest.raises(TypeError, match=r"unexpected keyword argument '(grid|tensor)'"):
-        rows.registry.__wrapped__()
+        rows.load_registry.__wrapped__()
 
 
 def test_formulas_of_data_files_stay_patterns() -> None:

@@ -18,8 +18,8 @@ import posprobe as pp
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.report import to_json
-from posprobe.report.render import page_of, render
-from posprobe.report.screen import text
+from posprobe.report.render import build_page, render
+from posprobe.report.screen import render_text
 from posprobe.studies import compare
 from posprobe.studies.published import find_published
 from posprobe.words.formats import similarity
@@ -260,7 +260,7 @@ def test_a_known_table_has_its_published_values_beside_ours() -> None:
     page = render(document_found, {})
     for phrase in ("Published values", "Wang &amp; Chen 2020", "0.0508"):
         assert phrase in page
-    assert "None" not in text(document_found, verbose=True).split()
+    assert "None" not in render_text(document_found, verbose=True).split()
 
 
 # --- the bundle ---
@@ -308,7 +308,7 @@ def test_the_page_reports_cut_rows_and_every_number(bundle: Path) -> None:
 
 
 def test_strips_show_the_null_of_every_answer(bundle: Path) -> None:
-    page = page_of(json.loads((bundle / "analysis.json").read_text("utf-8")))
+    page = build_page(json.loads((bundle / "analysis.json").read_text("utf-8")))
     source = unescape((bundle / "report.html").read_text("utf-8"))
     n_strips = 0
     for evidence in page.evidence:

@@ -18,7 +18,7 @@ from posprobe.sweeps import search
 
 __all__ = ["cli"]
 
-KEPT = Path(__file__).parents[1] / "data" / "series"
+SERIES_FOLDER = Path(__file__).parents[1] / "data" / "series"
 QUICK: dict[str, Any] = {"jobs": 1}
 STEPS = (0, 10, 20, 40, 80, 160)
 
@@ -49,11 +49,11 @@ def test_steps_are_in_order_and_the_way_is_that_of_the_tables(tmp_path: Path) ->
         exact = [np.linalg.norm(table - other) / np.linalg.norm(other) for table in tables]
         assert run.path[name] == pytest.approx(exact, rel=2e-3, abs=1e-3)
     rows = {row["reference"]: row for row in sweep.to_arrow().to_pylist()}
-    found = [rows[str(folder / f"step-{step}.npy")] for step in STEPS]
-    assert run.path["sinusoid"] == tuple(1 - row["sinusoid.cka"] for row in found)
+    step_rows = [rows[str(folder / f"step-{step}.npy")] for step in STEPS]
+    assert run.path["sinusoid"] == tuple(1 - row["sinusoid.cka"] for row in step_rows)
     key = "similarity.centered.neighbour_mean"
-    assert run.numbers[key] == tuple(row[key] for row in found)
-    assert run.sinusoid[key] == tuple(row[f"{key}.sinusoid"] for row in found)
+    assert run.numbers[key] == tuple(row[key] for row in step_rows)
+    assert run.sinusoid[key] == tuple(row[f"{key}.sinusoid"] for row in step_rows)
     # Order comes out of noise.
     assert abs(run.numbers[key][0] or 0) < 0.2 < 0.6 < (run.numbers[key][-1] or 0)
     # Its steps are one lineage.
@@ -69,18 +69,21 @@ def test_lists_name_runs_and_steps(tmp_path: Path) -> None:
     for k in range(8):
         tables[k] = str(tmp_path / f"table{k}.npy")
         np.save(tables[k], np.random.default_rng(k).normal(size=(12, 4)))
-    given: list[dict[str, Any]] = [
+    references: list[dict[str, Any]] = [
         {"reference": tables[k], "run": "ab"[k % 2], "step": step}
         for k, step in enumerate((30, 1, 20, 2, 10, 3, 10))
     ]
-    given.append({"reference": tables[7], "run": "a"})  # it has no step
-    sweep = pp.sweep(given, only=["norms"], nulls=0, **QUICK).run()
-    found = {run.name: run for run in pp.series(sweep.folder)}
-    assert {name: run.steps for name, run in found.items()} == {"a": (10, 20, 30), "b": (1, 2, 3)}
-    assert not found["a"].answers
+    references.append({"reference": tables[7], "run": "a"})  # it has no step
+    sweep = pp.sweep(references, only=["norms"], nulls=0, **QUICK).run()
+    runs_by_name = {run.name: run for run in pp.series(sweep.folder)}
+    assert {name: run.steps for name, run in runs_by_name.items()} == {
+        "a": (10, 20, 30),
+        "b": (1, 2, 3),
+    }
+    assert not runs_by_name["a"].answers
     # Without three steps there is no run, nor of encodings without a table.
-    few = pp.sweep([tables[0], tables[1]], only=["norms"], nulls=0, **QUICK).run()
-    assert pp.series(few.folder) == ()
+    short_sweep = pp.sweep([tables[0], tables[1]], only=["norms"], nulls=0, **QUICK).run()
+    assert pp.series(short_sweep.folder) == ()
 
 
 @pytest.mark.parametrize(
@@ -137,21 +140,21 @@ def test_a_planted_seam_has_its_row_and_step(tmp_path: Path) -> None:
         SeamHistory(63, 20, 0, None, None, earlier=0, step=20, last=False),
         SeamHistory(95, 20, 0, None, 80, earlier=0, step=80, last=False),
     )
-    said = run.changes
-    assert len(said) == 2
-    assert all(text in run.figure().caption for text in said)
+    changes = run.changes
+    assert len(changes) == 2
+    assert all(text in run.figure().caption for text in changes)
     page = (sweep.folder / "atlas.html").read_text(encoding="utf-8")
-    assert all(text in page for text in said)
+    assert all(text in page for text in changes)
     rows = (sweep.folder / "sweep.csv").read_text(encoding="utf-8").splitlines()
     assert sum(",64 96," in row for row in rows) == 2
 
 
 def moving(
-    left: int, step: int, *, appears: int | None = None, moves: int = 0,
-    moved: tuple[int, int] | None = None, gone: int | None = None, earlier: int = 0,
+    left_row: int, step: int, *, appears: int | None = None, moves: int = 0,
+    last_move: tuple[int, int] | None = None, gone: int | None = None, earlier: int = 0,
 ) -> SeamHistory:  # fmt: skip
     """A seam in a run whose last step is 3."""
-    return SeamHistory(left, appears, moves, moved, gone, earlier, step, last=step == 3)
+    return SeamHistory(left_row, appears, moves, last_move, gone, earlier, step, last=step == 3)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +167,11 @@ def moving(
         (([], [], [], [8]), (moving(7, 3, appears=3),)),
         (([8], [8], [], []), (moving(7, 2, gone=2),)),
         (([8], [8], [8], []), (moving(7, 3, gone=3),)),
-        (([8], [8], [10], [10]), (moving(7, 2, moves=1, moved=(2, 9)),)),
-        (([8], [8], [9], [11]), (moving(7, 3, moves=2, moved=(3, 10)),)),
+        (([8], [8], [10], [10]), (moving(7, 2, moves=1, last_move=(2, 9)),)),
+        (([8], [8], [9], [11]), (moving(7, 3, moves=2, last_move=(3, 10)),)),
         (([8], [], [8], [8]), (moving(7, 2, appears=2, earlier=1),)),
         # Two seams near each other are two, each with the nearest one of the step before.
-        (([8, 11], [8, 11], [7, 11], [7, 11]), (moving(7, 2, moves=1, moved=(2, 6)),)),
+        (([8, 11], [8, 11], [7, 11], [7, 11]), (moving(7, 2, moves=1, last_move=(2, 6)),)),
         # Further apart than a few rows it is another seam.
         (([8], [8], [20], [20]), (moving(7, 2, gone=2), moving(19, 2, appears=2))),
     ],
@@ -182,44 +185,48 @@ def test_seams_are_followed_from_step_to_step(
 def test_the_command_draws_a_run(cli: Cli, tmp_path: Path) -> None:
     save_run(tmp_path / "runs" / "a")
     save_run(tmp_path / "runs" / "b", seed=1)
-    out = tmp_path / "s"
-    pp.sweep(str(tmp_path / "runs"), only=["norms"], nulls=0, out=out, **QUICK).run()
+    sweep_folder = tmp_path / "s"
+    pp.sweep(str(tmp_path / "runs"), only=["norms"], nulls=0, out=sweep_folder, **QUICK).run()
     target = tmp_path / "run.svg"
 
     def run(*words: str) -> CommandRun:
         return cli("figure", "series", *words, "-o", str(target), "--quiet")
 
-    several = run(str(out))
-    assert several.code == 2
-    assert f"choose one of its training runs: {out}#a, {out}#b" in several.err
-    assert run(f"{out}#b", "--columns", "2").code == 2
+    ambiguous = run(str(sweep_folder))
+    assert ambiguous.code == 2
+    assert f"choose one of its training runs: {sweep_folder}#a, {sweep_folder}#b" in ambiguous.err
+    assert run(f"{sweep_folder}#b", "--columns", "2").code == 2
     assert run(str(tmp_path)).code == 3
-    done = run(f"{out}#b")
-    assert done.code == 0
-    assert done.out.startswith("b: its position table at 6 steps of training, 0 to 160.")
-    drawn = target.read_text(encoding="utf-8")
-    assert "distance from the last" in drawn
+    completed = run(f"{sweep_folder}#b")
+    assert completed.code == 0
+    assert completed.out.startswith("b: its position table at 6 steps of training, 0 to 160.")
+    svg = target.read_text(encoding="utf-8")
+    assert "distance from the last" in svg
     # Ticks are whole numbers, since no text here is a formula.
-    assert re.search(r">\s*100\s*<", drawn)
-    assert "math" not in drawn
+    assert re.search(r">\s*100\s*<", svg)
+    assert "math" not in svg
 
 
 def test_order_emerges_from_noise_in_a_real_training() -> None:
     name = "help-gpt2"
-    sweep = pp.sweep(str(KEPT / name), only=["similarity", "pca"], **QUICK).run()
+    sweep = pp.sweep(str(SERIES_FOLDER / name), only=["similarity", "pca"], **QUICK).run()
     (run,) = pp.series(sweep.folder)
     assert (run.name, len(run.steps), run.steps[0], run.steps[-1]) == (name, 24, 0, 1000)
     assert sweep.to_arrow()["positions"].to_pylist() == [80] * 24
-    near = run.numbers["similarity.centered.neighbour_mean"]
-    noise = pp.analyze(pp.load(f"{KEPT / name}/step-0.safetensors"), only=["similarity"], nulls=5)
+    neighbour_means = run.numbers["similarity.centered.neighbour_mean"]
+    noise = pp.analyze(
+        pp.load(f"{SERIES_FOLDER / name}/step-0.safetensors"), only=["similarity"], nulls=5
+    )
     band = noise.nulls["numbers"]["similarity.centered.neighbour_mean"]["gaussian"]
-    inside = [band["p5"] - 0.03 < (value or 0) < band["p95"] + 0.03 for value in near]
+    is_noise_like = [
+        band["p5"] - 0.03 < (value or 0) < band["p95"] + 0.03 for value in neighbour_means
+    ]
     # As random rows at first, and from some step on never again.
-    assert inside[:3] == [True] * 3
-    assert inside == sorted(inside, reverse=True)
-    assert (near[-1] or 0) > 0.5
-    few = run.numbers["pca.participation_ratio"]
-    assert (few[-1] or 0) < 0.3 * (few[0] or 0)
+    assert is_noise_like[:3] == [True] * 3
+    assert is_noise_like == sorted(is_noise_like, reverse=True)
+    assert (neighbour_means[-1] or 0) > 0.5
+    dimensions = run.numbers["pca.participation_ratio"]
+    assert (dimensions[-1] or 0) < 0.3 * (dimensions[0] or 0)
     # Step by step nearer to the last table, and further from the first.
     last, first = (np.array(run.path[name], dtype=float) for name in ("last", "first"))
     assert (np.diff(last) < 0.02).all()
@@ -229,16 +236,16 @@ def test_order_emerges_from_noise_in_a_real_training() -> None:
 
 
 def test_a_training_from_another_start_has_the_structure_and_is_unrelated() -> None:
-    steps = sorted((KEPT / "help-gpt2").glob("*.safetensors"))
-    (other,) = (KEPT / "help-gpt2-seed-1").glob("*.safetensors")
-    theirs = pp.load(str(other))
-    assert (pp.similarity(theirs).centered.neighbour_mean or 0) > 0.8
-    print_of_theirs = fingerprint(theirs)
+    steps = sorted((SERIES_FOLDER / "help-gpt2").glob("*.safetensors"))
+    (other_path,) = (SERIES_FOLDER / "help-gpt2-seed-1").glob("*.safetensors")
+    other_table = pp.load(str(other_path))
+    assert (pp.similarity(other_table).centered.neighbour_mean or 0) > 0.8
+    print_of_theirs = fingerprint(other_table)
     assert len(steps) == 24
     for step in steps:
         assert not likeness(print_of_theirs, fingerprint(pp.load(str(step)))).related
     # The same start is seen, though the sample was trained six times as long.
-    digits = pp.load(str(KEPT / "digits-vit" / "step-1000.safetensors"))
+    digits = pp.load(str(SERIES_FOLDER / "digits-vit" / "step-1000.safetensors"))
     match = pp.nearest(digits).matches[0]
     assert (match.name, match.likeness.related) == ("digits-vit", True)
     assert (match.likeness.distance or 0) > MAX_RELATED_DISTANCE

@@ -43,7 +43,9 @@ RUN = 4
 TAIL_SAFETY_FACTOR = 3
 #: Chance that a tail as heavy as the table's own leaves such a gap below its largest few values;
 #: how many are looked at, and fewest runs of which the tail is known well enough.
-GAP_ALARM, LARGEST, GAP_RUNS = 1e-3, 3, 24
+GAP_ALARM = 1e-3
+LARGEST = 3
+GAP_RUNS = 24
 #: Ratio to the usual value from which a departure matters at all: a quarter, which shows in a
 #: figure.
 EXCESS = 1.25
@@ -365,7 +367,8 @@ def _off_the_path(rows: Floats) -> NDArray[np.bool_]:
 
 #: Fewest patches, and patches along a side, among which one can be told to be unlike the others:
 #: with a patch on either side, and a quarter of sixteen around each.
-MIN_PATCHES, MIN_PATCHES_ALONG = 16, 3
+MIN_PATCHES = 16
+MIN_PATCHES_ALONG = 3
 #: Ratio of a patch's distance from its neighbours to what is usual around it from which it matters:
 #: of 240 tables of noise, heavy tails and smooth surfaces none has one, with the bounds that
 #: follow.
@@ -381,7 +384,8 @@ EQUAL = 1e-9
 #: (Darcet et al. 2024) takes a few in a hundred.
 MAX_OUTLIER_SHARE = 1 / 12
 #: Chance that the tail of such ratios leaves so wide a gap, and the quantiles that set the tail.
-PATCH_ALARM, PATCH_TAIL = 1e-3, (0.5, 0.9)
+PATCH_ALARM = 1e-3
+PATCH_TAIL = (0.5, 0.9)
 
 
 def no_special_patches(grid: Grid, *, equal: bool) -> str:

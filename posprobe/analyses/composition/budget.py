@@ -11,7 +11,7 @@ other parts share them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
@@ -22,6 +22,7 @@ from posprobe.analyses.breaks.seams import Seams, long_runs, runs, seams, stretc
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
     MAX_PERIOD_RATIO,
+    Rotation,
     RotationFit,
     find_rotations,
     measure_path,
@@ -36,11 +37,26 @@ from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
 PartName: TypeAlias = Literal[
-    "rows", "columns", "rotation", "sway", "preferred", "line", "smooth", "walk", "rough",
-    "alternating", "special", "breaks", "noise", "untrained", "other", "mean",
-]  # fmt: skip
-#: In the order of a bar; waves of equal kind fastest first.
+    "rows",
+    "columns",
+    "rotation",
+    "sway",
+    "preferred",
+    "line",
+    "smooth",
+    "walk",
+    "rough",
+    "alternating",
+    "special",
+    "breaks",
+    "noise",
+    "untrained",
+    "other",
+    "mean",
+]
+#: Terms in the order of a bar, where waves of equal kind are sorted with the fastest first.
 BUDGET_TERMS: tuple[PartName, ...] = get_args(PartName)
+#: Unit of every number that is a share.
 SHARE_UNIT = "share of the sum of squares"
 
 
@@ -140,12 +156,12 @@ class Budget(Result):
 
     def around_mean(self) -> tuple[Share, ...]:
         """Return the parts but for the mean row, as shares of the variance around it."""
-        rest = [each for each in self.parts if each.part != "mean"]
-        whole = sum(each.share for each in rest) or 1.0
-        return tuple(replace(each, share=each.share / whole) for each in rest)
+        terms = [term for term in self.parts if term.part != "mean"]
+        total = sum(term.share for term in terms) or 1.0
+        return tuple(replace(term, share=term.share / total) for term in terms)
 
 
-#: The parts, as a reader calls them.
+#: Names of the parts for the reader.
 BUDGET_LABELS: Mapping[str, str] = {key: number.label for key, number, _ in numbers_of(Budget)}
 
 
@@ -177,120 +193,164 @@ def budget(
     Examples
     --------
     >>> import posprobe as pp
-    >>> found = pp.budget(pp.load("sample:all-minilm-l6-v2"))
-    >>> f"{found.rotation:.2f}"
+    >>> budget = pp.budget(pp.load("sample:all-minilm-l6-v2"))
+    >>> f"{budget.rotation:.2f}"
     '0.57'
     """
-    given = positions(table)
-    values = to_numpy(given.values).astype(np.float64)
+    given_positions = positions(table)
+    layout, start = given_positions.layout, given_positions.start
+    values = to_numpy(given_positions.values).astype(np.float64)
     if not values.any():
-        return Budget((), given.layout, given.start, undefined="all rows are zero")
+        return Budget((), layout, start, undefined="all rows are zero")
     values = values / np.abs(values).max()  # no square overflows or vanishes
-    found = seams(replace(given, values=values)) if breaks is None else breaks
-    if isinstance(given.layout, Grid):
-        patches = patches or _fit_grid_model(values, found, given.layout)
+    found_seams = breaks
+    if found_seams is None:
+        found_seams = seams(replace(given_positions, values=values))
+    if isinstance(layout, Grid):
+        patches = patches or _fit_grid_model(values, found_seams, layout)
         models = {}
     elif models is None:
         models = {
-            run: find_rotations(scaled_points(values[slice(*run)]), 0) for run in long_runs(found)
+            run: find_rotations(scaled_points(values[slice(*run)]), 0)
+            for run in long_runs(found_seams)
         }
-    # Where all rows are looked at together none is an outlier.
-    together = (0, len(values)) in models
-    special = [] if together else [each.row for each in found.special]
-    plain = np.delete(values, special, axis=0)
-    middle, level = values.mean(axis=0), plain.mean(axis=0)
-    shares: dict[tuple[PartName, float | None], float] = {}
-    squares: dict[str, float] = {}
-    turning = RotationFit()
-
-    def add(part: PartName, amount: float, period: float | None = None) -> None:
-        if amount > 0:
-            shares[part, period] = shares.get((part, period), 0.0) + amount
-
-    whole = float(np.square(values).sum())
-    add("mean", len(values) * float(middle @ middle))
-    # Outlier rows move the mean, too: what all others are off it by is theirs.
-    moved = len(plain) * float(np.square(level - middle).sum())
-    add("special", float(np.square(values[special] - middle).sum()) + moved * bool(special))
-    if isinstance(given.layout, Grid):
-        amount = float(np.square(plain - level).sum())
-        held = {"other": 1.0} if patches is None else patches.shares
-        for name, share in held.items():
-            add(cast(PartName, name), share * amount)
+    # Where one model covers all rows, none is an outlier.
+    is_undivided = (0, len(values)) in models
+    outlier_rows = [] if is_undivided else [outlier.row for outlier in found_seams.special]
+    ordinary_rows = np.delete(values, outlier_rows, axis=0)
+    mean, level = values.mean(axis=0), ordinary_rows.mean(axis=0)
+    ledger = _Ledger(float(np.square(values).sum()))
+    ledger.add("mean", len(values) * float(mean @ mean))
+    # Outlier rows move the mean, too: they account for its distance from all other rows.
+    mean_shift = len(ordinary_rows) * float(np.square(level - mean).sum())
+    outlier_amount = float(np.square(values[outlier_rows] - mean).sum())
+    ledger.add("special", outlier_amount + mean_shift * bool(outlier_rows))
+    main_fit = RotationFit()
+    if isinstance(layout, Grid):
+        grid_shares = {"other": 1.0} if patches is None else patches.shares
+        ledger.add_shares(float(np.square(ordinary_rows - level).sum()), grid_shares)
     else:
-        longest = max(models, key=lambda run: run[1] - run[0], default=None)
-        turning = models[longest] if longest else turning
-        for run in [(0, len(values))] if together else runs(found):
-            part = values[slice(*run)]
-            add("breaks", len(part) * float(np.square(part.mean(axis=0) - level).sum()))
-            inside = part - part.mean(axis=0)
-            amount = float(np.square(inside).sum())
-            if found.untrained is not None and run[0] >= found.untrained and not together:
-                add("untrained", amount)
+        longest_run = max(models, key=lambda run: run[1] - run[0], default=None)
+        main_fit = models[longest_run] if longest_run else main_fit
+        untrained_row = None if is_undivided else found_seams.untrained
+        for run in [(0, len(values))] if is_undivided else runs(found_seams):
+            rows = values[slice(*run)]
+            row_mean = rows.mean(axis=0)
+            ledger.add("breaks", len(rows) * float(np.square(row_mean - level).sum()))
+            amount = float(np.square(rows - row_mean).sum())
+            if untrained_row is not None and run[0] >= untrained_row:
+                ledger.add("untrained", amount)
             else:
-                own = models.get(run, RotationFit())
-                _add_waves(amount, own, turning, add)
-                for name, error in _share_errors(own).items():
-                    squares[name] = squares.get(name, 0.0) + (error * amount / whole) ** 2
-    errors = {name: float(np.sqrt(square)) for name, square in squares.items()}
-    parts = [
-        Share(name, amount / whole, period, errors.get(name))
-        for (name, period), amount in shares.items()
+                ledger.add_model(amount, models.get(run, RotationFit()), main_fit)
+    return _describe_budget(ledger, main_fit, layout, start)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ledger:
+    """Sums of squares by term and period, and squared errors of the shares by term.
+
+    Parameters
+    ----------
+    total
+        Sum of squares of the table.
+    amounts
+        Sum of squares of each term, by its name and period.
+    squared_errors
+        Squares of the errors of the shares, by term.
+    """
+
+    total: float
+    amounts: dict[tuple[PartName, float | None], float] = field(default_factory=dict)
+    squared_errors: dict[str, float] = field(default_factory=dict)
+
+    def add(self, part: PartName, amount: float, period: float | None = None) -> None:
+        """Add a sum of squares to a term."""
+        if amount > 0:
+            self.amounts[part, period] = self.amounts.get((part, period), 0.0) + amount
+
+    def add_shares(self, amount: float, shares: Mapping[str, float]) -> None:
+        """Share out a sum of squares among families."""
+        for name, share in shares.items():
+            self.add(cast(PartName, name), share * amount)
+
+    def add_model(self, amount: float, fit: RotationFit, main_fit: RotationFit) -> None:
+        """Share out what one stretch varies by, with the errors of its shares.
+
+        Its rotations count with those of like period in the main fit.
+        """
+        if fit.model is None:
+            self.add("other", amount)
+        else:
+            for rotation in fit.rotations:
+                period = _nearest_period(rotation, main_fit)
+                name: PartName = "rotation" if rotation.is_circular else "sway"
+                self.add(name, rotation.share * amount, period)
+            for hump in fit.humps:
+                self.add("preferred", hump.share * amount, hump.period)
+            self.add_shares(amount, fit.families)
+        for term, error in _share_errors(fit).items():
+            squared_error = (error * amount / self.total) ** 2
+            self.squared_errors[term] = self.squared_errors.get(term, 0.0) + squared_error
+
+
+def _nearest_period(rotation: Rotation, main_fit: RotationFit) -> float:
+    """Return the period of the main fit that is nearest to a rotation's, or its own."""
+    ratios = {line.period: line.period / rotation.period for line in main_fit.rotations}
+    similar = [
+        period
+        for period, ratio in ratios.items()
+        if 1 / MAX_PERIOD_RATIO < ratio < MAX_PERIOD_RATIO
     ]
-    parts.sort(key=lambda each: (BUDGET_TERMS.index(each.part), each.period or 0.0))
-    total: dict[str, float] = {}
-    for each in parts:
-        total[each.part] = total.get(each.part, 0.0) + each.share
-    told = Budget(tuple(parts), given.layout, given.start, spectrum=turning.spectrum, **total)  # type: ignore[arg-type]
-    if (off := turning.misfit) is None:
-        return told
+    return min(similar, key=lambda period: abs(np.log(ratios[period])), default=rotation.period)
+
+
+def _describe_budget(
+    ledger: _Ledger, main_fit: RotationFit, layout: Layout, start: int
+) -> Budget:
+    errors = {term: float(np.sqrt(square)) for term, square in ledger.squared_errors.items()}
+    terms = [
+        Share(name, amount / ledger.total, period, errors.get(name))
+        for (name, period), amount in ledger.amounts.items()
+    ]
+    terms.sort(key=lambda term: (BUDGET_TERMS.index(term.part), term.period or 0.0))
+    shares: dict[str, float] = {}
+    for term in terms:
+        shares[term.part] = shares.get(term.part, 0.0) + term.share
+    spectrum = main_fit.spectrum
+    budget = Budget(tuple(terms), layout, start, spectrum=spectrum, **shares)  # type: ignore[arg-type]
+    misfit = main_fit.misfit
+    if misfit is None:
+        return budget
     return replace(
-        told, misfit=off.amount, typical_misfit=off.typical_amount, misfit_p=off.p,
-        explained=off.is_explained,
-    )  # fmt: skip
+        budget,
+        misfit=misfit.amount,
+        typical_misfit=misfit.typical_amount,
+        misfit_p=misfit.p,
+        explained=misfit.is_explained,
+    )
 
 
-def _share_errors(found: RotationFit) -> Mapping[str, float]:
+def _share_errors(fit: RotationFit) -> Mapping[str, float]:
     """Return the errors of shares, where planted tables show that they cover the truth.
 
-    Not beside circles of changing pace, nor of a fit that does not explain the table.
+    There are none beside circles of changing pace, nor for a fit that does not explain the table.
     """
-    off = found.misfit
-    if off is None or not off.is_explained or any(one.pace != "fixed" for one in found.rotations):
+    misfit = fit.misfit
+    if misfit is None or not misfit.is_explained:
         return {}
-    return off.errors
+    has_fixed_pace = all(rotation.pace == "fixed" for rotation in fit.rotations)
+    return misfit.errors if has_fixed_pace else {}
 
 
-def _fit_grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:
-    special = [each.row for each in found.special]
-    cells = np.asarray(without(values, special, grid.height, grid.width, np))
-    if not scaled_points(cells).any():
+def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel | None:
+    outlier_rows = [outlier.row for outlier in found_seams.special]
+    patches = np.asarray(without(values, outlier_rows, grid.height, grid.width, np))
+    if not scaled_points(patches).any():
         return None
-    return fit_grid(cells, grid.height, grid.width, 0)
+    return fit_grid(patches, grid.height, grid.width, 0)
 
 
-def _add_waves(
-    amount: float, found: RotationFit, main: RotationFit, add: Callable[..., None]
-) -> None:
-    """Share out what one part varies by; its rotations count with those of like period."""
-    if found.model is None:
-        add("other", amount)
-        return
-    for each in found.rotations:
-        near = [
-            one
-            for one in main.rotations
-            if 1 / MAX_PERIOD_RATIO < one.period / each.period < MAX_PERIOD_RATIO
-        ]
-        like = min(near, key=lambda one: abs(np.log(one.period / each.period)), default=each)
-        add("rotation" if each.is_circular else "sway", each.share * amount, like.period)
-    for hump in found.humps:
-        add("preferred", hump.share * amount, hump.period)
-    for name, share in found.families.items():
-        add(name, share * amount)
-
-
-#: Why there is no clock.
+#: Reason why there is no clock.
 NO_ROTATIONS_REASON = "there are no rotations"
 
 
@@ -369,75 +429,88 @@ def clock(table: PositionTable | Positions | Array) -> Clock:
     Examples
     --------
     >>> import posprobe as pp
-    >>> found = pp.clock(pp.load("sample:all-minilm-l6-v2"))
-    >>> [f"{ratio:.2f}" for ratio in found.ratios]
+    >>> clock = pp.clock(pp.load("sample:all-minilm-l6-v2"))
+    >>> [f"{ratio:.2f}" for ratio in clock.ratios]
     ['3.00', '3.00', '3.00']
     """
-    given = positions(table)
-    values = to_numpy(given.values).astype(np.float64)
+    given_positions = positions(table)
+    values = to_numpy(given_positions.values).astype(np.float64)
     values = values / (np.abs(values).max() or 1.0)  # no square overflows or vanishes
-    rows = stretch(seams(replace(given, values=values))).rows
-    on_grid = isinstance(given.layout, Grid)
+    rows = stretch(seams(replace(given_positions, values=values))).rows
+    layout, first_position = given_positions.layout, given_positions.start + rows.start
     points = scaled_points(values[rows])
-    turning = RotationFit() if on_grid else find_rotations(points, 0)
-    return describe_clock(turning, points, given.layout, given.start + rows.start)
+    fit = RotationFit() if isinstance(layout, Grid) else find_rotations(points, 0)
+    return describe_clock(fit, points, layout, first_position)
 
 
-def describe_clock(found: RotationFit, points: Floats, layout: Layout, first: int) -> Clock:
-    """Describe the clock of what goes round.
+def describe_clock(
+    fit: RotationFit, points: Floats, layout: Layout, first_position: int
+) -> Clock:
+    """Describe the clock of the rotations.
 
     Parameters
     ----------
-    found
-        What does.
+    fit
+        Rotations of the rows.
     points
-        ``[n, d]``, centred: the rows that it was found in.
+        ``[n, d]``, centred: the rows that they were found in.
     layout
-        Of the positions of the whole table.
-    first
+        Layout of the positions of the whole table.
+    first_position
         Position of the first of the rows.
     """
-    told = [k for k, each in enumerate(found.rotations) if each.is_circular]
-    if not told:
-        return Clock(layout, first=first, undefined=NO_ROTATIONS_REASON)
-    paths = np.stack([points @ found.planes[k].T for k in told])
-    periods = np.array([found.rotations[k].period for k in told])
+    circular = [k for k, rotation in enumerate(fit.rotations) if rotation.is_circular]
+    if not circular:
+        return Clock(layout, first=first_position, undefined=NO_ROTATIONS_REASON)
+    paths = np.stack([points @ fit.planes[k].T for k in circular])
+    periods = np.array([fit.rotations[k].period for k in circular])
     ratios = periods[1:] / periods[:-1]
     phases = np.angle(orient_forward(paths[..., 0] + 1j * paths[..., 1]))
-    apart = phases[:-1] - np.round(ratios)[:, None] * phases[1:]
-    lock = np.abs(np.exp(1j * apart).mean(axis=1))
-    known = Clock(
-        layout, tuple(periods.tolist()), tuple(ratios.tolist()), tuple(lock.tolist()),
-        paths=paths, first=first,
-    )  # fmt: skip
-    if (fitted := found.clock) is None:
-        return known
-    speed = fitted.speed
+    phase_differences = phases[:-1] - np.round(ratios)[:, None] * phases[1:]
+    lock = np.abs(np.exp(1j * phase_differences).mean(axis=1))
+    clock = Clock(
+        layout,
+        periods=tuple(periods.tolist()),
+        ratios=tuple(ratios.tolist()),
+        lock=tuple(lock.tolist()),
+        paths=paths,
+        first=first_position,
+    )
+    clock_fit = fit.clock
+    if clock_fit is None:
+        return clock
+    speed = clock_fit.speed
     return replace(
-        known, shared=fitted.is_shared, fixed=fitted.fixed_share, one=fitted.one_clock_share, own=fitted.own_clocks_share,
-        evidence=fitted.evidence, speed=speed,
+        clock,
+        shared=clock_fit.is_shared,
+        fixed=clock_fit.fixed_share,
+        one=clock_fit.one_clock_share,
+        own=clock_fit.own_clocks_share,
+        evidence=clock_fit.evidence,
+        speed=speed,
         variation=float(speed.max() - speed.min()) / 2,
-    )  # fmt: skip
+    )
 
 
-#: Turns of a rotation within a part from which it is seen to go round there: a smooth curve makes
+#: Turns of a rotation within a stretch from which it is seen to go round there: a smooth curve makes
 #: one, and a walk 0.75.
 MIN_STRETCH_TURNS = 2.0
 
 
 @dataclass(frozen=True)
 class SharedPlanes:
-    """A part of a table in the planes of another.
+    """A stretch of a table in the planes of another.
 
     Parameters
     ----------
     first, last
-        Positions of the part.
+        Positions of the stretch.
     held
-        Share of the part's variance that lies in those planes. Random planes, as many, would hold
-        the share of the columns that they span.
+        Share of the stretch's variance that lies in those planes. Random planes, as many, would
+        hold the share of the columns that they span.
     around, rotations
-        In how many of the planes the part goes round, of those in which it makes `MIN_STRETCH_TURNS` turns.
+        Number of the planes in which the stretch goes round, and of those in which it makes
+        `MIN_STRETCH_TURNS` turns.
     """
 
     first: int
@@ -448,34 +521,38 @@ class SharedPlanes:
 
 
 def find_shared_planes(
-    found: RotationFit, values: Floats, runs: Iterable[tuple[int, int]], start: int
+    fit: RotationFit, values: Floats, runs: Iterable[tuple[int, int]], start: int
 ) -> tuple[SharedPlanes, ...]:
-    """Return the parts that go round in most of the planes of another part.
+    """Return the stretches that go round in most of the planes of another stretch.
 
     Parameters
     ----------
-    found
-        What goes round in the other part.
+    fit
+        Rotations of the other stretch.
     values
         ``[N, d]``: all rows of the table.
     runs
-        First row and stop of each part.
+        First row and stop of each stretch.
     start
         Position of the first row.
     """
-    told = [k for k, each in enumerate(found.rotations) if each.is_circular]
-    same = []
-    for first, stop in runs:
-        points = values[first:stop] - values[first:stop].mean(axis=0)
+    circular = [k for k, rotation in enumerate(fit.rotations) if rotation.is_circular]
+    shared_planes = []
+    for first_row, stop in runs:
+        n_rows = stop - first_row
+        points = values[first_row:stop] - values[first_row:stop].mean(axis=0)
         total = float(np.square(points).sum())
         paths = [
-            measure_path(points @ found.planes[k].T)
-            for k in told
-            if (stop - first) / found.rotations[k].period >= MIN_STRETCH_TURNS
+            measure_path(points @ fit.planes[k].T)
+            for k in circular
+            if n_rows / fit.rotations[k].period >= MIN_STRETCH_TURNS
         ]
-        around = sum(path.is_rotation for path in paths)
-        if 2 * around > len(paths) and total > 0:
-            basis = np.linalg.qr(np.concatenate(found.planes[told]).T)[0]
-            held = float(np.square(points @ basis).sum()) / total
-            same.append(SharedPlanes(start + first, start + stop - 1, held, around, len(paths)))
-    return tuple(same)
+        n_rotations = sum(path.is_rotation for path in paths)
+        if 2 * n_rotations > len(paths) and total > 0:
+            basis = np.linalg.qr(np.concatenate(fit.planes[circular]).T)[0]
+            share = float(np.square(points @ basis).sum()) / total
+            last_position = start + stop - 1
+            shared_planes.append(
+                SharedPlanes(start + first_row, last_position, share, n_rotations, len(paths))
+            )
+    return tuple(shared_planes)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, Stored
 from posprobe.encodings.rotary import (
-    along_axis,
+    axis_frequencies,
     first_negative,
     precision_horizon,
     rotary_bound,
@@ -268,7 +268,7 @@ def rotation(
     longest = max(target or 0, training or 0, 4096)
     distance = np.unique(np.round(np.geomspace(1, longest, POINTS)).astype(np.int64))
     distance = np.concatenate([[0], distance])
-    head = along_axis(omega, axes)
+    head = axis_frequencies(omega, axes)
     return Rotation(
         wavelength=turns,
         unscaled=before,
