@@ -78,5 +78,5 @@ def test_a_code_that_is_not_there_has_no_components() -> None:
 def test_shares_of_axes_are_drawn_as_bars() -> None:
     ax = Figure().add_subplot()
     plot_axis_codes(ax, axis_codes(circles(8, 10, (1, 2))))
-    widths = [bar.get_width() for bar in ax.grid_model]  # type: ignore[attr-defined]
+    widths = [bar.get_width() for bar in ax.patches]  # type: ignore[attr-defined]
     assert widths == pytest.approx([0.8, 0.2, 0.0])

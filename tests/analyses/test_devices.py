@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from made_cli import Cli, assert_one_clear_error, cli
+from made_devices import needs_cuda, without_cuda
 from made_tables import as_table, gaussian
 
 import posprobe as pp
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["cli"]
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
-without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
 
 
 def test_auto_leaves_small_tables_on_the_processor() -> None:

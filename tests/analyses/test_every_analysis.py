@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_devices import needs_cuda
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 
@@ -236,7 +237,6 @@ DEVICE_TABLES = (
     walk(9, 40),
     patches(9, 12, 20),
 )
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,11 @@ def test_later_keys_take_no_part_in_the_numbers_of_a_causal_head() -> None:
     curve = rng.normal(size=39)
     changed_curve = curve.copy()
     changed_curve[20:] = rng.normal(size=19) + 50
-    original, changed = heads(line(curve), causal=True), heads(line(changed_curve), causal=True)
-    assert original.window[0] == changed.window[0]
-    assert original.peak.tolist() == changed.peak.tolist()
-    assert original.half_width.tolist() == pytest.approx(changed.half_width.tolist(), nan_ok=True)
-    assert as_block(original)["asymmetry"] == [None]
+    head, changed_head = heads(line(curve), causal=True), heads(line(changed_curve), causal=True)
+    assert head.window[0] == changed_head.window[0]
+    assert head.peak.tolist() == changed_head.peak.tolist()
+    assert head.half_width.tolist() == pytest.approx(changed_head.half_width.tolist(), nan_ok=True)
+    assert as_block(head)["asymmetry"] == [None]
 
 
 def test_similarities_have_no_window() -> None:

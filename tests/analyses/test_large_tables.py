@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from made_devices import needs_cuda
 from made_tables import as_table, gaussian, patches, walk
 
 import posprobe as pp
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 SIMILARITY = import_module("posprobe.analyses.descriptive.similarity")
 COMPONENTS = import_module("posprobe.analyses.descriptive.pca")
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
 DEVICES = ["numpy", "cpu", pytest.param("cuda", marks=needs_cuda)]
 
 TABLES: dict[str, Any] = {
@@ -157,7 +157,7 @@ def test_a_long_sinusoid_has_its_closed_form() -> None:
 
 
 def test_more_rows_than_can_be_compared_are_refused_at_once() -> None:
-    n = SIMILARITY.LARGEST + 1
+    n = SIMILARITY.MAX_COSINE_ROWS + 1
     with pytest.raises(InvalidTable, match=f"{n} positions.*--rows A:B.*--only"):
         pp.similarity(np.ones((n, 1), dtype=np.float32))
     table = as_table(np.ones((n, 1), dtype=np.float32))

@@ -19,7 +19,7 @@ from posprobe.measurements.baselines import (
     measure_formula,
     measure_numbers,
 )
-from posprobe.nulls import NULLS, band, draw_rows, null_models
+from posprobe.nulls import NULL_MODELS, draw_rows, null_band, null_models
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-NULL_NAMES = tuple(NULLS)
+NULL_NAMES = tuple(NULL_MODELS)
 SEQUENCE = Sequence(60)
 GRID = Grid(5, 12)
 LAYOUTS = pytest.mark.parametrize("layout", [SEQUENCE, GRID], ids=["line", "plane"])
@@ -159,8 +159,8 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
     """Return draws of one number by null model, computed one by one."""
     values = np.asarray(table.values, dtype=np.float64)
     values = values / np.abs(values).max()
-    draws_by_model: dict[str, list[float]] = {name: [] for name in NULLS}
-    for index, name in enumerate(NULLS):
+    draws_by_model: dict[str, list[float]] = {name: [] for name in NULL_MODELS}
+    for index, name in enumerate(NULL_MODELS):
         for k in range(count if name in null_models(table.layout) else 0):
             rng = np.random.default_rng([seed, index, k])
             rows = draw_rows(values, name, rng, table.layout)
@@ -213,7 +213,7 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
     plain = compare_with_baselines(table, numbers, 3, 0)
     scaled = compare_with_baselines(replace(table, values=table.values * scale), numbers, 3, 0)
     for key in numbers:
-        for name in NULLS:
+        for name in NULL_MODELS:
             assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
 
 
@@ -222,13 +222,13 @@ def test_without_draws_bands_hold_the_sinusoid_alone() -> None:
     null_bands = compare_with_baselines(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
     top3 = pp.pca(pp.sinusoidal(40, 6)).explained_variance_ratio[:3].sum()
     assert null_bands["sinusoid"] == pytest.approx(top3, rel=1e-6)
-    assert {name: null_bands[name] for name in NULLS} == dict.fromkeys(NULLS)
+    assert {name: null_bands[name] for name in NULL_MODELS} == dict.fromkeys(NULL_MODELS)
 
 
 def test_an_undefined_draw_leaves_no_band() -> None:
-    assert band([]) is None
-    assert band([1.0, None, 2.0]) is None
-    assert band([2.0]) == {"p5": 2.0, "p50": 2.0, "p95": 2.0}
+    assert null_band([]) is None
+    assert null_band([1.0, None, 2.0]) is None
+    assert null_band([2.0]) == {"p5": 2.0, "p50": 2.0, "p95": 2.0}
 
 
 # --- poor tables ---
@@ -254,7 +254,7 @@ POOR_TABLES = {
 
 def numbers_of(block: dict[str, Any]) -> list[float]:
     cells = [block["value"], block["sinusoid"]]
-    cells += [value for name in NULLS if block[name] for value in block[name].values()]
+    cells += [value for name in NULL_MODELS if block[name] for value in block[name].values()]
     return [value for value in cells if value is not None]
 
 

@@ -115,8 +115,10 @@ def test_published_probes_take_512_rows_by_default() -> None:
     rows = np.concatenate([walk(512, 8), 1e3 * gaussian(40, 8)])
     assert absolute_probe_published(rows, seeds=1).rows == 512
     assert order_probe_published(rows, seeds=1).rows == 512
-    full, truncated = (absolute_probe_published(t, seeds=2) for t in (rows, rows[:512]))
-    assert full.errors.tolist() == truncated.errors.tolist()
+    from_all_rows, from_512_rows = (
+        absolute_probe_published(t, seeds=2) for t in (rows, rows[:512])
+    )
+    assert from_all_rows.errors.tolist() == from_512_rows.errors.tolist()
     assert absolute_probe_published(rows, rows=None, seeds=1).rows == 552
     assert absolute_probe_published(rows, rows=514, seeds=1).rows == 514
 

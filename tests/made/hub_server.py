@@ -98,10 +98,10 @@ class Request:
     target: str
     status: int = 0
     sent: int = 0
-    done: bool = False
+    is_finished: bool = False
     #: Arrival in seconds, and requests under way at that time, this one included.
-    came: float = 0.0
-    beside: int = 0
+    arrived: float = 0.0
+    n_concurrent: int = 0
 
 
 class Hub:
@@ -154,7 +154,7 @@ class Hub:
         """Bytes sent for requests whose path contains ``part``."""
         # A client has the last bytes a moment before the server has counted them.
         patience = time.monotonic() + 2
-        while not all(r.done for r in list(self.requests)) and time.monotonic() < patience:
+        while not all(r.is_finished for r in list(self.requests)) and time.monotonic() < patience:
             time.sleep(0.002)
         return sum(request.sent for request in self.requests if part in request.path)
 
@@ -249,9 +249,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.request_ = Request(
             cast("Any", self.server.name), self.command, unquote(split.path),
             parse_qs(split.query), {k.lower(): v for k, v in self.headers.items()}, self.path,
-            came=time.monotonic(),
+            arrived=time.monotonic(),
         )  # fmt: skip
-        self.request_.beside = 1 + sum(not r.done for r in list(self.server.hub.requests))
+        self.request_.n_concurrent = 1 + sum(
+            not r.is_finished for r in list(self.server.hub.requests)
+        )
         self.server.hub.requests.append(self.request_)
         if self.server.hub.slow:
             time.sleep(self.server.hub.slow)
@@ -265,7 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         finally:
             self.request_.sent = counter.count - count_before
-            self.request_.done = True
+            self.request_.is_finished = True
 
     def _route(self) -> None:
         hub, path, fault = self.server.hub, self.request_.path, self.fault

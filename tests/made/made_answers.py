@@ -17,7 +17,7 @@ from posprobe.arrays import positions
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS, corrections
-from posprobe.report.document import verdicts
+from posprobe.report.document import answer_table_questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ def verdicts_of(
     inputs = TableInputs(table, positions(table), 0, None, selected, all_rows)
     for name in selected:
         inputs.result(name)
-    return verdicts(inputs)
+    return answer_table_questions(inputs)
 
 
 def answers_of(values: Floats, grid: Shape = None, seed: int = 0) -> dict[str, Answer]:

@@ -83,7 +83,7 @@ class Page(HTMLParser):
     def values(self, attribute: str) -> list[str]:
         return [e.attributes[attribute] for e in self.elements if attribute in e.attributes]
 
-    def runs_nothing_but_its_own(self) -> bool:
+    def runs_only_own_scripts(self) -> bool:
         """Return whether all scripts are the package's own, as the policy demands."""
         scripts = [e.text for e in self.all("script")]
         (policy,) = (

@@ -80,7 +80,7 @@ def stop_at(step: int, stop: Callable[[], None]) -> list[int]:
 
     for name in STEP_CALLS:
         setattr(os, name, counted(getattr(os, name)))
-    moves.exchange = counted(moves.exchange)
+    moves.exchange_paths = counted(moves.exchange_paths)
     return count
 
 

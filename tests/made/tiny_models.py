@@ -77,12 +77,12 @@ class Tiny:
     @torch.no_grad()
     def probe(self) -> Rows:
         """Return which row serves which position, by changing one row at a time."""
-        inputs = self._longest() if self.image is None else self.image
-        original = self._embedded(inputs)
+        inputs = self.find_max_length() if self.image is None else self.image
+        original = self.embed(inputs)
         token_of = {}
         for row in range(len(self.rows)):
             with changed_view(self.rows[row]):
-                changed_tokens = _differ(original, self._embedded(inputs))
+                changed_tokens = _differ(original, self.embed(inputs))
             assert len(changed_tokens) < 2, f"row {row} reaches the tokens {changed_tokens}"
             token_of.update(dict.fromkeys(changed_tokens, row))
         if self.image is None:
@@ -102,7 +102,7 @@ class Tiny:
             sorted(set(range(len(self.rows))) - set(token_of.values())),
         )
 
-    def _embedded(self, inputs: object) -> Tensor:
+    def embed(self, inputs: object) -> Tensor:
         captured: list[Tensor] = []
 
         def look(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
@@ -120,11 +120,11 @@ class Tiny:
             hook.remove()
         return captured[0][0].clone()
 
-    def _longest(self) -> int:
+    def find_max_length(self) -> int:
         """Return the longest input that the model accepts."""
         for length in range(len(self.rows), 0, -1):
             try:
-                self._embedded(length)
+                self.embed(length)
             except (IndexError, ValueError, RuntimeError):
                 continue
             return length
@@ -140,14 +140,14 @@ class Tiny:
             with changed_view(
                 self.image[0, :, r * height : (r + 1) * height, c * width : (c + 1) * width]
             ):
-                order += _differ(original, self._embedded(self.image))
+                order += _differ(original, self.embed(self.image))
         return order, grid
 
     def _token(self, token: int, original: Tensor, inputs: object) -> str:
         for name, parameter in self.tokens.items():
             for index, part in enumerate(parameter.data.reshape(-1, parameter.shape[-1])):
                 with changed_view(part):
-                    if _differ(original, self._embedded(inputs)) == [token]:
+                    if _differ(original, self.embed(inputs)) == [token]:
                         return f"{name}[{index}]"
         raise AssertionError(f"token {token} comes from no known parameter")
 

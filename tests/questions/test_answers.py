@@ -39,9 +39,9 @@ from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.corrections import classify_table
 from posprobe.questions.fields import PatchDimension, PatchPosition, PatchSmooth
 from posprobe.questions.grids import AxisRotations, GridLimits, PatchOrder, RowsAndColumns
-from posprobe.questions.models import QUESTIONS
+from posprobe.questions.models import RUN_QUESTIONS
 from posprobe.questions.rotations import Ladder, Rotations, Winding
-from posprobe.questions.schemes import KERNELS
+from posprobe.questions.schemes import KERNEL_QUESTIONS
 from posprobe.questions.sequences import LowDimensional, Order, Smooth
 from posprobe.report.document import answer_block, shared_block, verdict_block
 from posprobe.words import ASKS, TEXTS, sentence, templates
@@ -523,7 +523,7 @@ TABLE_NAMES = (*PLANTED_TABLES, *SAMPLE_REFERENCES)
 
 
 def test_every_question_is_asked_in_few_words() -> None:
-    assert set(ASKS) == {*ANALYSIS_QUESTIONS, *QUESTIONS, *KERNELS}
+    assert set(ASKS) == {*ANALYSIS_QUESTIONS, *RUN_QUESTIONS, *KERNEL_QUESTIONS}
     assert all(len(text.split()) <= 5 and text.endswith("?") for text in ASKS.values())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import is_a_sentence
+from made_answers import is_sentence
 from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
 
 from posprobe.analyses import Result
@@ -19,24 +19,24 @@ from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions.models import (
-    QUESTIONS,
-    Blank,
-    Changed,
-    Enough,
-    First,
-    Heads,
-    Kept,
-    Layer,
+    RUN_QUESTIONS,
+    BlankImage,
+    CostMeasure,
+    DistanceHeads,
+    FirstPosition,
+    KeptPositions,
+    LayerShare,
+    ModelRun,
+    OffsetHeads,
     Overlap,
-    Preferred,
-    Preferring,
+    PreferredOffset,
     Removal,
-    Run,
-    Worth,
+    StateChange,
+    SufficientSubstitute,
 )
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
-from posprobe.text import fine_percent, percent_with_error, with_error
+from posprobe.text import format_percent, format_percent_with_error, format_with_error
 from posprobe.words import sentence, templates
 from posprobe.words.models import summary
 
@@ -339,22 +339,22 @@ def test_few_components_suffice_with_two_standard_errors_to_spare(
 
 # Words.
 
-TABLE_WORTH = Worth("table", "wpe.weight", "loss", "next token")
+TABLE_WORTH = CostMeasure("table", "wpe.weight", "loss", "next token")
 ROTARY_SUMMARY = Summary(0.519, 0.0687, 0.697, 39, 0, 1, None, 0.876, None, 512)
-LAST_LAYER = Layer(12, 0.26, 0.01, 7)
+LAST_LAYER = LayerShare(12, 0.26, 0.01, 7)
 FACTS_BY_QUESTION: dict[str, Any] = {
-    "kept": Kept(Layer(0, 0.2, 0.004, 5), LAST_LAYER),
-    "order": Changed(0.8),
-    "order_without": Changed(1e-7),
-    "absolute": Changed(0.3, shift=4),
+    "kept": KeptPositions(LayerShare(0, 0.2, 0.004, 5), LAST_LAYER),
+    "order": StateChange(0.8),
+    "order_without": StateChange(1e-7),
+    "absolute": StateChange(0.3, shift=4),
     "apart": Overlap(30, 768, 0.005, 0.039),
-    "heads": Heads(3, 24, 0.9, 0.05, (Preferred((-1,), 2), Preferred((0,), 1))),
-    "first": First(5, 0.996, 0.044),
-    "blank": Blank(12, 0.25, 0.3),
-    "distance": Preferring(ROTARY_SUMMARY, 16, 256, "sampled"),
+    "heads": OffsetHeads(3, 24, 0.9, 0.05, (PreferredOffset((-1,), 2), PreferredOffset((0,), 1))),
+    "first": FirstPosition(5, 0.996, 0.044),
+    "blank": BlankImage(12, 0.25, 0.3),
+    "distance": DistanceHeads(ROTARY_SUMMARY, 16, 256, "sampled"),
     "needed": Removal(TABLE_WORTH, 0.52, 0.03, 2.0, 0.1, 0.2, 0.02),
-    "few": Enough("3 leading components", 3, 0.95, 0.02, 5, TABLE_WORTH),
-    "random": Enough("its rows in random order", None, 0.12, 0.03, 4, TABLE_WORTH),
+    "few": SufficientSubstitute("3 leading components", 3, 0.95, 0.02, 5, TABLE_WORTH),
+    "random": SufficientSubstitute("its rows in random order", None, 0.12, 0.03, 4, TABLE_WORTH),
 }
 
 
@@ -377,7 +377,7 @@ TABLE_REASONS = {
 REASONS = [
     (question, reason)
     for question, reason in templates()
-    if question in QUESTIONS
+    if question in RUN_QUESTIONS
     and not (question == "order" and (reason in TABLE_REASONS or reason.startswith("patch_")))
 ]
 
@@ -385,7 +385,7 @@ REASONS = [
 @pytest.mark.parametrize(("question", "reason"), REASONS)
 def test_a_sentence_is_short_and_does_not_begin_with_its_answer(question: str, reason: str) -> None:
     text = sentence_about(question, reason)
-    assert is_a_sentence(text)
+    assert is_sentence(text)
     for part in text.split(". "):
         assert len(part.split()) <= 31, part
 
@@ -420,13 +420,15 @@ def test_sentences_name_the_numbers_that_were_tested(question: str, reason: str)
 
 def test_sentences_report_sampling_noise_as_noise() -> None:
     # An untrained Llama: 3.0 % of the variance, all of it sampling noise.
-    noise_layer = Layer(2, 0.0301, 0.0301, 0)
-    text = sentence_about("kept", "noise", Kept(Layer(0, 0.031, 0.031, 0), noise_layer))
+    noise_layer = LayerShare(2, 0.0301, 0.0301, 0)
+    text = sentence_about(
+        "kept", "noise", KeptPositions(LayerShare(0, 0.031, 0.031, 0), noise_layer)
+    )
     assert text == (
         "At layer 2, no direction of position stands above sampling noise (3.0 % of the variance)."
     )
     # The noise belongs to the layer before it in the sentence.
-    text = sentence_about("kept", "noise", Kept(Layer(0, 0.2, 0.004, 5), noise_layer))
+    text = sentence_about("kept", "noise", KeptPositions(LayerShare(0, 0.2, 0.004, 5), noise_layer))
     assert "20 % of the hidden-state variance at layer 0 (sampling noise 0.40 %)" in text
     assert "At layer 2, no direction" in text
     # The same of a run.
@@ -495,7 +497,7 @@ def test_summaries_are_short_and_admit_that_no_answer_is_clear(layout: Any) -> N
         name: Answer(name, "yes", reason, FACTS_BY_QUESTION[name])
         for name, reason in reasons.items()
     }
-    assert 40 < len(summary(answers, Run({}, random=True)).split()) <= 60
+    assert 40 < len(summary(answers, ModelRun({}, random=True)).split()) <= 60
     assert summary({}, analysis.run) == "No question has a clear answer."
 
 
@@ -524,7 +526,7 @@ def test_notes_of_an_interruption_count_the_finished_contexts() -> None:
     ],
 )  # fmt: skip
 def test_a_share_that_is_not_all_is_not_written_as_all(share: float, written: str) -> None:
-    assert fine_percent(share) == written
+    assert format_percent(share) == written
 
 
 @pytest.mark.parametrize(
@@ -542,11 +544,13 @@ def test_a_share_that_is_not_all_is_not_written_as_all(share: float, written: st
 def test_a_number_has_as_many_decimals_as_its_error(
     value: float, error: float, written: str
 ) -> None:
-    assert with_error(value, error) == written
+    assert format_with_error(value, error) == written
 
 
 def test_a_share_without_an_error_is_written_like_any_other() -> None:
-    assert percent_with_error(0.996, None) == percent_with_error(0.996, 1e-9) == "99.6 %"
-    assert percent_with_error(0.95, 0.02) == "95 ± 2 %"
-    assert percent_with_error(0.9962, 0.0012) == "99.6 ± 0.1 %"
-    assert percent_with_error(None, None) == "–"
+    assert (
+        format_percent_with_error(0.996, None) == format_percent_with_error(0.996, 1e-9) == "99.6 %"
+    )
+    assert format_percent_with_error(0.95, 0.02) == "95 ± 2 %"
+    assert format_percent_with_error(0.9962, 0.0012) == "99.6 ± 0.1 %"
+    assert format_percent_with_error(None, None) == "–"

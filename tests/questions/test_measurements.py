@@ -31,7 +31,7 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.report import read_bundle
-from posprobe.report.screen import text
+from posprobe.report.screen import render_text
 from posprobe.studies.figure import kinds
 from posprobe.words.captions import reading
 
@@ -140,7 +140,7 @@ def test_a_toy_measurement_shows_everywhere(
     assert analysis.arrays()["toy"] == [loudness]
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "loudness of the toy" in page
-    printed = text(document)
+    printed = render_text(document)
     assert "loudness of the toy" in printed
     assert "loudness of the toy" in analysis._repr_html_()
     assert "toy.loudness" in compared_numbers()
@@ -176,7 +176,7 @@ def test_measurements_of_whole_tables_use_no_stretches(table: pp.PositionTable, 
     if not TABLE_MEASUREMENTS[name].needs(inputs):
         inputs.result(name)
         assert all(TABLE_MEASUREMENTS[name].uses_all_rows for name in inputs.results)
-        assert not {"stretch", "seams", "kept", "seen"} & vars(inputs).keys()
+        assert not {"stretch", "seams", "kept_positions", "view"} & vars(inputs).keys()
 
 
 def test_numbers_do_not_depend_on_the_number_of_cores() -> None:

@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.report import to_json
-from posprobe.report.render import page_of
+from posprobe.report.render import build_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ def test_every_kind_of_document_follows_its_schema_and_shows_its_answers(name: s
 
 def assert_answers_hold(document: Any) -> None:
     """Assert that answers name existing numbers, and that findings and page show the answers."""
-    page = page_of(document)
+    page = build_page(document)
     block = document.get("verdict")
     if block is None or any("answers" in answer for answer in block["answers"]):
         return
@@ -127,14 +127,14 @@ def assert_answers_hold(document: Any) -> None:
     assert [finding["text"] for finding in document["findings"]] == yes_sentences
     assert page.headline == block["summary"]
     if "table" not in document:
-        assert [section.name for section in page.single if section.answer] == [
+        assert [section.name for section in page.single_answers if section.answer] == [
             answer["question"] for answer in block["answers"]
         ]
         # Older documents of runs and encodings have findings and no verdict.
         del document["verdict"]
-        page = page_of(document)
+        page = build_page(document)
         assert all(finding["text"] in page.headline for finding in document["findings"])
-        assert not any(section.answer for section in page.single)
+        assert not any(section.answer for section in page.single_answers)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import is_a_sentence
+from made_answers import is_sentence
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, walk
 from scipy.stats import binom
@@ -18,7 +18,7 @@ import posprobe as pp
 from posprobe.analyses.facts import Answer
 from posprobe.encodings import alibi_slopes
 from posprobe.layouts import Grid, Sequence
-from posprobe.questions.schemes import NAMES, answers_of, kernel_answers
+from posprobe.questions.schemes import SCHEME_QUESTIONS, answer_kernel, answer_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.studies.kernels import compare_kernels
 from posprobe.studies.schemes import analyze_schemes
@@ -27,7 +27,7 @@ from posprobe.words.schemes import kernels_headline, pair_sentences, summary
 
 
 def answers_about(*records: Scheme, length: int | None = None) -> dict[str, Answer]:
-    return answers_of(analyze_schemes(*records, length=length).to_dict()["schemes"])
+    return answer_schemes(analyze_schemes(*records, length=length).to_dict()["schemes"])
 
 
 def noise(heads: int, n: int, seed: int, **fields: Any) -> RelativeBias:
@@ -227,7 +227,7 @@ def test_a_straight_line_favours_near_positions_and_has_no_half_width() -> None:
     (scheme,) = document["schemes"]
     assert scheme["heads"]["half_width"] == [None] * 8
     assert "straight" in scheme["heads"]["undefined"]["half_width"]
-    near_answer = answers_of(document["schemes"])["bias_near"]
+    near_answer = answer_schemes(document["schemes"])["bias_near"]
     assert (near_answer.answer, near_answer.reason) == ("yes", "most")
     assert near_answer.value == {"near": 8, "far": 0}
 
@@ -347,14 +347,14 @@ def test_every_reason_about_schemes_is_reached_with_a_sentence() -> None:
     for records in RECORDS.values():
         for answer in answers_about(*records).values():
             reached[answer.question, answer.reason] = sentence(answer)
-    expected = {key for key in templates() if key[0] in NAMES}
+    expected = {key for key in templates() if key[0] in SCHEME_QUESTIONS}
     assert expected == set(reached)
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_sentences_begin_with_their_subject_and_are_short(name: str) -> None:
     for question, text in sentences_about(*RECORDS[name]).items():
-        assert is_a_sentence(text[0].upper() + text[1:])  # names may begin in small letters
+        assert is_sentence(text[0].upper() + text[1:])  # names may begin in small letters
         if question != "summary":
             parts = re.split(r"[.;:] ", text)
             assert all(len(re.sub(r"\(.*?\)", "", part).split()) <= 25 for part in parts), text
@@ -453,7 +453,7 @@ def test_curves_are_similar_only_beyond_random_walks() -> None:
 def test_kernels_have_answers_from_their_numbers() -> None:
     document = compare_kernels(linear(4), pp.sinusoidal(48, 16), as_table(walk(48, 4))).to_dict()
     verdicts = {
-        record["label"]: [answer.answer for answer in kernel_answers(record)]
+        record["label"]: [answer.answer for answer in answer_kernel(record)]
         for record in document["records"]
     }
     assert list(verdicts.values()) == [

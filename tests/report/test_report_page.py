@@ -28,9 +28,9 @@ from made_tables import as_table, gaussian, walk
 import posprobe as pp
 from posprobe.layouts import Grid
 from posprobe.report import read_bundle, render_bundle, to_json
-from posprobe.report.render import page_of, render
-from posprobe.report.svg import embedded
-from posprobe.text import between, plain, show
+from posprobe.report.render import build_page, render
+from posprobe.report.svg import embed_svg
+from posprobe.text import escape_invisible, format_range, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ def test_a_rendered_page_holds_all_figures_and_answers(page: Page, folder: Path)
     answers = document.get("verdict", {}).get("answers", []) if "table" not in document else []
     for answer in answers:
         assert "answers" in answer or " ".join(answer["sentence"].split()) in text
-    for row in page_of(document).numbers.rows:
+    for row in build_page(document).numbers.rows:
         assert " ".join(str(getattr(row[0], "text", row[0])).split()) in text
     (folder / "report.html").unlink()
     assert render_bundle(folder) == folder / "report.html"
@@ -151,8 +151,8 @@ def test_a_rendered_page_holds_all_figures_and_answers(page: Page, folder: Path)
 def test_the_page_shows_the_numbers_of_the_document(base: Path) -> None:
     text = parse_page(save_page(base, "sequence")).all("body")[0].text
     document = pp.analyze(with_special_rows(), only=BLOCKS, nulls=0).to_dict()
-    assert show(document["pca"]["stable_rank"]) in text
-    assert show(document["similarity"]["centered"]["neighbour_mean"]) in text
+    assert format_value(document["pca"]["stable_rank"]) in text
+    assert format_value(document["similarity"]["centered"]["neighbour_mean"]) in text
     for phrase in ("a note", "row 0: CLS", "row 1: padding", "59 positions × 4"):
         assert phrase in text
 
@@ -242,7 +242,10 @@ def test_the_page_shows_the_numbers_of_all_heads(name: str, base: Path) -> None:
     for scheme in read_bundle(folder)["schemes"]:
         if scheme["scheme"] == "rotary":
             for key in ("shortest_wavelength", "first_negative", "never_turn_target"):
-                assert scheme["rotation"][key] is None or show(scheme["rotation"][key]) in cells
+                assert (
+                    scheme["rotation"][key] is None
+                    or format_value(scheme["rotation"][key]) in cells
+                )
             assert f"{scheme['base']:g}" in cells
             continue
         lists = [scheme["heads"][key] for key in ("window", "half_width", "asymmetry")]
@@ -251,7 +254,7 @@ def test_the_page_shows_the_numbers_of_all_heads(name: str, base: Path) -> None:
             lists.append(scheme["smoothness"][key])
         for values in lists:
             defined_values = [value for value in values if value is not None]
-            assert not defined_values or between(defined_values) in cells
+            assert not defined_values or format_range(defined_values) in cells
 
 
 def test_properties_of_single_encodings_name_them(base: Path) -> None:
@@ -292,10 +295,10 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     # The same elements with the same attributes as with a harmless name, so no markup came in.
     shape = [(element.name, list(element.attributes)) for element in page.elements]
     assert shape == [(element.name, list(element.attributes)) for element in harmless.elements]
-    counts = page.source.count("harmless"), page.all("body")[0].text.count(plain(text))
+    counts = page.source.count("harmless"), page.all("body")[0].text.count(escape_invisible(text))
     assert counts == (0, harmless.all("body")[0].text.count("harmless"))
     assert counts[1] >= 6
-    assert plain(text.strip()) in page.all("h1")[0].text
+    assert escape_invisible(text.strip()) in page.all("h1")[0].text
 
 
 @pytest.mark.parametrize("text", [HOSTILE_TEXTS[0], HOSTILE_TEXTS[-1], "_hidden", "a/" * 150])
@@ -321,13 +324,13 @@ def test_a_hostile_name_is_shown_in_a_notebook_as_text(text: str) -> None:
     page = Page(table._repr_html_())
     assert not page.all("script", "b")
     assert all("alert" not in "".join(e.attributes) for e in page.elements)
-    assert any(plain(text) in element.text for element in page.elements)
+    assert any(escape_invisible(text) in element.text for element in page.elements)
     # A frame of its own, in which a page runs that is escaped itself.
     (frame,) = Page(pp.analyze(table, only=["norms"], nulls=0)._repr_html_()).elements
     assert set(frame.attributes) == {"srcdoc", "sandbox", "width", "height", "style"}
     inner = Page(frame.attributes["srcdoc"] or "")
     assert inner.runs_only_own_scripts()
-    assert any(plain(text) in element.text for element in inner.elements)
+    assert any(escape_invisible(text) in element.text for element in inner.elements)
 
 
 def test_a_hostile_document_is_escaped_as_well() -> None:
@@ -342,7 +345,7 @@ def test_a_hostile_document_is_escaped_as_well() -> None:
 def test_a_drawing_is_an_image_whatever_it_holds() -> None:
     evil = '<script>alert(1)</script><a xlink:href="javascript:alert(1)">\' "></svg><h1>x</h1>'
     svg = f'<?xml version="1.0"?><svg viewBox="0 0 300 20" xmlns="x">{evil}</svg>'
-    (element,) = Page(embedded(svg, 'a "label" <b>')).elements
+    (element,) = Page(embed_svg(svg, 'a "label" <b>')).elements
     assert element.name == "img"
     assert element.attributes.keys() == {"alt", "style", "src"}
     assert element.attributes["alt"] == 'a "label" <b>'

@@ -296,7 +296,7 @@ def test_requests_are_bounded_and_a_second_sweep_asks_for_revisions_only(
     references = [*names, "someone/gated", "someone/none"]
     hub.slow = 0.02
     first_run = run(references, tmp_path / "s", jobs=3, requests=2)
-    assert max(request.beside for request in hub.requests) == 2
+    assert max(request.n_concurrent for request in hub.requests) == 2
     assert (first_run["rows"], first_run["failures"]) == (8, 2)
     rows = pp.read_sweep(tmp_path / "s").to_pylist()
     assert [row["commit"] for row in rows] == [hub.repos[name].commit for name in names]
@@ -339,7 +339,9 @@ def test_a_hub_that_asks_to_wait_is_obeyed_by_all(
     refusal = next(request for request in hub.requests if request.status == 429)
     # Those that were under way at that moment were not stopped; nobody began another.
     delays = [
-        request.came - refusal.came for request in hub.requests if request.came > refusal.came
+        request.arrived - refusal.arrived
+        for request in hub.requests
+        if request.arrived > refusal.arrived
     ]
     assert delays
     assert not [gap for gap in delays if 0.3 < gap < 0.9]
