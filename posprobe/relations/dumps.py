@@ -1,4 +1,4 @@
-"""What an engine really uses, as a few arrays: frequencies, or cosines and sines, and one query."""
+"""Read what an engine computes from a dump: frequencies, or cosines and sines, and one query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.relations.ladders import Ladder
 from posprobe.relations.rules import RULES, Finding
 
-#: Names of the arrays, with what they hold.
+#: Names of the arrays of a dump, with the shape and meaning that messages state.
 DUMP_ARRAYS: Mapping[str, str] = {
     "inv_freq": "[pairs] in rad per position",
     "cos": "[positions, pairs]", "sin": "[positions, pairs]",
@@ -20,16 +20,19 @@ DUMP_ARRAYS: Mapping[str, str] = {
     "position": "of that query, one number", "sections": "[axes], pairs that turn along each",
     "interleaved": "0 or 1, whether axes take their pairs in turn",
 }  # fmt: skip
-#: Widest head and longest table that are looked at, which bounds time and memory.
+#: The widest head of a dump, in dimensions; this bounds time and memory.
 MAX_DUMP_HEAD_DIM = 2**12
+#: Only this many positions of a dump are compared, which bounds time and memory.
 MAX_DUMP_POSITIONS = 2**15
-#: Axes along which pairs turn: time, rows, columns, and one more.
+#: Pairs turn along at most this many axes: time, rows, columns, and one more.
 MAX_AXES = 4
-#: Frequencies in rad per position: slower pairs never turn, and no engine has faster ones.
+#: The lowest frequency of a dump, in radians per position: slower pairs never turn.
 MIN_DUMP_FREQUENCY = 1e-12
+#: The highest frequency of a dump, in radians per position: no engine has a faster pair.
 MAX_DUMP_FREQUENCY = 100.0
-#: Largest difference of cos² + sin² between positions and pairs of one table, in bfloat16.
+#: Within one table cos² + sin² differs by at most this between positions and pairs, in bfloat16.
 _MAX_COSINE_LENGTH_ERROR = 2**-6
+#: The two orders of rows by which heads are divided into pairs.
 _PAIR_ORDERS = ("halves", "neighbours")
 
 
@@ -40,13 +43,13 @@ class Dump:
     Parameters
     ----------
     ladder
-        Ladder of its frequencies; a factor and the arrays only where cosines and sines are given.
+        Ladder of its frequencies, with a factor and the arrays if the dump has cosines and sines.
     q, q_rotated
         ``[n, head_dim]``, or None.
     sections
-        Pairs that turn along each axis; None where that is not said.
+        Number of pairs that turn along each axis; None if it is not stated.
     in_turn
-        Whether the axes take their pairs in turn; None where that is not said.
+        Whether the axes take their pairs in turn; None if it is not stated.
     """
 
     ladder: Ladder
@@ -69,12 +72,12 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     arrays
         Arrays by the names in `DUMP_ARRAYS`; others are ignored.
     file
-        For messages.
+        Path of the dump, for messages.
 
     Raises
     ------
     InvalidCheckpoint
-        If a shape cannot be, a number is not finite, or positions do not begin at 0.
+        If a shape is impossible, a number is not finite, or positions do not begin at 0.
     """
     stored_arrays = {
         name: np.asarray(arrays[name], dtype=np.float64) for name in DUMP_ARRAYS if name in arrays
@@ -87,9 +90,8 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         raise InvalidCheckpoint(f"{file}: of q and q_rotated it has one. Write both, or neither.")
     if q is not None and q_rotated is not None:
         if q.shape != q_rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
-            raise _shape_error(
-                file, ("q", "q_rotated"), f"{list(q.shape)} and {list(q_rotated.shape)}"
-            )
+            shapes = f"{list(q.shape)} and {list(q_rotated.shape)}"
+            raise _shape_error(file, ("q", "q_rotated"), shapes)
         q, q_rotated = (states.reshape(-1, states.shape[-1]) for states in (q, q_rotated))
     scalars = {
         name: stored_arrays[name] for name in ("position", "interleaved") if name in stored_arrays
@@ -102,66 +104,68 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     if "cos" in stored_arrays and "sin" in stored_arrays:
         ladder = _read_cosines(stored_arrays["cos"], stored_arrays["sin"], file)
     else:
-        frequencies = stored_arrays["inv_freq"].reshape(-1)
-        if (
-            not 0 < frequencies.size <= MAX_DUMP_HEAD_DIM
-            or (frequencies < MIN_DUMP_FREQUENCY).any()
-            or (frequencies > MAX_DUMP_FREQUENCY).any()
-        ):
-            value_range = (
-                f" and {frequencies.min():.3g} to {frequencies.max():.3g} rad"
-                if frequencies.size
-                else ""
-            )
-            shape = f"{list(stored_arrays['inv_freq'].shape)}{value_range}"
-            raise _shape_error(file, ("inv_freq",), shape)
-        ladder = Ladder(frequencies)
+        ladder = _read_frequencies(stored_arrays["inv_freq"], file)
     sections = stored_arrays.get("sections")
     if sections is not None:
         are_counts = (sections == np.round(sections)).all() and (sections >= 0).all()
         if sections.ndim != 1 or not 0 < sections.size <= MAX_AXES or not are_counts:
-            raise _shape_error(
-                file, ("sections",), f"{list(sections.shape)}, or with such numbers,"
-            )
+            shape = f"{list(sections.shape)}, or with such numbers,"
+            raise _shape_error(file, ("sections",), shape)
     section_sizes = None if sections is None else [int(size) for size in sections]
     dump = Dump(ladder, q, q_rotated, section_sizes, in_turn)
     if position is not None and q is not None:
-        rotations = np.exp(1j * position * ladder.frequencies)
-        residuals = [
-            _query_residual(ladder, dump, pair_order, rotations) for pair_order in _PAIR_ORDERS
-        ]
-        if min(residuals) >= RULES["pairs_wrong"].tolerance:
-            raise InvalidCheckpoint(
-                f"{file}: q_rotated is not q turned by the dump's frequencies at position "
-                f"{position:g}. Write the frequencies that the engine uses, and the query's "
-                "position."
-            )
+        _check_rotated_query(dump, position, file)
     return dump
 
 
+def _read_frequencies(inv_freq: Floats, file: str) -> Ladder:
+    """Check the frequencies of a dump, in radians per position."""
+    frequencies = inv_freq.reshape(-1)
+    is_empty = not frequencies.size
+    is_too_long = frequencies.size > MAX_DUMP_HEAD_DIM
+    is_too_slow = (frequencies < MIN_DUMP_FREQUENCY).any()
+    if is_empty or is_too_long or is_too_slow or (frequencies > MAX_DUMP_FREQUENCY).any():
+        shape = str(list(inv_freq.shape))
+        if not is_empty:
+            shape += f" and {frequencies.min():.3g} to {frequencies.max():.3g} rad"
+        raise _shape_error(file, ("inv_freq",), shape)
+    return Ladder(frequencies)
+
+
+def _check_rotated_query(dump: Dump, position: float, file: str) -> None:
+    """Check that the dump's frequencies turn its query as the engine did."""
+    rotations = np.exp(1j * position * dump.ladder.frequencies)
+    residuals = [
+        _query_residual(dump.ladder, dump, pair_order, rotations) for pair_order in _PAIR_ORDERS
+    ]
+    if min(residuals) >= RULES["pairs_wrong"].tolerance:
+        raise InvalidCheckpoint(
+            f"{file}: q_rotated is not q turned by the dump's frequencies at position "
+            f"{position:g}. Write the frequencies that the engine uses, and the query's "
+            "position."
+        )
+
+
 def _shape_error(file: str, names: Sequence[str], shape: str) -> InvalidCheckpoint:
+    """Make the error that states a shape and the shape that is expected."""
     expected_shapes = " and ".join(f"{name} {DUMP_ARRAYS[name]}" for name in names)
     message = f"{file}: {' and '.join(names)} of shape {shape} cannot be."
     return InvalidCheckpoint(f"{message} Write {expected_shapes}.")
 
 
 def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
-    """Read frequencies off the angles, each over as many positions as tell it."""
+    """Compute the frequencies from the angles, over more and more positions."""
     if cos.size and sin.size:
         cos, sin = (
             table.reshape(-1, table.shape[-1]) if table.ndim else table for table in (cos, sin)
         )
-    if (
-        cos.shape != sin.shape
-        or cos.ndim != 2
-        or len(cos) < 2
-        or not 0 < cos.shape[1] <= MAX_DUMP_HEAD_DIM
-    ):
+    has_equal_shapes = cos.shape == sin.shape and cos.ndim == 2
+    if not has_equal_shapes or len(cos) < 2 or not 0 < cos.shape[1] <= MAX_DUMP_HEAD_DIM:
         raise _shape_error(file, ("cos", "sin"), f"{list(cos.shape)} and {list(sin.shape)}")
     cos, sin = cos[:MAX_DUMP_POSITIONS], sin[:MAX_DUMP_POSITIONS]
     half = cos.shape[1] // 2
     if cos.shape[1] % 2 == 0 and np.array_equal(cos[:, :half], cos[:, half:]):
-        cos, sin = cos[:, :half], sin[:, half:]  # a sign may stand in the first half
+        cos, sin = cos[:, :half], sin[:, half:]  # the first half of the sines may have a sign
     elif cos.shape[1] % 2 == 0 and np.array_equal(cos[:, 0::2], cos[:, 1::2]):
         cos, sin = cos[:, 0::2], sin[:, 1::2]
     radii = np.sqrt(cos**2 + sin**2)
@@ -187,45 +191,46 @@ def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
         frequencies = (angles + 2 * np.pi * turns) / row
     if (frequencies <= 0).any():
         raise InvalidCheckpoint(
-            f"{file}: {int((frequencies <= 0).sum())} pairs do not turn forwards from position 0 to 1. "
-            "Write the rows of positions 0, 1, 2 and so on, and the pairs that rotate."
+            f"{file}: {int((frequencies <= 0).sum())} pairs do not turn forwards from position 0 "
+            "to 1. Write the rows of positions 0, 1, 2 and so on, and the pairs that rotate."
         )
     return Ladder(frequencies, factor, cos=cos, sin=sin)
 
 
-def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding | None:
-    """Find which columns an engine rotates together, from a query before and after.
+def relate_query(ladder: Ladder, dump: Dump, are_neighbours: bool | None) -> Finding | None:
+    """Find the columns that an engine rotates together, from a query before and after rotation.
 
     Parameters
     ----------
     ladder
         Ladder of the checkpoint.
     dump
-        With ``q`` and ``q_rotated``.
-    neighbours
-        Whether the checkpoint's pairs are neighbours; None where that is not known.
+        Dump with ``q`` and ``q_rotated``.
+    are_neighbours
+        Whether the checkpoint's pairs are neighbours; None if it is not known.
 
     Returns
     -------
     Finding
-        None where the query does not tell: both readings, or neither, fit it.
+        None if both pair orders, or neither, fit the query.
     """
-    if dump.q is None or dump.q_rotated is None or neighbours is None:
+    if dump.q is None or dump.q_rotated is None or are_neighbours is None:
         return None
-    residuals = {name: _query_residual(ladder, dump, name) for name in _PAIR_ORDERS}
+    residuals = {order: _query_residual(ladder, dump, order) for order in _PAIR_ORDERS}
     tolerance = RULES["pairs_wrong"].tolerance
-    fitting_orders = [name for name, residual in residuals.items() if residual < tolerance]
+    fitting_orders = [order for order, residual in residuals.items() if residual < tolerance]
     if len(fitting_orders) != 1:
         return None
-    declared = "neighbours" if neighbours else "halves"
-    cause = "same_pairs" if fitting_orders[0] == declared else "pairs_wrong"
-    return Finding("pairs", cause, declared, fitting_orders[0], residuals[fitting_orders[0]])
+    engine_order = fitting_orders[0]
+    declared_order = "neighbours" if are_neighbours else "halves"
+    cause = "same_pairs" if engine_order == declared_order else "pairs_wrong"
+    return Finding("pairs", cause, declared_order, engine_order, residuals[engine_order])
 
 
 def _query_residual(
     ladder: Ladder, dump: Dump, pair_order: str, rotations: np.ndarray | None = None
 ) -> float:
-    """Return what of the rotated query a pairing leaves unexplained, over its length.
+    """Return the norm that a pair order leaves unexplained, over that of the rotated query.
 
     Without ``rotations`` ``[pairs]`` each pair may turn by any angle.
     """

@@ -1,9 +1,9 @@
-"""A table in 25 kilobytes: enough to tell later how near another table is, without either.
+"""Sketch a table in 25 kilobytes, so that its distance to another table can be told without either.
 
-Training from another table hardly moves positions and keeps the meaning of every column, while two
-trainings from scratch have nothing to do with each other's columns. So the difference of two tables
-tells whether one comes from the other. It is estimated from a random projection of some rows
-(Johnson & Lindenstrauss 1984; with signs, Achlioptas 2003), the same for all tables of a width.
+Training from another table hardly moves positions and keeps the meaning of every column, while the
+columns of two trainings from scratch are unrelated. So the difference of two tables tells whether
+one comes from the other. It is estimated from a random projection of some rows (Johnson &
+Lindenstrauss 1984; with signs, Achlioptas 2003), the same for all tables of a width.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from posprobe.relations.tables import find_row_lag
 from posprobe.relations.values import relate_sketches_of_tables
 from posprobe.tables import PositionTable
 
-#: Numbers to which a row is projected; a narrower one is kept as it is. The square of a length is
-#: then known to (2 / 64)**0.5 of it, over 100 rows to 2 %. With the rows and parts below, a table
-#: of 512 positions takes (112 + 36) x 64 numbers of two bytes, 25 kB as text.
+#: Rows are projected to this many numbers; narrower rows are kept as they are. The square of a norm
+#: is then known to (2 / 64)**0.5 of it, over 100 rows to 2 %. With the rows and blocks below, a
+#: table of 512 positions takes (112 + 36) x 64 numbers of two bytes, 25 kB as text.
 PROJECTION_DIM = 64
-#: Parts of a table whose mean rows are kept: of a sequence in a line, of a grid six by six.
+#: A grid is divided into six by six blocks, whose mean rows are kept.
 BLOCKS_PER_AXIS = 6
+#: A sequence is divided into as many blocks as a grid.
 N_BLOCKS = BLOCKS_PER_AXIS * BLOCKS_PER_AXIS
-#: All of the first positions are kept, then every position that is one part in so many further on.
+#: Beyond the first positions the gap to the next kept position is the position over this number.
 SAMPLING_RATIO = 24
-#: So that these are the first positions, without a gap.
+#: The rule above keeps this many positions without a gap.
 N_DENSE_POSITIONS = 2 * SAMPLING_RATIO
-#: Slopes among which the bound of a chance is looked for: 20 in each decade, since its minimum is
-#: flat.
+#: The bound of a chance is the minimum over this many slopes: 20 in each decade, which suffices
+#: because the minimum is flat.
 N_CHERNOFF_SLOPES = 160
-#: Relative distance of related tables beyond which little of one may be left in the other.
+#: Beyond this relative distance, little of one related table may be left in the other.
 MAX_RELATED_DISTANCE = 0.5
-#: Names among the causes of `posprobe.relations`.
+#: The causes of `posprobe.relations` that relate two fingerprints.
 Relation: TypeAlias = Literal[
     "identical", "rounded", "moved", "rows_cut", "rows_before", "resized", "unrelated"
 ]
@@ -48,7 +49,7 @@ Relation: TypeAlias = Literal[
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """What is kept of a table's values.
+    """The sketch of a table's values.
 
     Parameters
     ----------
@@ -61,9 +62,9 @@ class Fingerprint:
     scale
         Root mean square of the values; 0 of a table of zeros.
     rows
-        ``[m, k]``: the rows at `sampled_positions` positions, projected, over the scale.
+        ``[m, k]``, rows at the `sampled_positions`, projected, over the scale.
     blocks
-        ``[36, k]``: mean rows of equal parts of the table, projected, over the scale.
+        ``[36, k]``, mean rows of equal blocks of the table, projected, over the scale.
     """
 
     sha256: str
@@ -76,14 +77,14 @@ class Fingerprint:
     blocks: NDArray[np.float16]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return the fingerprint as JSON holds it."""
         texts = {"rows": _encode_array(self.rows), "blocks": _encode_array(self.blocks)}
         return {**vars(self), "layout": describe_layout(self.layout), **texts}
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """How two tables are related.
+    """The relation of two tables.
 
     Parameters
     ----------
@@ -91,25 +92,25 @@ class Likeness:
         Relation of the first table to the second, such as ``moved``.
     distance
         Relative Frobenius distance, estimated: the norm of the difference over that of the second
-        table; None where there is nothing to compare.
+        table; None if nothing was compared.
     rows
-        Positions that both have and that the distance is about; 0 where mean rows of equal parts
-        were compared, None where nothing was.
+        Number of common positions that the distance covers; 0 if mean rows of equal blocks were
+        compared, None if nothing was.
     chance
         Probability that tables which agree in all but the basis of their columns come as near; None
-        where nothing was compared.
+        if nothing was compared.
     sizes, widths
-        Arrangement of the positions, and width of the rows, of both.
+        Layout of the positions, and width of the rows, of both tables.
     rounded_to
-        For a rounded table, the coarser format of both.
+        Coarser format of the two, for a rounded table.
     shift
-        Rows that the first table lacks in front, or has in front besides.
+        Number of first rows that the first table lacks, or has in addition.
 
     Examples
     --------
     >>> import posprobe as pp
-    >>> found = pp.nearest("sample:rxnmapper-albert").matches[0].likeness
-    >>> found.relation, found.rows, found.whole
+    >>> likeness = pp.nearest("sample:rxnmapper-albert").matches[0].likeness
+    >>> likeness.relation, likeness.rows, likeness.whole
     ('identical', 512, True)
     """
 
@@ -137,9 +138,9 @@ class Likeness:
 
 
 def fingerprint(table: PositionTable) -> Fingerprint:
-    """Reduce a table to what tells it from others."""
+    """Reduce a table to a sketch that tells it from other tables."""
     values = np.ascontiguousarray(table.values, dtype="<f8")
-    # Squares of what is near the end of the range would leave it.
+    # Squares of numbers near the end of the range of float64 would overflow.
     largest = float(np.abs(values).max())
     scale = largest * math.sqrt(float(np.mean((values / largest) ** 2))) if largest else 0.0
     begin, end = table.rows
@@ -158,12 +159,12 @@ def fingerprint(table: PositionTable) -> Fingerprint:
 
 
 def _coarsest_format(values: NDArray[np.float64]) -> str:
-    """Return the coarsest format that holds every value, whatever they were stored in."""
+    """Return the coarsest format that holds every value, whatever the stored format was."""
     with np.errstate(over="ignore"):
         float16_values, float32_values = values.astype("<f2"), values.astype("<f4")
     if not np.array_equal(float32_values, values):
         return "F64"
-    # The first half of a float32 is a bfloat16.
+    # The upper 16 bits of a float32 are a bfloat16.
     if not (float32_values.view("<u4") & 0xFFFF).any():
         return "BF16"
     return "F16" if np.array_equal(float16_values, values) else "F32"
@@ -173,12 +174,14 @@ def _coarsest_format(values: NDArray[np.float64]) -> str:
 def sampled_positions(begin: int, end: int) -> tuple[int, ...]:
     """Return the positions of a table that are kept: dense at first, then ever further apart.
 
-    They do not depend on the table's length, so that of two tables the same positions are kept.
+    They do not depend on the table's length, so that the same positions of two tables are kept.
 
     Examples
     --------
-    >>> sampled(0, 60)[-6:], len(sampled(0, 512)), len(sampled(0, 1024))
-    ((48, 50, 52, 54, 56, 58), 112, 129)
+    >>> sampled_positions(0, 60)[-6:]
+    (48, 50, 52, 54, 56, 58)
+    >>> len(sampled_positions(0, 512)), len(sampled_positions(0, 1024))
+    (112, 129)
     """
     positions, position = [], 0
     while position < end:
@@ -195,29 +198,26 @@ def _project_rows(rows: NDArray[np.float64]) -> NDArray[np.float16]:
 
 @lru_cache(maxsize=8)
 def _projection_signs(dim: int) -> NDArray[np.float64]:
-    """Return ``[d, 64]`` signs over 8: the same whatever the version of NumPy."""
-    digest = hashlib.shake_256(f"posprobe, rows of {dim}".encode()).digest(
-        dim * PROJECTION_DIM // 8
-    )
+    """Return ``[d, 64]`` signs over 8, which do not depend on the version of NumPy."""
+    seed = f"posprobe, rows of {dim}".encode()
+    digest = hashlib.shake_256(seed).digest(dim * PROJECTION_DIM // 8)
     bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8)).reshape(dim, PROJECTION_DIM)
     return (2 * bits.astype(np.float64) - 1) / math.sqrt(PROJECTION_DIM)
 
 
 def _block_means(values: NDArray[np.float64], layout: Layout) -> NDArray[np.float64]:
-    """Return the mean rows of equal parts, ``[36, d]``; a cell on an edge counts for both."""
+    """Return the mean rows of equal blocks, ``[36, d]``; a patch on an edge counts for both."""
     if isinstance(layout, Grid):
         patches = values.reshape(layout.height, layout.width, -1)
-        row_weights, column_weights = (
-            _block_weights(layout.height, BLOCKS_PER_AXIS),
-            _block_weights(layout.width, BLOCKS_PER_AXIS),
-        )
+        row_weights = _block_weights(layout.height, BLOCKS_PER_AXIS)
+        column_weights = _block_weights(layout.width, BLOCKS_PER_AXIS)
         means = np.einsum("ah,bw,hwd->abd", row_weights, column_weights, patches, optimize=True)
         return np.asarray(means.reshape(N_BLOCKS, -1))
     return np.asarray(_block_weights(len(values), N_BLOCKS) @ values)
 
 
 def _block_weights(n: int, n_blocks: int) -> NDArray[np.float64]:
-    """Return how much of each of ``n`` cells lies in each of equal parts, ``[parts, n]``."""
+    """Return the share of each of ``n`` rows in the mean of equal blocks, ``[blocks, n]``."""
     edges = np.arange(n_blocks + 1) * n / n_blocks
     index = np.arange(n)
     overlaps = np.minimum(edges[1:, None], index + 1) - np.maximum(edges[:-1, None], index)
@@ -235,11 +235,12 @@ def likeness(a: Fingerprint, b: Fingerprint) -> Likeness:
         return unrelated
     if a.sha256 == b.sha256 and a.layout.size == b.layout.size:
         return Likeness("identical", 0.0, a.layout.size, 0.0, sizes, widths)
-    pairs = ((0, _common_rows(a, b)), (0, _common_blocks(a, b)), _shifted_rows(a, b))
+    alignments = ((0, _common_rows(a, b)), (0, _common_blocks(a, b)), _shifted_rows(a, b))
     candidates = [
-        judged
-        for lag, pair in pairs
-        if pair is not None and (judged := _judge_likeness(a, b, lag, pair)) is not None
+        candidate
+        for lag, aligned_rows in alignments
+        if aligned_rows is not None
+        and (candidate := _judge_likeness(a, b, lag, aligned_rows)) is not None
     ]
     return min(
         candidates,
@@ -249,38 +250,45 @@ def likeness(a: Fingerprint, b: Fingerprint) -> Likeness:
 
 
 def _judge_likeness(
-    a: Fingerprint, b: Fingerprint, lag: int, pair: _AlignedRows
+    a: Fingerprint, b: Fingerprint, lag: int, aligned_rows: _AlignedRows
 ) -> Likeness | None:
-    """Have the relation of tables named by what names that of whole ones; None without one."""
-    distance = _sketch_distance(a, b, pair)
+    """Name the relation of two tables from their aligned rows; None if a table is zero."""
+    distance = _sketch_distance(a, b, aligned_rows)
     if distance is None:
         return None
-    chance, sizes = _rotation_chance(a, b, pair), (a.layout, b.layout)
+    chance = _rotation_chance(a, b, aligned_rows)
+    layouts, n_positions = (a.layout, b.layout), aligned_rows.n_positions
+    is_complete = all(n_positions == layout.size for layout in layouts)
     finding = relate_sketches_of_tables(
-        distance, chance, (a.dtype, b.dtype), n_positions=pair.positions,
-        is_complete=all(pair.positions == size.size for size in sizes),
-    )  # fmt: skip
+        distance, chance, (a.dtype, b.dtype), n_positions=n_positions, is_complete=is_complete
+    )
     is_related, relation = finding.cause != "unrelated", finding.cause
     if lag and is_related:
         relation = "rows_cut" if lag > 0 else "rows_before"
     return Likeness(
-        cast("Relation", relation), distance, pair.positions, chance, sizes, (a.dim, b.dim),
-        finding.more.get("type"), abs(lag) if is_related else lag,
-    )  # fmt: skip
+        cast("Relation", relation),
+        distance,
+        n_positions,
+        chance,
+        layouts,
+        (a.dim, b.dim),
+        rounded_to=finding.more.get("type"),
+        shift=abs(lag) if is_related else lag,
+    )
 
 
 class _AlignedRows(NamedTuple):
-    """What of two tables is compared: weighted rows ``[m, k]``, for so many positions."""
+    """Corresponding rows of two tables, weighted, ``[m, k]``, and the positions they stand for."""
 
     rows_a: NDArray[np.float64]
     rows_b: NDArray[np.float64]
-    positions: int
+    n_positions: int
 
 
 def _common_rows(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
-    """Return rows of the same positions: of sequences, or of tables of one size."""
-    same_size = a.layout == b.layout or a.layout.size == b.layout.size
-    if not same_size and (isinstance(a.layout, Grid) or isinstance(b.layout, Grid)):
+    """Return the rows of the same positions, of sequences or of tables of one size."""
+    is_same_size = a.layout == b.layout or a.layout.size == b.layout.size
+    if not is_same_size and (isinstance(a.layout, Grid) or isinstance(b.layout, Grid)):
         return None
     if isinstance(a.layout, Grid) and a.start != b.start:
         return None
@@ -289,20 +297,18 @@ def _common_rows(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
     common_positions = sampled_positions(begin, end)
     if not common_positions:
         return None
-    # Each stands for the positions up to the next.
+    # Each row stands for the positions up to the next one.
     root_weights = np.sqrt(np.diff([*common_positions, end]))[:, None]
-    rows_a, rows_b = (
-        root_weights
-        * sketch.rows[len(sampled_positions(sketch.start, begin)) :][
-            : len(common_positions)
-        ].astype(np.float64)
-        for sketch in (a, b)
-    )
-    return _AlignedRows(rows_a, rows_b, end - begin)
+    weighted_rows = []
+    for sketch in (a, b):
+        first_row = len(sampled_positions(sketch.start, begin))
+        rows = sketch.rows[first_row:][: len(common_positions)]
+        weighted_rows.append(root_weights * rows.astype(np.float64))
+    return _AlignedRows(weighted_rows[0], weighted_rows[1], end - begin)
 
 
 def _common_blocks(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
-    """Return mean rows of equal parts: of tables of the same kind and different sizes."""
+    """Return the mean rows of equal blocks, of two sequences or two grids of different sizes."""
     if a.layout == b.layout or type(a.layout) is not type(b.layout):
         return None
     if a.start or b.start:
@@ -311,7 +317,7 @@ def _common_blocks(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
 
 
 def _shifted_rows(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | None]:
-    """Return by how many rows the first table begins later, and rows that then stand together."""
+    """Return the number of rows by which the first table begins later, and the aligned rows."""
     can_align = a.scale and b.scale and _are_scales_comparable(a.scale / b.scale)
     if not can_align or any(isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)):
         return 0, None
@@ -324,51 +330,52 @@ def _shifted_rows(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | N
     return lag, _AlignedRows(rows_a[:n_common], rows_b[:n_common], n_common)
 
 
-def _sketch_distance(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float | None:
-    """Return the relative distance; None where one is zero."""
-    norm_b = float(np.linalg.norm(pair.rows_b))
-    if not np.any(pair.rows_a) or not norm_b or not a.scale or not b.scale:
+def _sketch_distance(a: Fingerprint, b: Fingerprint, aligned_rows: _AlignedRows) -> float | None:
+    """Return the relative distance of two tables; None if one of them is zero."""
+    norm_b = float(np.linalg.norm(aligned_rows.rows_b))
+    if not np.any(aligned_rows.rows_a) or not norm_b or not a.scale or not b.scale:
         return None
     ratio = a.scale / b.scale
     if not _are_scales_comparable(ratio):
         return max(1.0, min(ratio, 1e12))
-    return float(np.linalg.norm(ratio * pair.rows_a - pair.rows_b)) / norm_b
+    return float(np.linalg.norm(ratio * aligned_rows.rows_a - aligned_rows.rows_b)) / norm_b
 
 
 def _are_scales_comparable(ratio: float) -> bool:
-    """Tell whether no table counts for nothing: their sizes may differ by as much as floats can."""
+    """Tell whether neither table is negligible: scales may differ by as much as floats can."""
     return 1e-12 < ratio < 1e12
 
 
-def _rotation_chance(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float:
-    """Return the chance of coming as near, of tables neither of which is zero.
+def _rotation_chance(a: Fingerprint, b: Fingerprint, aligned_rows: _AlignedRows) -> float:
+    """Return the chance that a random rotation of the columns brings two tables as near.
 
-    Were the columns of one table turned by a random rotation ``R``, its inner product with the
-    other would be the trace of ``M R``, with ``M`` the product of both tables: a sum of coordinates
-    of random directions, each times a singular value of ``M``. The chance is the larger of two:
-    that of a single direction, whose square has a beta distribution, and the bound for all.
+    Neither table may be zero. After a random rotation ``R`` of the columns of one table, its inner
+    product with the other is the trace of ``M R``, with ``M`` the product of both tables: a sum of
+    coordinates of random directions, each times a singular value of ``M``. The chance is the larger
+    of two: that of a single direction, whose square has a beta distribution, and the bound for all.
     """
     if not _are_scales_comparable(a.scale / b.scale):
         return 1.0
-    row_product = pair.rows_a.T @ pair.rows_b
+    row_product = aligned_rows.rows_a.T @ aligned_rows.rows_b
     singular_values = np.asarray(np.linalg.svd(row_product, compute_uv=False), dtype=np.float64)
     trace = float(np.trace(row_product))
     chance = _direction_chance(trace / float(np.linalg.norm(singular_values)), len(row_product))
     return max(chance, _chernoff_bound(trace, singular_values))
 
 
-def _direction_chance(cosine: float, n_directions: int) -> float:
+def _direction_chance(cosine: float, n_dims: int) -> float:
+    """Return the chance that a random direction has at least this cosine with a fixed one."""
     from scipy.special import betainc
 
-    if n_directions == 1 or cosine <= 0:
+    if n_dims == 1 or cosine <= 0:
         return 0.5 if cosine > 0 else 1.0
-    return 0.5 * float(betainc((n_directions - 1) / 2, 0.5, max(0.0, 1 - cosine * cosine)))
+    return 0.5 * float(betainc((n_dims - 1) / 2, 0.5, max(0.0, 1 - cosine * cosine)))
 
 
 def _chernoff_bound(trace: float, singular_values: NDArray[np.float64]) -> float:
     """Bound the chance that a random rotation makes a trace as large (Chernoff).
 
-    Directions are taken for independent. The mean of ``exp(x u)``, where ``u`` is a coordinate of a
+    Directions are treated as independent. The mean of ``exp(x u)``, where ``u`` is a coordinate of a
     random direction, is the hypergeometric function ``0F1(k / 2, x**2 / 4)``, a Bessel function.
     """
     from scipy.special import gammaln, ive
@@ -380,12 +387,8 @@ def _chernoff_bound(trace: float, singular_values: NDArray[np.float64]) -> float
     slopes = np.geomspace(1e-2, 1e6, N_CHERNOFF_SLOPES)
     x = slopes[:, None] * relative_values
     large_x = np.maximum(x, 1e-2)
-    log_means = (
-        np.log(ive(half_dim - 1, large_x))
-        + large_x
-        + gammaln(half_dim)
-        + (1 - half_dim) * np.log(large_x / 2)
-    )
+    log_bessel = np.log(ive(half_dim - 1, large_x)) + large_x
+    log_means = log_bessel + gammaln(half_dim) + (1 - half_dim) * np.log(large_x / 2)
     log_means = np.where(x < 1e-2, np.square(x) / (4 * half_dim), log_means)
     log_bound = float(np.min(log_means.sum(axis=1) - slopes * trace / singular_values[0]))
     return math.exp(min(0.0, log_bound))
@@ -395,7 +398,7 @@ def _chernoff_bound(trace: float, singular_values: NDArray[np.float64]) -> float
 
 
 def read_fingerprint(document: Any) -> Fingerprint | None:
-    """Read what `Fingerprint.to_dict` gives; None where it is something else."""
+    """Read the result of `Fingerprint.to_dict`; return None if the document is not one."""
     try:
         layout = _read_layout(document["layout"])
         start, dim, scale = int(document["start"]), int(document["dim"]), float(document["scale"])

@@ -170,9 +170,9 @@ def _relate_frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
 def _is_rounded(exact: Floats, rounded: Floats, dtype: str) -> bool:
     """Tell whether one ladder is the other, rounded to a type."""
     # A ladder is rounded after it was computed in float32, which has an error of its own.
-    below, above = 1 - _SAME_LADDER_TOLERANCE, 1 + _SAME_LADDER_TOLERANCE
-    lowest, highest = round_to_type(exact * below, dtype), round_to_type(exact * above, dtype)
-    return bool(np.all((rounded >= lowest * below) & (rounded <= highest * above)))
+    lower, upper = 1 - _SAME_LADDER_TOLERANCE, 1 + _SAME_LADDER_TOLERANCE
+    lowest, highest = round_to_type(exact * lower, dtype), round_to_type(exact * upper, dtype)
+    return bool(np.all((rounded >= lowest * lower) & (rounded <= highest * upper)))
 
 
 def fit_geometric(frequencies: Floats) -> tuple[float, float] | None:

@@ -1,6 +1,6 @@
-"""What is known of another size: what each way and each rule does, and what it costs a model.
+"""Records of resizing: the effect of each way and each rule, and its cost to a model.
 
-Numbers alone, as the documents hold them; words are made of them at the very end.
+They hold numbers alone, as the documents do; `posprobe.words.resizing` writes the sentences.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from posprobe.analyses.result import HIDDEN
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Row, Text
 
-#: Changes below which a cosine, and a norm as a share, stays as it is.
+#: A cosine that differs by less counts as unchanged.
 MIN_COSINE_CHANGE = 0.02
+#: A norm that differs by a smaller share counts as unchanged.
 MIN_NORM_CHANGE = 0.05
-#: Mean cosine with the old rows from which rows are kept, and up to which they are not.
+#: Rows are kept from this mean cosine with the old rows on.
 MIN_KEPT_COSINE = 0.9
+#: Rows are lost up to this mean cosine with the old rows.
 MAX_LOST_COSINE = 0.5
-#: Factor within which a period stays, or scales with the table.
+#: A period within this factor of the expected one stays, or scales with the table.
 MAX_SAME_PERIOD_RATIO = 1.1
 
+#: The share of their places or positions that rows keep.
 Degree: TypeAlias = Literal["kept", "partly", "lost"]
 
 
@@ -72,16 +75,16 @@ class Effect:
 
 @dataclass(frozen=True)
 class Period:
-    """What becomes of the leading period of a table.
+    """The change of the leading period of a table.
 
     Parameters
     ----------
     axis
         ``positions``, ``rows`` or ``columns``.
     change
-        Whether it stays, scales with the table, or is not found again.
+        Whether the period stays, scales with the table, or is lost.
     before, now
-        Period before and after, in positions; None where it is not found again.
+        Period before and after, in positions; ``now`` is None if it is lost.
     """
 
     axis: str
@@ -106,7 +109,7 @@ class Way(Effect):
 
     @property
     def factors(self) -> Mapping[str, float]:
-        """By axis, how many times as long it becomes."""
+        """Length after resizing over length before, by axis."""
         if isinstance(self.old, Grid) and isinstance(self.new, Grid):
             height, width = self.new.height / self.old.height, self.new.width / self.old.width
             return {"rows": height, "columns": width}
@@ -114,68 +117,66 @@ class Way(Effect):
 
     @property
     def place(self) -> Degree | None:
-        """Whether rows keep their relative places; None where that is undefined."""
-        return _degree(self.same_place)
+        """Whether rows keep their relative places; None if that is undefined."""
+        return _rate_cosine(self.same_place)
 
     @property
     def position(self) -> Degree | None:
-        """Whether rows keep their positions; None where that is undefined."""
-        return _degree(self.same_position)
+        """Whether rows keep their positions; None if that is undefined."""
+        return _rate_cosine(self.same_position)
 
     @property
     def alike(self) -> bool:
-        """Whether no row differs from another, before and after."""
-        before, after = self.before.copies, self.copies
-        return before == self.old.size - 1 and after == self.new.size - 1
+        """Whether all rows are equal, before and after."""
+        old_copies, new_copies = self.before.copies, self.copies
+        return old_copies == self.old.size - 1 and new_copies == self.new.size - 1
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """What becomes of the leading period of each axis that has one before and after."""
-        return tuple(self._periods())
+        """The change of the leading period of each axis that has codes before and after."""
+        return tuple(self._iterate_periods())
 
-    def _periods(self) -> Iterator[Period]:
+    def _iterate_periods(self) -> Iterator[Period]:
         for axis, factor in self.factors.items():
             if axis not in self.turns or axis not in self.before.turns:
                 continue
             old_periods, new_periods = self.before.turns[axis].periods, self.turns[axis].periods
             if not old_periods:
                 continue
-            leading_period = old_periods[0]
-            recurring = [period for period in new_periods if _is_near(period / leading_period, 1.0)]
-            # Which of several pairs holds most may change with the size.
-            scaled = [period for period in new_periods if _is_near(period / leading_period, factor)]
+            leading = old_periods[0]
+            # All new periods are compared, because another pair may lead at another size.
+            recurring = [period for period in new_periods if _is_near(period / leading, 1.0)]
+            scaled = [period for period in new_periods if _is_near(period / leading, factor)]
             if self.kind == "stretches" and factor != 1 and scaled:
-                yield Period(axis, "scales", leading_period, scaled[0])
+                yield Period(axis, "scales", leading, scaled[0])
             elif recurring:
-                yield Period(axis, "stays", leading_period, recurring[0])
+                yield Period(axis, "stays", leading, recurring[0])
             else:
-                yield Period(axis, "lost", leading_period, None)
+                yield Period(axis, "lost", leading, None)
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Numbers that differ from those before by more than `MIN_COSINE_CHANGE`, norms by `MIN_NORM_CHANGE`."""
-        changes = []
+        """Names of the numbers that changed by `MIN_COSINE_CHANGE`, norms by `MIN_NORM_CHANGE`."""
+        changed_names = []
         for name in ("neighbour_cosine", "translation_invariance"):
-            old_value, new_value = getattr(self.before, name), getattr(self, name)
-            if (
-                old_value is not None
-                and new_value is not None
-                and abs(new_value - old_value) > MIN_COSINE_CHANGE
-            ):
-                changes.append(name)
+            old_cosine, new_cosine = getattr(self.before, name), getattr(self, name)
+            if old_cosine is None or new_cosine is None:
+                continue
+            if abs(new_cosine - old_cosine) > MIN_COSINE_CHANGE:
+                changed_names.append(name)
         for name in ("norm_mean", "norm_min"):
-            old_value, new_value = getattr(self.before, name), getattr(self, name)
-            if old_value and abs(new_value / old_value - 1) > MIN_NORM_CHANGE:
-                changes.append(name)
-        return tuple(changes)
+            old_norm, new_norm = getattr(self.before, name), getattr(self, name)
+            if old_norm and abs(new_norm / old_norm - 1) > MIN_NORM_CHANGE:
+                changed_names.append(name)
+        return tuple(changed_names)
 
 
-def _degree(cosine: float | None) -> Degree | None:
+def _rate_cosine(cosine: float | None) -> Degree | None:
     if cosine is None:
         return None
-    return (
-        "kept" if cosine >= MIN_KEPT_COSINE else "lost" if cosine <= MAX_LOST_COSINE else "partly"
-    )
+    if cosine >= MIN_KEPT_COSINE:
+        return "kept"
+    return "lost" if cosine <= MAX_LOST_COSINE else "partly"
 
 
 def _is_near(ratio: float, target: float) -> bool:
@@ -242,15 +243,15 @@ class Run:
     Parameters
     ----------
     before
-        At its own length.
+        Cost of the unchanged model at its trained length.
     ways
         Losses by way or rule, at the new length.
     best
-        The way that costs least, and those that cannot be told from it.
+        Way with the lowest cost, and those whose cost is not clearly higher.
     length, cut
-        Tokens of a window, and of its beginning that the unchanged model reads.
+        Number of tokens of a window, and of its beginning that the unchanged model reads.
     losses
-        Under ``before`` and by way, the mean loss by position ``[n]``.
+        Mean loss by position ``[n]``, under ``before`` and by way.
     """
 
     kind: Annotated[Text, "What it was run on."]

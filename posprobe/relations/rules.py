@@ -1,4 +1,4 @@
-"""What two copies can be to each other: each relation with its tolerance (``rules.toml``)."""
+"""The relations of two copies, each with its tolerance (``rules.toml``), and the findings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from posprobe.data import read_data
 
 @dataclass(frozen=True)
 class Rule:
-    """A relation: whether copies so related encode position alike, and up to where it holds."""
+    """A relation: its tolerance, and whether copies so related encode position alike."""
 
     alike: bool
     tolerance: float
 
 
+#: All relations by the name of their cause.
 RULES: Mapping[str, Rule] = {
     name: Rule(**rule) for name, rule in read_data("relations/rules.toml").items()
 }
@@ -34,19 +35,19 @@ class Finding:
         ``rows``, ``values``, ``ladder``, ``factor``, ``columns``, ``pairs``, ``sections``,
         ``window``, ``weights``, ``slopes``, ``buckets``, ``heads`` or ``logits``.
     cause
-        A name in `RULES`.
+        Name of a relation in `RULES`.
     a, b
-        Values of A and B, where one value says it.
+        Values of A and B, if one value describes each.
     value
-        Value that is compared with the tolerance, or the number that names the cause.
+        Number that is compared with the tolerance, or that the sentence on the cause names.
     first_distance
         First distance at which some pair of a ladder is 0.1 rad off.
     rotation
         Largest difference of the mean rotation of ladders within the shorter context.
     more
-        Further numbers of the sentence.
+        Further numbers and words of the sentence.
     part
-        The encoding that it is about, where there are several.
+        Name of the encoding, if a copy has several.
     curve
         Values that show the difference; None without any. For ladders ``[pairs]``, frequencies of B
         over those of A; for rows ``[rows of A]``, the relative distance of B's rows, NaN where B
@@ -66,7 +67,7 @@ class Finding:
 
     @property
     def alike(self) -> bool:
-        """Whether copies so related encode position alike in this."""
+        """Whether copies with this relation encode position alike."""
         return RULES[self.cause].alike
 
 

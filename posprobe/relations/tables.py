@@ -1,4 +1,4 @@
-"""Two tables of positions: which rows of one are which of the other, and what became of them."""
+"""Relate two tables of positions: corresponding rows first, then the change of their values."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations.rules import RULES, Finding
 from posprobe.relations.values import find_same_values, moved_finding, relative_distance
 
-#: Rows by which a table is tried to be shifted: reserved rows are one to four.
+#: Tables are tried at shifts up to this many rows, because one to four rows are reserved.
 MAX_ROW_LAG = 4
-#: Most rows of which all inner products are formed.
+#: Inner products are formed of at most this many rows at once, which bounds time and memory.
 _MAX_COMPARED_ROWS = 2048
 
 
 def relate_tables(
     a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None = None
 ) -> tuple[Finding, ...]:
-    """Say what the rows and the values of one table are to those of another.
+    """Relate the rows and the values of two tables.
 
     Parameters
     ----------
     a, b
         ``[n, d]`` and ``[m, d]``, rows that are positions, finite.
     layouts
-        Layouts of both tables; lines of positions where None.
+        Layouts of both tables; sequences if None.
 
     Returns
     -------
     tuple
-        What differs in the rows first, then the values of those that both have.
+        Findings on the rows first, then the finding on the values of common rows.
 
     Examples
     --------
     >>> import numpy as np
     >>> rows = np.random.default_rng(0).normal(size=(40, 8))
-    >>> [found.cause for found in relate_tables(rows, rows[2:])]
+    >>> [finding.cause for finding in relate_tables(rows, rows[2:])]
     ['rows_cut', 'identical']
     """
     has_grid = layouts is not None and any(isinstance(layout, Grid) for layout in layouts)
@@ -54,9 +54,8 @@ def relate_tables(
     rows_a, rows_b = aligned_a[:n_common], aligned_b[:n_common]
     row_findings: list[Finding] = []
     if lag:
-        row_findings.append(
-            Finding("rows", "rows_cut" if lag > 0 else "rows_before", value=abs(lag))
-        )
+        lag_cause = "rows_cut" if lag > 0 else "rows_before"
+        row_findings.append(Finding("rows", lag_cause, value=abs(lag)))
     value_finding = _relate_values(rows_a, rows_b)
     if len(a) != len(b) and value_finding.cause in ("moved", "unrelated"):
         if resized := _find_resizing(a, b, layouts):
@@ -69,24 +68,25 @@ def relate_tables(
         row_findings.append(Finding("rows", "truncated", len(a), len(b)))
     elif len(aligned_b) > n_common:
         tail = aligned_b[n_common:]
-        tail_distance = len(tail) <= n_common and relative_distance(aligned_b[: len(tail)], tail)
-        is_repeated = tail_distance is not False and tail_distance < RULES["repeated"].tolerance
-        row_findings.append(
-            Finding("rows", "repeated" if is_repeated else "longer", len(a), len(b))
+        is_repeated = (
+            len(tail) <= n_common
+            and relative_distance(aligned_b[: len(tail)], tail) < RULES["repeated"].tolerance
         )
+        tail_cause = "repeated" if is_repeated else "longer"
+        row_findings.append(Finding("rows", tail_cause, len(a), len(b)))
     row_errors = np.full(len(a), np.nan)
     row_errors[max(lag, 0) : max(lag, 0) + n_common] = _row_errors(rows_a, rows_b)
     return (*row_findings, replace(value_finding, a=len(a), b=len(b), curve=row_errors))
 
 
 def _row_errors(a: Floats, b: Floats) -> Floats:
-    """Return how far rows are from each other, over the median length of a row."""
+    """Return the distances of corresponding rows over the median norm of a row, ``[n]``."""
     median_norm = float(np.median(np.linalg.norm(a, axis=1))) or 1.0
     return np.asarray(np.linalg.norm(b - a, axis=1) / median_norm)
 
 
 def find_row_lag(a: Floats, b: Floats) -> int:
-    """Return by how many rows ``b`` begins later than ``a``, 0 unless it surely does."""
+    """Return the number of rows by which ``b`` begins later than ``a``, 0 unless it is certain."""
     errors = {}
     for lag in range(-MAX_ROW_LAG - 1, MAX_ROW_LAG + 2):
         rows_a, rows_b = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
@@ -98,25 +98,21 @@ def find_row_lag(a: Floats, b: Floats) -> int:
         return 0
     median_norm = float(np.median(np.linalg.norm(a, axis=1))) or 1.0
     neighbour_distance = float(np.median(np.linalg.norm(np.diff(a, axis=0), axis=1))) / median_norm
-    error_gain = min(
-        errors[k] ** 2 - errors[best] ** 2 for k in (best - 1, best + 1) if k in errors
-    )
-    is_certain = (
-        error_gain >= neighbour_distance**2 / 2 and errors[best] < RULES["rows_cut"].tolerance
-    )
-    return best if is_certain else 0
+    adjacent_errors = [errors[lag] for lag in (best - 1, best + 1) if lag in errors]
+    error_gain = min(error**2 - errors[best] ** 2 for error in adjacent_errors)
+    is_distinct = error_gain >= neighbour_distance**2 / 2
+    return best if is_distinct and errors[best] < RULES["rows_cut"].tolerance else 0
 
 
 def _relate_values(a: Floats, b: Floats) -> Finding:
-    """Say what became of the values of rows that stand for the same positions."""
+    """Relate the values of rows of the same positions."""
     if finding := find_same_values(a, b, "values"):
         return finding
     direct_distance, errors = relative_distance(a, b), _row_errors(a, b)
     for finding in _simple_changes(a, b):
-        # A change of everything by one number leaves no more than a third of the difference.
-        if finding.value is not None and finding.value < min(
-            RULES[finding.cause].tolerance, direct_distance / 3
-        ):
+        # One number that changes all values explains all but a third of the difference.
+        max_misfit = min(RULES[finding.cause].tolerance, direct_distance / 3)
+        if finding.value is not None and finding.value < max_misfit:
             return finding
     moved_rows = np.flatnonzero(errors > RULES["retrained"].tolerance * np.median(errors))
     if 0 < len(moved_rows) < len(a) / 2:
@@ -139,7 +135,7 @@ def _relate_values(a: Floats, b: Floats) -> Finding:
 
 
 def _is_slightly_moved(a: Floats, b: Floats) -> bool:
-    """Tell whether values were moved a little; sharing a large mean row is no kinship."""
+    """Tell whether values were moved a little, apart from a mean row that both may share."""
     limit = RULES["moved"].tolerance
     rows_a, rows_b = (rows - rows.mean(axis=0) for rows in (a, b))
     norm_product = float(np.linalg.norm(rows_a) * np.linalg.norm(rows_b))
@@ -149,29 +145,27 @@ def _is_slightly_moved(a: Floats, b: Floats) -> bool:
 
 
 def _simple_changes(a: Floats, b: Floats) -> Iterator[Finding]:
+    """Yield a factor on all values, and a row that is added to all rows, with their misfits."""
     scale = float((a * b).sum() / ((a * a).sum() or 1.0))
     if abs(scale) > 0:
         misfit = max(relative_distance(b, scale * a), _centred_distance(b, scale * a))
         yield Finding("values", "scaled", value=misfit, more={"factor": scale})
     mean_row = (b - a).mean(axis=0)
     if np.linalg.norm(mean_row):
-        relative_size = float(
-            np.linalg.norm(mean_row) / (np.median(np.linalg.norm(a, axis=1)) or 1.0)
-        )
-        yield Finding(
-            "values", "constant_row", value=_centred_distance(a, b), more={"size": relative_size}
-        )
+        median_norm = np.median(np.linalg.norm(a, axis=1)) or 1.0
+        details = {"size": float(np.linalg.norm(mean_row) / median_norm)}
+        yield Finding("values", "constant_row", value=_centred_distance(a, b), more=details)
 
 
 def _centred_distance(a: Floats, b: Floats) -> float:
-    """Return the distance of rows less their mean, which where it is large hides any other."""
+    """Return the relative distance of rows less their mean, which would hide other changes."""
     return relative_distance(a - a.mean(axis=0), b - b.mean(axis=0))
 
 
 def _find_rearrangement(
     a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None, value_finding: Finding
 ) -> Finding:
-    """Say how the rows of a table of the same size were arranged anew."""
+    """Find how the rows of a table of the same size were rearranged, or its columns rotated."""
     tolerance = RULES["reversed"].tolerance
     if _centred_distance(a[::-1], b) < tolerance:
         return Finding("rows", "reversed", len(a), len(b))
@@ -179,14 +173,14 @@ def _find_rearrangement(
         return Finding("rows", "transposed", list(a.shape), list(b.shape))
     grid = layouts[0] if layouts else None
     if isinstance(grid, Grid):
-        cells = a.reshape(grid.height, grid.width, -1)
-        if _centred_distance(cells.swapaxes(0, 1).reshape(a.shape), b) < tolerance:
+        patches = a.reshape(grid.height, grid.width, -1)
+        if _centred_distance(patches.swapaxes(0, 1).reshape(a.shape), b) < tolerance:
             return Finding("rows", "exchanged", grid.height, grid.width)
     nearest = _nearest_rows(a, b)
     if len(set(nearest.tolist())) == len(a) and _centred_distance(a[nearest], b) < tolerance:
         n_moved = int((nearest != np.arange(len(a))).sum())
         return Finding("rows", "permuted", len(a), len(b), n_moved)
-    # Inner products of some rows tell a turn of the columns as well as those of all.
+    # Inner products of some rows show a rotation of the columns as well as those of all rows.
     sampled_rows = np.linspace(0, len(a) - 1, min(len(a), _MAX_COMPARED_ROWS)).astype(np.intp)
     rotation_misfit = max(
         relative_distance(
@@ -201,7 +195,7 @@ def _find_rearrangement(
 
 
 def _nearest_rows(a: Floats, b: Floats) -> NDArray[np.intp]:
-    """Return for each row of ``b`` the row of ``a`` that is nearest, in blocks."""
+    """Return for each row of ``b`` the index of the nearest row of ``a``, computed in blocks."""
     squares = (a * a).sum(axis=1)
     nearest = [
         np.argmin(squares - 2 * b[begin : begin + _MAX_COMPARED_ROWS] @ a.T, axis=1)
@@ -211,7 +205,7 @@ def _nearest_rows(a: Floats, b: Floats) -> NDArray[np.intp]:
 
 
 def _find_resizing(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Finding | None:
-    """Find the interpolation that makes one table of the other."""
+    """Find the interpolation that turns one table into the other."""
     old, new = (
         (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length, 1)
         for layout in layouts or (Sequence(len(a)), Sequence(len(b)))
@@ -223,11 +217,11 @@ def _find_resizing(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) 
         for corners in (False, True):
             if corners and method == "bicubic_antialias":
                 continue
-            cells = a.reshape(*old, -1)
+            patches = a.reshape(*old, -1)
             for axis in (0, 1):
                 weights = resampling_weights(old[axis], new[axis], method, corners=corners)
-                cells = np.moveaxis(np.tensordot(weights, cells, (1, axis)), 0, axis)
-            fits.append((_centred_distance(cells.reshape(len(b), -1), b), method, corners))
+                patches = np.moveaxis(np.tensordot(weights, patches, (1, axis)), 0, axis)
+            fits.append((_centred_distance(patches.reshape(len(b), -1), b), method, corners))
     misfit, method, corners = min(fits)
     if misfit >= RULES["resized"].tolerance:
         return None
@@ -237,15 +231,15 @@ def _find_resizing(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) 
 
 
 def resampling_weights(old: int, new: int, method: str, *, corners: bool) -> Floats:
-    """Return the weights ``[new, old]`` with which one axis is interpolated.
+    """Return the weights ``[new, old]`` that interpolate one axis.
 
-    They are those of PyTorch's ``interpolate``: linear, or cubic convolution with a = -0.75, or
-    -0.5 and a kernel that widens with the step where it is antialiased (timm, Pillow).
+    They are those of PyTorch's ``interpolate``: linear, or cubic convolution with a = -0.75. The
+    antialiased kernel has a = -0.5 and widens with the step (timm, Pillow).
 
     Parameters
     ----------
     old, new
-        Numbers of rows.
+        Number of rows before and after.
     method
         ``linear``, ``bicubic`` or ``bicubic_antialias``.
     corners
@@ -264,17 +258,18 @@ def resampling_weights(old: int, new: int, method: str, *, corners: bool) -> Flo
     for shift in range(-max_shift, max_shift + 1):
         neighbours = np.floor(positions) + shift
         kernel_weights = _interpolation_kernel((neighbours - positions) / kernel_width, method)
-        if method == "bicubic_antialias":  # beyond the edge nothing counts
+        if method == "bicubic_antialias":  # rows beyond the edge have no weight
             kernel_weights = np.where((neighbours >= 0) & (neighbours < old), kernel_weights, 0.0)
         np.add.at(weights, (index, np.clip(neighbours, 0, old - 1).astype(np.intp)), kernel_weights)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _interpolation_kernel(distances: Floats, method: str) -> Floats:
-    distances = np.abs(distances)
+def _interpolation_kernel(offsets: Floats, method: str) -> Floats:
+    """Return the weight at each offset, in rows over the width of the kernel."""
+    x = np.abs(offsets)
     if method == "linear":
-        return np.maximum(1 - distances, 0.0)
-    sharpness = -0.5 if method == "bicubic_antialias" else -0.75  # Keys 1981, and what PyTorch took
-    inner = (sharpness + 2) * distances**3 - (sharpness + 3) * distances**2 + 1
-    outer = sharpness * (distances**3 - 5 * distances**2 + 8 * distances - 4)
-    return np.where(distances <= 1, inner, np.where(distances < 2, outer, 0.0))
+        return np.maximum(1 - x, 0.0)
+    a = -0.5 if method == "bicubic_antialias" else -0.75  # Keys (1981); PyTorch
+    inner = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    outer = a * (x**3 - 5 * x**2 + 8 * x - 4)
+    return np.where(x <= 1, inner, np.where(x < 2, outer, 0.0))
