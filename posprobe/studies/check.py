@@ -10,12 +10,12 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock, environment
+from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.checks.compare import compare
 from posprobe.checks.sides import Encoding, open_side
 from posprobe.relations import RULES, Finding, NotCompared
-from posprobe.report.files import CHECK
-from posprobe.report.saved import Saved
+from posprobe.report.files import CHECK_SCHEMA
+from posprobe.report.saved import Saveable
 from posprobe.words import relations
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check(Saved):
+class Check(Saveable):
     """Comparison of how two copies of a model encode position.
 
     Parameters
@@ -59,7 +59,7 @@ class Check(Saved):
     not_compared: tuple[NotCompared, ...] = ()
     context: int | None = None
     environment: EnvironmentBlock = field(
-        default_factory=lambda: environment("cpu", 0, None), repr=False, compare=False
+        default_factory=lambda: describe_environment("cpu", 0, None), repr=False, compare=False
     )
 
     @property
@@ -82,7 +82,7 @@ class Check(Saved):
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.check/1`)."""
         return {
-            "schema": CHECK,
+            "schema": CHECK_SCHEMA,
             "a": self.a,
             "b": self.b,
             "alike": self.alike,
@@ -211,5 +211,5 @@ def check(
         compared,
         tuple(missing),
         min(contexts, default=None),
-        environment("cpu", 0, command),
+        describe_environment("cpu", 0, command),
     )

@@ -10,12 +10,12 @@ import numpy as np
 from posprobe.analyses.models.rotary_weights import (
     LayerWeights,
     Missing,
-    Reading,
+    WeightPairOrder,
     WeightUse,
-    layer_weights,
+    measure_layer_weights,
     pair_layout,
 )
-from posprobe.arrays import Device
+from posprobe.arrays import Device, Floats
 from posprobe.errors import PosprobeError, UsageError
 from posprobe.families import TokenSample, load_tokens
 from posprobe.families.projections import RotaryWeights, open_rotary_weights
@@ -162,11 +162,7 @@ def measure_weight_use(
     ladder = record.frequencies(context_length)
     if isinstance(weights, str):
         return WeightUse((), None, None, False, False, ladder, context_length, weights)
-    declared_order: Reading = "neighbours" if record.interleaved else "halves"
-    measured: dict[Reading, list[LayerWeights]] = {"halves": [], "neighbours": []}
-    if weights.declared:
-        measured = {declared_order: []}
-    sizes, skipped, problem = [], [], ""
+    declared_order: WeightPairOrder = "neighbours" if record.interleaved else "halves"
     curve_length = context_length or MAX_WEIGHT_CURVE_POSITIONS
     options: dict[str, Any] = {
         "ladder": ladder,
@@ -175,23 +171,11 @@ def measure_weight_use(
         "positions": context_length,
         "normed": weights.normed,
     }
-    with stage("Reading queries and keys", len(weights.layers)) as advance:
-        for layer in weights.layers:
-            try:
-                projections = weights.read(layer)
-            except PosprobeError as error:
-                projections, problem = None, problem or str(error)
-            advance(1)
-            if projections is None or not np.isfinite(projections.row_norms).all():
-                skipped.append(layer)
-                continue
-            sizes.append(projections.row_norms[:, : record.rotated])
-            for reading, layer_results in measured.items():
-                weights_and_biases = (*projections.with_gain(), projections.biases)
-                layer_results.append(
-                    layer_weights(layer, *weights_and_biases, reading=reading, **options)
-                )
-    layout = pair_layout(np.concatenate(sizes)) if sizes else None
+    orders: tuple[WeightPairOrder, ...] = ("halves", "neighbours")
+    if weights.declared:
+        orders = (declared_order,)
+    measured, row_norms, skipped, problem = _measure_layers(record, weights, orders, options)
+    layout = pair_layout(np.concatenate(row_norms)) if row_norms else None
     pairs = declared_order if weights.declared else layout.answer if layout else None
     return WeightUse(
         layers=tuple(measured.get(pairs, ())) if pairs else (),
@@ -206,6 +190,40 @@ def measure_weight_use(
         bytes=weights.bytes,
         skipped=tuple(skipped),
     )
+
+
+def _measure_layers(
+    record: Rotary,
+    weights: RotaryWeights,
+    orders: tuple[WeightPairOrder, ...],
+    options: Mapping[str, Any],
+) -> tuple[dict[WeightPairOrder, list[LayerWeights]], list[Floats], list[int], str]:
+    """Measure the weights layer by layer.
+
+    Return the results by pair order, the norms of the rotated rows by layer, the layers that were
+    skipped, and the first error.
+    """
+    measured: dict[WeightPairOrder, list[LayerWeights]] = {order: [] for order in orders}
+    row_norms: list[Floats] = []
+    skipped: list[int] = []
+    problem = ""
+    with stage("Reading queries and keys", len(weights.layers)) as advance:
+        for layer in weights.layers:
+            try:
+                projections = weights.read(layer)
+            except PosprobeError as error:
+                projections, problem = None, problem or str(error)
+            advance(1)
+            if projections is None or not np.isfinite(projections.row_norms).all():
+                skipped.append(layer)
+                continue
+            row_norms.append(projections.row_norms[:, : record.rotated])
+            for reading, layer_results in measured.items():
+                weights_and_biases = (*projections.with_gain(), projections.biases)
+                layer_results.append(
+                    measure_layer_weights(layer, *weights_and_biases, pair_order=reading, **options)
+                )
+    return measured, row_norms, skipped, problem
 
 
 def _sample_tokens(

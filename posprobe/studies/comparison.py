@@ -17,14 +17,14 @@ from posprobe.analyses.composition.processes import fit_process
 from posprobe.analyses.descriptive.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Array, Device, Floats
-from posprobe.blocks import PairBlock, environment
+from posprobe.blocks import PairBlock, describe_environment
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
-from posprobe.nulls import DRAWS, NULLS, band, draw_rows, null_models
+from posprobe.nulls import DEFAULT_DRAWS, NULL_MODELS, draw_rows, null_band, null_models
 from posprobe.progress import stage
 from posprobe.report.document import shared_block
-from posprobe.report.files import COMPARISON
-from posprobe.report.saved import Saved
+from posprobe.report.files import COMPARISON_SCHEMA
+from posprobe.report.saved import Saveable
 from posprobe.schemes import Scheme
 from posprobe.studies.published import find_published
 from posprobe.studies.table import Analysis, analyze, select_results
@@ -48,7 +48,7 @@ DISTANCE_NUMBERS = ("cka", "procrustes", "subspace_overlap")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PairwiseComparison(Saved):
+class PairwiseComparison(Saveable):
     """Labelled encodings, what is measured of each, and numbers of each pair.
 
     Parameters
@@ -113,7 +113,7 @@ class PairwiseComparison(Saved):
         """Return the builders of the figures, with the matrices among ``references``."""
         raise NotImplementedError
 
-    def _of(self) -> str:
+    def _subject_name(self) -> str:
         return " and ".join(map(self._describe, range(len(self.labels))))
 
     def _describe(self, index: int) -> str:
@@ -172,7 +172,7 @@ class Comparison(PairwiseComparison):
         self, encodings: list[dict[str, Any]], pairs: list[dict[str, Any]]
     ) -> dict[str, Any]:
         document = {
-            "schema": COMPARISON,
+            "schema": COMPARISON_SCHEMA,
             "length": self.length,
             "tables": encodings,
             "pairs": pairs,
@@ -325,7 +325,7 @@ def compare(
         x, y = shared_tables[i], shared_tables[j]
         if x.layout != y.layout:
             return _undefined_closeness(x, y), None
-        return closeness(clouds[i], clouds[j]), _pair_band(x, y, max(nulls, DRAWS), seed)
+        return closeness(clouds[i], clouds[j]), _pair_band(x, y, max(nulls, DEFAULT_DRAWS), seed)
 
     pairs = measure_pairs(len(tables), measure_pair)
     return Comparison(
@@ -334,7 +334,7 @@ def compare(
         length=min(len(table) for table in tables),
         distances={pair: distance for pair, (distance, _) in pairs.items()},
         bands={pair: band for pair, (_, band) in pairs.items()},
-        environment=environment(analyses[0].environment["device"], seed, command),
+        environment=describe_environment(analyses[0].environment["device"], seed, command),
     )
 
 
@@ -417,7 +417,7 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
     ]
     fitted = [fit_process(values, x.layout) for values in scaled]
     bands: PairBand = {}
-    for index, name in enumerate(NULLS):
+    for index, name in enumerate(NULL_MODELS):
         values = []
         for draw in range(draws if name in null_models(x.layout) else 0):
             surrogates = [
@@ -431,7 +431,7 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
                 for side, (values_scaled, fit) in enumerate(zip(scaled, fitted, strict=True))
             ]
             values.append(_cka_or_none(*surrogates))
-        bands[name] = band(values)
+        bands[name] = null_band(values)
     return bands
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from posprobe.analyses import similarity
 from posprobe.analyses.descriptive.kernels import standardised, walks
 from posprobe.analyses.models.head_biases import heads
-from posprobe.analyses.models.rotary_use import Origin, Place, match_heads
+from posprobe.analyses.models.rotary_use import HeadIndex, Origin, match_heads
 from posprobe.analyses.result import as_block, plain
 from posprobe.arrays import Floats
 from posprobe.blocks import describe_environment
@@ -23,7 +23,7 @@ from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
 from posprobe.progress import stage
-from posprobe.questions.schemes import kernel_answers
+from posprobe.questions.schemes import answer_kernel
 from posprobe.report.document import shared_block
 from posprobe.report.files import FORWARD_SCHEMA, KERNELS_SCHEMA, read_arrays, read_bundle
 from posprobe.schemes import (
@@ -107,7 +107,7 @@ class KernelComparison(PairwiseComparison):
     def _document(
         self, encodings: list[dict[str, Any]], pairs: list[dict[str, Any]]
     ) -> dict[str, Any]:
-        answers = map(kernel_answers, encodings)
+        answers = map(answer_kernel, encodings)
         verdict = shared_block(dict(zip(self.labels, answers, strict=True)))
         headline = kernels_headline(pairs, self.walk)
         return {
@@ -415,7 +415,7 @@ class MeasuredHeads(RelativeBias):
 
     scheme: ClassVar[Any] = "rotary"
 
-    places: tuple[Place, ...] = ()
+    places: tuple[HeadIndex, ...] = ()
     run: dict[str, Any] | None = None
 
 
@@ -482,7 +482,7 @@ def _check_count(value: Any) -> int:
 
 
 def _offset_curves(
-    curves: Floats, layers: list[dict[str, Any]], places: tuple[Place, ...]
+    curves: Floats, layers: list[dict[str, Any]], places: tuple[HeadIndex, ...]
 ) -> Floats:
     """Turn curves by distance ``[layers, heads, n]`` into curves of heads by offset.
 

@@ -24,7 +24,7 @@ from posprobe.measurements.model import MODEL_MEASUREMENTS, Contexts, ModelInput
 from posprobe.measurements.model.contexts import IMAGES_MESSAGE, ContextSource, read_context_source
 from posprobe.nulls import DEFAULT_DRAWS, MAX_DRAWS
 from posprobe.progress import stage
-from posprobe.questions.models import QUESTIONS as MODEL_QUESTIONS, Run
+from posprobe.questions.models import RUN_QUESTIONS as MODEL_QUESTIONS, ModelRun
 from posprobe.reference import parse_reference
 from posprobe.report.document import Finding, answer_block, list_findings
 from posprobe.report.files import FORWARD_SCHEMA, folder_exists, path_exists
@@ -97,9 +97,9 @@ class ForwardAnalysis(Saveable):
         return states.baselines if isinstance(states, MeanDecomposition) else {}
 
     @property
-    def run(self) -> Run:
+    def run(self) -> ModelRun:
         """The run as the questions take it."""
-        return Run(
+        return ModelRun(
             self.results, self.model["dtype"], images="shape" in self.contexts,
             random=self.contexts.get("random", False),
         )  # fmt: skip

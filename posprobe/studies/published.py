@@ -14,7 +14,7 @@ from posprobe.data import read_data
 from posprobe.tables import PositionTable
 from posprobe.text import lookup
 
-#: How it is known that a number is a model's: see `find_published`.
+#: Evidence that a table belongs to a model; see `find_published`.
 Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]
 
 
@@ -43,15 +43,15 @@ class Published:
     takes
         ``"all"``: the table must be cut to these rows. ``"first"``: the analysis cuts it itself.
     stored
-        Whether rows count as stored, those that are not positions included.
+        Whether rows are counted as stored, including those that are not positions.
     citation, where, url
-        The source, and where in it.
+        Source, the section or table in it, and its address.
     evidence
-        Quality of the reading: first hand or not, and its limits.
+        Quality of the value: first hand or not, and its limits.
     matched
-        Way in which the table at hand was recognised; None in `published_values`.
+        Evidence by which the table was recognised; None in `published_values`.
     differs
-        Why ours is not the same quantity, or empty.
+        Reason why posprobe's number is another quantity; empty if it is the same.
     """
 
     model: str

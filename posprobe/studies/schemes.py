@@ -1,4 +1,4 @@
-"""Every analysis of encodings that have no table, with what is needed to repeat it; the page."""
+"""All analyses of schemes, that is of encodings without a table."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from posprobe.analyses.models.head_biases import heads, smoothness
 from posprobe.analyses.models.rotary import axis_ladders, rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.analyses.result import as_block, plain, stored
-from posprobe.blocks import environment
+from posprobe.blocks import describe_environment
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 from posprobe.progress import stage
-from posprobe.questions.schemes import answers_of
-from posprobe.report.document import answer_block, findings_of
-from posprobe.report.files import ANALYSIS
-from posprobe.report.saved import Plotted
+from posprobe.questions.schemes import answer_schemes
+from posprobe.report.document import answer_block, list_findings
+from posprobe.report.files import ANALYSIS_SCHEMA
+from posprobe.report.saved import Plottable
 from posprobe.schemes import (
     LinearBias,
     RelativeBias,
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
     from posprobe.blocks import EnvironmentBlock
 
 
-#: Positions at which curves are taken where neither the user nor the checkpoint states a length.
+#: Number of positions of curves if neither the user nor the checkpoint states a length.
 DEFAULT_CURVE_LENGTH = 512
-#: Longest curve that is taken by default: beyond, a page shows no more.
+#: Length limit of curves by default; a page could not show more positions.
 MAX_CURVE_LENGTH = 4096
-#: Most positions that may be asked for.
+#: Largest number of positions that the user may request.
 MAX_REQUESTED_LENGTH = 2**17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SchemeAnalysis(Plotted):
-    """Encodings without a table and the results of their analyses.
+class SchemeAnalysis(Plottable):
+    """Schemes and the results of their analyses.
 
     Parameters
     ----------
     records
-        The encodings, all of one checkpoint.
+        Schemes, all of one checkpoint.
     results
-        For each, its frozen results by name: ``heads``, with ``smoothness`` for learned ones and
-        ``rotation`` for rotary ones, and ``weights`` where those of queries and keys were read.
+        Frozen results of each scheme by name: ``heads``, with ``smoothness`` for learned ones and
+        ``rotation`` for rotary ones, and ``weights`` if query and key weights were read.
     environment
         Versions, seed, command and time.
 
@@ -102,14 +102,13 @@ class SchemeAnalysis(Plotted):
     @property
     def answers(self) -> tuple[Answer, ...]:
         """Every question with its answer."""
-        return tuple(answers_of(self._schemes()).values())
+        return tuple(answer_schemes(self._schemes()).values())
 
     @property
     def numbers(self) -> dict[str, Any]:
         """Every number by its key path, such as ``rotation.never_turn_training``.
 
-        Of several encodings, the name of each stands before the path. Lists have a number for each
-        head.
+        With several schemes, the path begins with the name of each. Lists hold a number per head.
         """
         return {
             f"{prefix}{name}.{key}": value
@@ -127,26 +126,26 @@ class SchemeAnalysis(Plotted):
         return dict(sorted(results_by_name.items(), key=lambda item: not item[0].endswith("heads")))
 
     def _prefixed_results(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
-        """Yield the results of each encoding, and what their keys begin with."""
+        """Yield the key prefix and the results of each scheme."""
         for record, results in zip(self.records, self.results, strict=True):
             yield f"{record.name}." if len(self.records) > 1 else "", results
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         schemes = self._schemes()
-        answers = answers_of(schemes)
+        answers = answer_schemes(schemes)
         answer_blocks = [answer_block(answer) for answer in answers.values()]
         return {
-            "schema": ANALYSIS,
+            "schema": ANALYSIS_SCHEMA,
             "name": self.name,
             "verdict": {"summary": summary(answers), "answers": answer_blocks},
             "schemes": schemes,
             "environment": dict(self.environment),
-            "findings": plain(findings_of(answers.values())),
+            "findings": plain(list_findings(answers.values())),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: each encoding's arrays under its number."""
+        """Return the content of ``arrays.npz``: the arrays of each scheme under its number."""
         arrays: dict[str, NDArray[Any]] = {}
         for number, results in enumerate(self.results):
             for result in results.values():
@@ -154,12 +153,12 @@ class SchemeAnalysis(Plotted):
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle."""
+        """Return the builders of the bundle's figures by name."""
         from posprobe.figures.schemes import scheme_figures
 
         return scheme_figures(self.records, self.results)
 
-    def _of(self) -> str:
+    def _subject_name(self) -> str:
         return repr(self.name)
 
 
@@ -179,15 +178,15 @@ def analyze_schemes(
     command: str | None = None,
     weights: Mapping[int, WeightUse] | None = None,
 ) -> SchemeAnalysis:
-    """Analyse encodings without a table.
+    """Analyse schemes, that is encodings without a table.
 
     Parameters
     ----------
     records
-        One or more, as `load_schemes` returns them.
+        One or more schemes, as `load_schemes` returns them.
     length
-        Positions at which the curves are taken; where None, the configured length up to 4,096.
-        Windows of patches have a size of their own.
+        Number of positions of the curves; None for the configured length up to 4,096. Windows of
+        patches have a size of their own.
     seed
         Random seed of the permutations that learned biases are compared with.
     command
@@ -198,8 +197,8 @@ def analyze_schemes(
     Raises
     ------
     UsageError
-        If there is no record or one is not an encoding without a table, or the length is not a
-        whole number from 2 to 131,072.
+        If there is no record or one is not a scheme, or the length is not an integer from 2 to
+        131,072.
 
     Examples
     --------
@@ -229,16 +228,18 @@ def analyze_schemes(
                 scheme_results["weights"] = weights[number]
             results.append(scheme_results)
             advance(1)
-    return SchemeAnalysis(tuple(records), tuple(results), environment("cpu", seed, command))
+    return SchemeAnalysis(
+        tuple(records), tuple(results), describe_environment("cpu", seed, command)
+    )
 
 
 def check_record(record: object) -> None:
-    """Refuse what is not an encoding, and say what to pass instead.
+    """Refuse an object that is not an encoding.
 
     Raises
     ------
     UsageError
-        If it is neither a table nor an encoding without one.
+        If it is neither a table nor a scheme.
     """
     if not isinstance(record, PositionTable | Scheme):
         raise UsageError(
@@ -262,7 +263,7 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 "heads": heads(record.curves(_curve_length(record, length)), causal=record.causal)
             }
         case Rotary():
-            # The rule follows the length of the text, also in layers that see a window of it.
+            # The scaling rule depends on the context length, even in layers with a window.
             context_length = length or record.max_positions
             rotation_result = rotation(
                 record.frequencies(context_length),

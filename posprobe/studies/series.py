@@ -1,4 +1,4 @@
-"""A training run: the numbers, the answers and the way of its position table, step by step."""
+"""Training runs: numbers, answers and path of a position table, step by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory, histories
-from posprobe.drawable import line
+from posprobe.drawable import format_repr
 from posprobe.measurements import compared_numbers
 from posprobe.words import comparisons
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from posprobe.figures.styles import Span
     from posprobe.studies.figure import PaperFigure
 
-#: The numbers of a table that come first.
+#: Key paths of the numbers that are listed first.
 HEADLINE_NUMBERS = (
     "similarity.centered.neighbour_mean",
     "pca.participation_ratio",
     "sinusoid.cka",
 )
-#: Numbers that a figure shows.
+#: Key paths of the numbers that a figure shows.
 SERIES_NUMBERS = (*HEADLINE_NUMBERS, "similarity.centered.translation_invariance")
-#: What the way of a table is measured by.
+#: Labels of the measures of a table's path during training.
 PATH_LABELS: Mapping[str, str] = {
     "first": "distance from the first", "last": "distance from the last",
     "sinusoid": "1 - CKA with the sinusoid",
@@ -42,19 +42,20 @@ class Series:
     name
         Name of the run: its folder, its repository, or the value of the column ``run`` of the list.
     steps
-        Training steps in order, each once.
+        Training steps in increasing order.
     numbers
         Headline numbers at every step by their key path in ``analysis.json``; None where undefined.
     sinusoid
-        The same of the sinusoid of the shape.
+        The same numbers of the sinusoid of equal shape.
     answers
         Answers at every step by question: ``yes``, ``no``, ``cannot tell``, or None where it was
         not asked.
     seams
-        At every step the first position after each seam; None where none was looked for.
+        Position to the right of each seam at every step; None where seams were not measured.
     path
-        ``first`` and ``last``: relative Frobenius distance from the table of the first and of the
-        last step, estimated as by `posprobe.nearest`. ``sinusoid``: 1 less the CKA with it.
+        Distances at every step: ``first`` and ``last`` are relative Frobenius distances from the
+        table of the first and of the last step, estimated as by `posprobe.nearest`; ``sinusoid`` is
+        1 minus the CKA with the sinusoid.
 
     Examples
     --------
@@ -84,16 +85,16 @@ class Series:
 
     def __repr__(self) -> str:
         steps = f"{len(self.steps)} steps from {self.steps[0]} to {self.steps[-1]}"
-        return line(self, repr(self.name), steps, *self.changes)
+        return format_repr(self, repr(self.name), steps, *self.changes)
 
     @property
     def history(self) -> tuple[SeamHistory | AnswerHistory, ...]:
-        """Each seam that comes, moves or goes, and each answer that changes."""
+        """Seams that appear, move or disappear, and answers that change."""
         return histories(self.steps, self.seams, self.answers)
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """A sentence for each of them."""
+        """A sentence for each entry of the history."""
         return tuple(
             comparisons.seam(history)
             if isinstance(history, SeamHistory)
@@ -102,12 +103,12 @@ class Series:
         )
 
     def figure(self, venue: str = "acl", span: Span = "column") -> PaperFigure:
-        """Draw it for a paper, with a caption.
+        """Draw the run for a paper, with a caption.
 
         Parameters
         ----------
         venue, span
-            Same as for `posprobe.paper_figure`.
+            Venue and width as for `posprobe.paper_figure`.
 
         Raises
         ------
@@ -121,15 +122,15 @@ class Series:
         )
 
     def drawing(self, name: str) -> str:
-        """Draw it for a page, as SVG."""
+        """Draw the run for a page, as SVG."""
         from posprobe.figures import style
         from posprobe.figures.common import REPORT, escape_figure_text, freeze_layout
-        from posprobe.report.svg import svg_of
+        from posprobe.report.svg import render_svg
 
         with style():
             figure = escape_figure_text(self._draw(REPORT))
             freeze_layout(figure)
-            return svg_of(figure, name)
+            return render_svg(figure, name)
 
     def _draw(self, sheet: FigureFormat) -> Figure:
         from posprobe.figures.comparison import series_figure
@@ -137,7 +138,7 @@ class Series:
         return series_figure(sheet, {}, self.drawn())
 
     def drawn(self) -> dict[str, Any]:
-        """Return what its figure shows, by what it is called there."""
+        """Return the numbers, answers and path that the figure shows, by their labels."""
         labels = compared_numbers()
         defined_keys = [
             key for key in SERIES_NUMBERS if any(v is not None for v in self.numbers.get(key, ()))

@@ -14,7 +14,7 @@ from posprobe.analyses.descriptive.similarity import within_reach
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
 from posprobe.arrays import Array, Device, Positions, check_device, positions, run_concurrently
-from posprobe.blocks import EnvironmentBlock, describe, environment, made_at
+from posprobe.blocks import EnvironmentBlock, creation_time, describe_environment, describe_table
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.measurements import (
     TABLE_MEASUREMENTS,
@@ -28,11 +28,11 @@ from posprobe.measurements.baselines import (
     compare_with_baselines,
     measure_formula,
 )
-from posprobe.nulls import MAX_DRAWS, NULLS
+from posprobe.nulls import MAX_DRAWS, NULL_MODELS
 from posprobe.progress import stage
-from posprobe.report.document import Finding, findings_of, verdict_block, verdicts
-from posprobe.report.files import ANALYSIS
-from posprobe.report.saved import Plotted
+from posprobe.report.document import Finding, answer_table_questions, list_findings, verdict_block
+from posprobe.report.files import ANALYSIS_SCHEMA
+from posprobe.report.saved import Plottable
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup
@@ -47,7 +47,7 @@ R = TypeVar("R", bound=Result)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Analysis(Plotted):
+class Analysis(Plottable):
     """A table and the results of its analyses.
 
     Parameters
@@ -55,13 +55,13 @@ class Analysis(Plotted):
     table
         The table that was analysed.
     results
-        Frozen results by name; ``grid`` is there for patches only.
+        Frozen results by name; only tables of patches have ``grid``.
     nulls
-        Draws, seed, models and, by number, the values of the sinusoid and of the null models.
+        Number of draws, seed, null models, and the baselines of each headline number.
     environment
         Versions, device, seed, command and time.
     verdicts
-        The answers and the rows that they are about; None where single measurements were chosen.
+        Answers and the rows that they are about; None if single measurements were requested.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Analysis(Plotted):
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """Every question with its answer; none where single measurements were chosen."""
+        """Every question with its answer; empty if single measurements were requested."""
         return tuple(self.verdicts.answers.values()) if self.verdicts else ()
 
     @property
@@ -92,8 +92,8 @@ class Analysis(Plotted):
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         document: dict[str, Any] = {
-            "schema": ANALYSIS,
-            "table": describe(self.table),
+            "schema": ANALYSIS_SCHEMA,
+            "table": describe_table(self.table),
             "environment": dict(self.environment),
             **({"verdict": self.verdict} if self.verdicts else {}),
             **_summaries(self.results),
@@ -110,14 +110,14 @@ class Analysis(Plotted):
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle."""
+        """Return the builders of the bundle's figures by name."""
         from posprobe.figures import report_figures
 
         figures = report_figures({self.table.name: self.table}, ("table",))
         for name, result in self.results.items():
             figures |= TABLE_MEASUREMENTS[name].prepare_figures({self.table.name: result})
         if "winding" in figures:
-            # It draws the path in space already, without special rows.
+            # The figure of `winding` draws the path in space already, without outlier rows.
             figures.pop("trajectory", None)
         return figures
 
@@ -125,7 +125,7 @@ class Analysis(Plotted):
     def numbers(self) -> dict[str, Any]:
         """Every number by its key path in ``analysis.json``, such as ``pca.stable_rank``.
 
-        None is undefined; lists are those of the document.
+        None marks an undefined number; lists are those of the document.
         """
         blocks = _summaries(self.results)
         return {
@@ -139,10 +139,10 @@ class Analysis(Plotted):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What can be said of the table: sentences with the keys of the numbers they rest on."""
-        return findings_of(self.answers)
+        """Sentences about the table, with the keys of the numbers that support them."""
+        return list_findings(self.answers)
 
-    def _of(self) -> str:
+    def _subject_name(self) -> str:
         return f"{self.table.name!r} ({self.table.layout}, dim={self.table.dim})"
 
 
@@ -177,38 +177,38 @@ def analyze(
     tokens: Tokens | None = None,
     all_rows: bool = False,
 ) -> Analysis | SchemeAnalysis:
-    """Run the analyses on a table, or on encodings without one.
+    """Run the analyses on a table, or on schemes.
 
     Parameters
     ----------
     table
-        ``[n, d]``, at least two rows: a table, or an array or torch parameter, as `posprobe.table`
-        takes it. Or a rotary, relative or linear encoding, or several of one checkpoint, as
-        `posprobe.load_schemes` returns them; of the options below they take ``seed`` alone.
+        Table ``[n, d]`` of at least two rows, or an array or torch parameter, as `posprobe.table`
+        takes it. Or a rotary, relative or linear scheme, or several of one checkpoint, as
+        `posprobe.load_schemes` returns them; of the options below they only take ``seed``.
     only
-        Names of `posprobe.measurements.TABLE`, or ``all``; where None, all that apply but for the
-        slow ones.
+        Names of measurements of tables, or ``all``; None for all that apply but for the slow ones.
     nulls
-        Draws of every null model that stands beside the numbers. Answers have nulls of their own.
+        Number of draws per null model for the baselines of numbers; answers have draws of their
+        own.
     device
         Device of the computation; ``"auto"`` takes a GPU only for tables large enough to gain.
     seed
         Seed of the null models and of the probes.
     command
-        The command line, for the record.
+        Command line to record.
     tokens
-        Sample of the tokens that positions are added to, from `posprobe.load_tokens`; ``scale``
-        needs it.
+        Sample of the token embeddings that positions are added to, from `posprobe.load_tokens`;
+        ``scale`` needs it.
     all_rows
-        Ask the questions of all rows, rather than of the longest stretch without seams and special
-        rows.
+        Whether to ask the questions of all rows, not of the longest stretch without seams and
+        outlier rows.
 
     Raises
     ------
     InvalidTable
         If the table has a single row, or too many for an analysis.
     UsageError
-        If a name is unknown, an analysis does not apply, or the device is not there.
+        If a name is unknown, an analysis does not apply, or the device does not exist.
 
     Examples
     --------
@@ -226,10 +226,8 @@ def analyze(
         from posprobe.studies.schemes import analyze_schemes
 
         if only is not None or nulls or tokens is not None or all_rows:
-            raise UsageError(
-                f"{records[0].name}: only, nulls, tokens and all_rows apply to position tables, "
-                "and it has none."
-            )
+            refused = "only, nulls, tokens and all_rows apply to position tables, and it has none."
+            raise UsageError(f"{records[0].name}: {refused}")
         return analyze_schemes(*records, seed=seed, command=command)
     names = check_request(only, nulls, device)
     table = as_table(table)
@@ -237,34 +235,27 @@ def analyze(
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
         )
-    # What is refused for its size is so before its numbers are widened.
+    # A table that is too large is refused before its numbers are converted to float64.
     stored_positions = Positions(table.values, table.layout, table.start, "cpu")
-    measurements = _select_measurements(
-        TableInputs(table, stored_positions, seed, tokens, {}), names
-    )
+    inputs = TableInputs(table, stored_positions, seed, tokens, {})
+    measurements = _select_measurements(inputs, names)
     if {"similarity", "grid"} & set(measurements):
         within_reach(len(table))
     device_positions = positions(table, device, sums_squares=True)
     inputs = TableInputs(table, device_positions, seed, tokens, measurements, all_rows)
     table_verdicts = _measure(inputs, ask=names is None or "all" in names)
-    numbers = compare_with_baselines(
-        table, headline_numbers(_summaries(inputs.results)), nulls, seed
-    )
+    headlines = headline_numbers(_summaries(inputs.results))
+    numbers = compare_with_baselines(table, headlines, nulls, seed)
     results = {name: inputs.results[name] for name in measurements}
-    null_block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
+    null_block = {"draws": nulls, "seed": seed, "models": dict(NULL_MODELS), "numbers": numbers}
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
-    return Analysis(
-        table,
-        results,
-        null_block,
-        environment(device_positions.device, seed, command),
-        table_verdicts,
-    )
+    environment = describe_environment(device_positions.device, seed, command)
+    return Analysis(table, results, null_block, environment, table_verdicts)
 
 
 def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
-    """Measure what was chosen, and ask the questions, side by side where both are small."""
+    """Take the measurements and answer the questions, concurrently if the table is small."""
     is_small = inputs.positions.xp is np and inputs.table.values.size < MIN_PARALLEL_PRODUCT_SIZE
 
     def measure(names: Iterable[str]) -> dict[str, Result]:
@@ -275,14 +266,14 @@ def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
         return results
 
     def measure_first() -> None:
-        """Measure what the questions take as well, as far as they take it."""
+        """Take the measurements that the questions use, as far as they use them."""
         for name, attribute in (("pca", "scores"), ("sinusoid", "base")):
             for result in measure(
                 measurement_name
                 for measurement_name in inputs.measurements
                 if measurement_name == name
             ).values():
-                if ask:  # singular values found with vectors differ in the last digit
+                if ask:  # singular values computed with vectors differ in the last digit
                     getattr(result, attribute)
 
     def measure_whole() -> None:
@@ -290,7 +281,7 @@ def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
             name for name, measurement in inputs.measurements.items() if measurement.uses_all_rows
         )
         _summaries(measure(whole_table_names))  # some numbers are computed on first use
-        if is_small:  # of a large table they wait until its own values are let go
+        if is_small:  # for a large table they wait until its own values are freed
             compared = {key.partition(".")[0] for key in compared_numbers()}
             names = frozenset(inputs.measurements) & compared
             measure_formula(inputs.table.layout, inputs.table.dim, names)
@@ -307,11 +298,11 @@ def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
         if not ask:
             return None
         with stage(f"{inputs.table.name}: questions and answers"):
-            return verdicts(inputs)
+            return answer_table_questions(inputs)
 
 
 def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> str:
-    """Say which components of a quantised table may be rounding; empty where none was quantised."""
+    """Return a note on components of a quantised table that may be rounding; else empty."""
     quantised, components = table.source.quantisation, results.get("pca")
     if quantised is None or not quantised.step or not isinstance(components, PCA):
         return ""
@@ -326,12 +317,12 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
 
 
 def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tuple[str, ...] | None:
-    """Refuse what can be asked of no table, before any is read; return the names of analyses.
+    """Check a request before any table is read, and return the names of the analyses.
 
     Raises
     ------
     UsageError
-        If a name is unknown or none is given, there are too many draws, or the device is not there.
+        If a name is unknown or none is given, there are too many draws, or no such device exists.
     MissingExtra
         If the device needs PyTorch, which is not installed.
     """
@@ -348,7 +339,7 @@ def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tup
             f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
         )
     check_device(device)
-    made_at()
+    creation_time()
     return names
 
 
@@ -357,7 +348,7 @@ def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
-    """Pick out of a document the numbers that stand beside the null models, by key path."""
+    """Return the numbers of a document that have baselines, by key path."""
     return {
         key: lookup(document, key)
         for key in compared_numbers()
@@ -389,6 +380,6 @@ def _select_measurements(
 def select_results(
     results_by_label: Mapping[str, Mapping[str, Result]], name: str, result_class: type[R]
 ) -> dict[str, R]:
-    """Return one result of each of several subjects, of those that have it."""
+    """Return the result of this name and class of each subject that has it."""
     results = {label: results.get(name) for label, results in results_by_label.items()}
     return {label: result for label, result in results.items() if isinstance(result, result_class)}
