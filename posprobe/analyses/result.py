@@ -26,15 +26,17 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
 from posprobe.arrays import Array, Floats
-from posprobe.drawable import Drawable, line
+from posprobe.drawable import Drawable, format_repr
 from posprobe.layouts import Grid, Sequence, describe_layout
 
 #: Longest list that is shown among single values: what fits on a line.
 MAX_SHORT_LIST = 8
 #: How many values stand on one line, and the letters of the widest of them.
-ON_A_LINE, WIDEST = 4, 40
+ON_A_LINE = 4
+WIDEST = 40
 #: Marks a field that is no part of the document, and one that older documents have not.
-HIDDEN, NEWER = "(hidden)", "(newer)"
+HIDDEN = "(hidden)"
+NEWER = "(newer)"
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Result(Drawable):
         ]
         short_texts = [text for text in texts if len(text) <= WIDEST]
         ellipsis = ("...",) if len(short_texts) > ON_A_LINE else ()
-        return line(self, *short_texts[:ON_A_LINE], *ellipsis)
+        return format_repr(self, *short_texts[:ON_A_LINE], *ellipsis)
 
     def _card(self) -> tuple[str, dict[str, object]]:
         values_by_key = {key: _show(value) for key, value in _single(as_block(self)).items()}
@@ -180,7 +182,7 @@ def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]
         if reason:  # nothing is known of any number
             unknown = {key for key, value in block.items() if _unknown(value)} - computed_keys
             block |= dict.fromkeys(unknown)
-        reason = reason or getattr(record, "why", "")
+        reason = reason or getattr(record, "missing_reason", "")
         missing = {name: reason for name, value in block.items() if value is None and reason}
         block["undefined"] = missing | getattr(record, "partly", {})
     return block

@@ -24,7 +24,7 @@ from posprobe.figures.common import (
 )
 from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED_COLORMAP, RED
 from posprobe.layouts import Grid
-from posprobe.text import period_of
+from posprobe.text import format_period
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -219,7 +219,7 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     for mode in _labelled_modes(result, mode_angles):
         x, y = np.cos(mode_angles[mode]), np.sin(mode_angles[mode])
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
-        period_label = period_of(result.periods[mode])
+        period_label = format_period(result.periods[mode])
         ax.text(1.08 * x, 1.08 * y, period_label, color=INK, ha=side, va="center")
     ax.set(xlim=(-1.4 * limit, 1.4 * limit), ylim=(-1.2 * limit, 1.2 * limit), aspect="equal")
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)")
@@ -268,7 +268,7 @@ MAX_CIRCLES = 6
 def plot_clock(ax: Axes, result: Clock) -> None:
     """Draw the speed of the clock against position."""
     if not len(result.speed):
-        write_undefined(ax, result.undefined or result.why)
+        write_undefined(ax, result.undefined or result.missing_reason)
         return
     position = result.first + np.arange(len(result.speed))
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9)
@@ -287,7 +287,7 @@ def plot_circle(ax: Axes, result: Clock, rotation: int) -> Any:
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set_visible(False)
-    ax.text(0, 0, period_of(result.periods[rotation]), ha="center", va="center")
+    ax.text(0, 0, format_period(result.periods[rotation]), ha="center", va="center")
     return dots
 
 

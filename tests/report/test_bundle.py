@@ -37,7 +37,7 @@ from PIL import Image
 import posprobe as pp
 from posprobe.errors import InvalidCheckpoint, PosprobeError, UsageError
 from posprobe.report import bundle_name, read_bundle, render_bundle
-from posprobe.report.screen import text
+from posprobe.report.screen import render_text
 from posprobe.samples import samples
 
 if TYPE_CHECKING:
@@ -376,4 +376,4 @@ def test_a_bundle_of_the_last_release_follows_its_schema_and_renders(
         assert ">phase</th>" in page
     else:
         assert "CKA (0–1)" in page
-    assert "None" not in text(document).split()
+    assert "None" not in render_text(document).split()

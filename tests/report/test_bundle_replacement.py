@@ -38,14 +38,14 @@ import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import OutputError
 from posprobe.report import (
-    check_place,
-    default_place,
+    check_bundle_folder,
+    default_folder,
     files as moves,
     read_bundle,
     render_bundle,
     write_bundle,
 )
-from posprobe.report.files import foreign_in
+from posprobe.report.files import list_foreign_files
 
 #: Fixtures that pytest finds by name.
 __all__ = ["bundles", "place"]
@@ -68,7 +68,7 @@ def test_a_kill_at_any_step_loses_no_bundle_and_the_next_run_cleans_up(
     exchanges: bool, bundles: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not exchanges:
-        monkeypatch.setattr(moves, "exchange", no_exchange)
+        monkeypatch.setattr(moves, "exchange_paths", no_exchange)
     old_bundle, new_bundle = bundles[0], OneFigure(bundles[1])
     fresh = write_bundle(new_bundle, tmp_path / "new")
     complete_states = [tree(old_bundle / "bundle"), tree(fresh)]
@@ -83,7 +83,7 @@ def test_a_kill_at_any_step_loses_no_bundle_and_the_next_run_cleans_up(
         assert ended in (0, -signal.SIGKILL)
         if exchanges and sys.platform == "linux":
             assert tree(place / "bundle") in complete_states
-        check_place(place / "bundle")  # what the next run does first
+        check_bundle_folder(place / "bundle")  # what the next run does first
         assert [path.name for path in place.iterdir()] == ["bundle"]
         assert tree(place / "bundle") in complete_states
         if not ended:
@@ -191,7 +191,7 @@ def test_two_writers_at_once_end_with_one_whole_bundle(
     old_bundle, new_bundle = bundles
     for exchanges in (True, False):
         if not exchanges:
-            monkeypatch.setattr(moves, "exchange", no_exchange)
+            monkeypatch.setattr(moves, "exchange_paths", no_exchange)
         place = Path(shutil.copytree(old_bundle, tmp_path / str(exchanges)))
         pids = []
         for _ in range(3):
@@ -207,7 +207,7 @@ def test_two_writers_at_once_end_with_one_whole_bundle(
             pids.append(pid)
         assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
         assert [path.name for path in place.iterdir()] == ["bundle"]
-        assert foreign_in(place / "bundle") == []
+        assert list_foreign_files(place / "bundle") == []
         assert read_bundle(place / "bundle") == new_bundle.to_dict()
 
 
@@ -219,17 +219,17 @@ def test_a_bundle_replaced_during_the_run_is_checked_again(
     def look(folder: Path) -> list[str]:
         reads.append(folder)
         if len(reads) > 1:
-            return foreign_in(folder)
+            return list_foreign_files(folder)
         raise FileNotFoundError(errno.ENOENT, "gone for a moment")
 
-    monkeypatch.setattr("posprobe.report.bundle.foreign_in", look)
-    check_place(place / "bundle")
+    monkeypatch.setattr("posprobe.report.bundle.list_foreign_files", look)
+    check_bundle_folder(place / "bundle")
     assert len(reads) == 2
 
 
 def test_scratch_of_a_run_that_is_at_work_is_left_alone(place: Path) -> None:
-    with moves.scratch(place / "bundle") as scratch_folder:
-        check_place(place / "bundle")
+    with moves.open_scratch_folder(place / "bundle") as scratch_folder:
+        check_bundle_folder(place / "bundle")
         assert scratch_folder.is_dir()
     assert not scratch_folder.exists()
 
@@ -238,9 +238,9 @@ def test_a_link_that_poses_as_scratch_is_not_followed(place: Path) -> None:
     precious = place / "precious"
     precious.mkdir()
     (precious / "thesis").write_text("years")
-    link = place / f"{moves._prefix(place / 'bundle')}abcdefgh"
+    link = place / f"{moves._scratch_prefix(place / 'bundle')}abcdefgh"
     link.symlink_to(precious)
-    check_place(place / "bundle")
+    check_bundle_folder(place / "bundle")
     assert (precious / "thesis").read_text() == "years"
 
 
@@ -275,7 +275,7 @@ def test_a_disk_without_locks_is_written_to(
     monkeypatch.setattr("fcntl.flock", refuse)
     folder = content(0).save(tmp_path / "b")
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
-    assert foreign_in(folder) == []
+    assert list_foreign_files(folder) == []
 
 
 # Written whole or not at all.
@@ -335,7 +335,7 @@ def test_a_failing_move_puts_the_old_bundle_back(
         return move(path, target)
 
     monkeypatch.setattr(Path, "rename", fail_on_the_new_one)
-    monkeypatch.setattr(moves, "exchange", no_exchange)
+    monkeypatch.setattr(moves, "exchange_paths", no_exchange)
     with pytest.raises(OutputError if isinstance(error, OSError) else KeyboardInterrupt):
         content(1).save(folder)
     assert tree(place) == files_before
@@ -352,8 +352,8 @@ def test_a_disk_of_its_own_is_refused_before_the_work(
     (tmp_path / "volume").mkdir()
     monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
     with pytest.raises(OutputError, match=r"a mount point, .*a folder in it can"):
-        check_place(tmp_path / "volume")
-    check_place(tmp_path / "volume" / "bundle")
+        check_bundle_folder(tmp_path / "volume")
+    check_bundle_folder(tmp_path / "volume" / "bundle")
 
 
 def test_the_folder_one_stands_in_is_refused(
@@ -435,7 +435,7 @@ def test_a_file_saved_while_figures_are_drawn_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not exchanges:
-        monkeypatch.setattr(moves, "exchange", no_exchange)
+        monkeypatch.setattr(moves, "exchange_paths", no_exchange)
     files_before = tree(place)
     slow = Broken(bundles[1], lambda: (place / "bundle" / name).write_text("mine"))
     with pytest.raises(OutputError, match=rf"bundle: it holds {name}"):
@@ -483,7 +483,7 @@ def test_foreign_files_are_refused_before_the_work_and_kept(
     make(tmp_path / "paper", name)
     files_before = tree(tmp_path)
     with pytest.raises(OutputError, match=r"paper: it holds .*would be lost.*--out DIR"):
-        check_place(tmp_path / "paper")
+        check_bundle_folder(tmp_path / "paper")
     with pytest.raises(OutputError, match="would be lost"):
         content(1).save(tmp_path / "paper")
     assert tree(tmp_path) == files_before
@@ -503,20 +503,20 @@ def test_commands_refuse_before_they_read_anything(tmp_path: Path) -> None:
 def test_report_takes_over_no_user_files(name: str, place: Path) -> None:
     (changed_arrays if name == "arrays.npz" else with_own)(place / "bundle", name)
     render_bundle(place / "bundle")
-    assert foreign_in(place / "bundle") == [name]
+    assert list_foreign_files(place / "bundle") == [name]
 
 
 def test_a_bundle_without_its_page_can_be_replaced_after_report(place: Path) -> None:
     (place / "bundle" / "report.html").unlink()
     with pytest.raises(OutputError, match="posprobe report"):
-        check_place(place / "bundle")
+        check_bundle_folder(place / "bundle")
     render_bundle(place / "bundle")
-    check_place(place / "bundle")
+    check_bundle_folder(place / "bundle")
     # A list that is made anew does not take what lies there by then for posprobe's.
     (place / "bundle" / "report.html").unlink()
     with_own(place / "bundle", "figures/mine.svg")
     render_bundle(place / "bundle")
-    assert foreign_in(place / "bundle") == ["figures/mine.svg"]
+    assert list_foreign_files(place / "bundle") == ["figures/mine.svg"]
 
 
 def test_a_page_is_written_through_no_link(place: Path) -> None:
@@ -581,7 +581,7 @@ def test_an_anonymous_run_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "reports" / "run").mkdir(parents=True)
     document = {"schema": "posprobe.forward/2", "name": ["a"]}
     (tmp_path / "reports" / "run" / "analysis.json").write_text(json.dumps(document))
-    assert default_place("run", {("a", None)}).name == "run-2"
+    assert default_folder("run", {("a", None)}).name == "run-2"
 
 
 def test_report_writes_over_no_link_to_nowhere(place: Path) -> None:

@@ -26,7 +26,7 @@ from posprobe.analyses import Result
 from posprobe.analyses.models.head_biases import smoothness
 from posprobe.analyses.models.rotary import rotation
 from posprobe.analyses.models.rotary_weights import pair_layout
-from posprobe.analyses.models.states import mean_decomposition, moments
+from posprobe.analyses.models.states import build_decomposition, sum_moments
 from posprobe.drawable import Drawable
 from posprobe.figures import find_builder, style
 from posprobe.figures.common import MAX_CELLS, REPORT, FigureFormat, average_blocks
@@ -311,8 +311,8 @@ def test_every_result_but_one_number_has_a_drawing(
     scaled = analyses.scale(table, np.ones((3, table.dim)))
     attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
     states = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
-    sums = {layer: moments(batch) for layer, batch in enumerate(states)}
-    model_results = (attending, mean_decomposition(sums, layout=Sequence(5)))
+    sums = {layer: sum_moments(batch) for layer, batch in enumerate(states)}
+    model_results = (attending, build_decomposition(sums, layout=Sequence(5)))
     results = (
         *analysed["grid"].results.values(),
         *all_results.values(),

@@ -17,9 +17,9 @@ from made_tables import as_table, walk
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.report.overview import drawings, strip
+from posprobe.report.overview import draw_answer_strip, draw_overview
 from posprobe.report.render import render
-from posprobe.report.screen import text
+from posprobe.report.screen import render_text
 from posprobe.words.lines import lines
 
 SAMPLES = ("all-minilm-l6-v2", "rxnmapper-albert", "digits-vit")
@@ -31,15 +31,15 @@ SAMPLES = ("all-minilm-l6-v2", "rxnmapper-albert", "digits-vit")
 def test_a_no_beside_a_small_p_is_explained() -> None:
     document = analysis_of("all-minilm-l6-v2").to_dict()
     sentence = "Few dimensions: significant but small."
-    assert sentence not in " ".join(text(document, 80).split())
+    assert sentence not in " ".join(render_text(document, 80).split())
     (answer,) = (a for a in document["verdict"]["answers"] if a["question"] == "low_dimensional")
     answer |= {"answer": "no", "reason": "small"}
-    assert sentence in " ".join(text(document, 80).split())
+    assert sentence in " ".join(render_text(document, 80).split())
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_terminal_shows_a_table_on_one_screen(name: str) -> None:
-    screen = text(analysis_of(name).to_dict(), 80).split("\n")
+    screen = render_text(analysis_of(name).to_dict(), 80).split("\n")
     assert len(screen) <= 20  # of 24; one more says where the page is
     assert max(map(len, screen)) <= 80
     answer_lines = lines(analysis_of(name).verdict or {}, grid=name == "digits-vit")
@@ -53,7 +53,7 @@ def test_a_terminal_shows_a_table_on_one_screen(name: str) -> None:
 
 def test_a_terminal_shows_a_comparison_on_one_screen() -> None:
     tables = as_table(walk(160, 24)), pp.sinusoidal(160, 24)
-    screen = text(pp.compare(*tables).to_dict(), 80).split("\n")
+    screen = render_text(pp.compare(*tables).to_dict(), 80).split("\n")
     assert len(screen) <= 24
     assert max(map(len, screen)) <= 80
     assert any(line.split() == ["Known", "formula?", "no", "yes"] for line in screen)
@@ -61,8 +61,8 @@ def test_a_terminal_shows_a_comparison_on_one_screen() -> None:
 
 def test_all_numbers_are_printed_where_asked_for() -> None:
     document = analysis_of("all-minilm-l6-v2").to_dict()
-    assert "stable rank" not in text(document, 80)
-    assert "stable rank" in text(document, 80, verbose=True)
+    assert "stable rank" not in render_text(document, 80)
+    assert "stable rank" in render_text(document, 80, verbose=True)
 
 
 # That it is true.
@@ -70,7 +70,7 @@ def test_all_numbers_are_printed_where_asked_for() -> None:
 
 def test_the_bar_of_the_budget_adds_up() -> None:
     for analysis in map(analysis_of, SAMPLES):
-        svg = drawings(analysis.to_dict(), analysis.arrays())["budget"]
+        svg = draw_overview(analysis.to_dict(), analysis.arrays())["budget"]
         segments = re.findall(r'class="seg [\w-]+" x="([\d.]+)%" y="28" width="([\d.]+)%"', svg)
         places = np.array(segments, dtype=float)
         assert places[:, 1].sum() == pytest.approx(100, abs=0.01)
@@ -81,7 +81,7 @@ def test_the_bar_of_the_budget_adds_up() -> None:
 
 
 def test_breaks_and_outliers_are_drawn_where_they_are() -> None:
-    svg = drawings(
+    svg = draw_overview(
         analysis_of("all-minilm-l6-v2").to_dict(), analysis_of("all-minilm-l6-v2").arrays()
     )
     similarity = svg["similarity"]
@@ -97,7 +97,7 @@ def test_breaks_and_outliers_are_drawn_where_they_are() -> None:
 
 def test_a_strip_shows_the_value_and_its_null() -> None:
     for line_shown in lines(analysis_of("all-minilm-l6-v2").verdict or {}, grid=False):
-        svg = strip(line_shown)
+        svg = draw_answer_strip(line_shown)
         assert bool(svg) == (line_shown.interval is not None)
         if line_shown.interval is None or line_shown.tested is None:
             continue
@@ -112,15 +112,15 @@ def test_a_strip_shows_the_value_and_its_null() -> None:
 def test_page_omits_sections_of_missing_blocks() -> None:
     document, arrays = analysis_of("digits-vit").to_dict(), analysis_of("digits-vit").arrays()
     del document["budget"], arrays["pca_scores"]
-    assert drawings(document, arrays).keys() == {"similarity"}
-    assert "Variance budget" not in render(document, drawings(document, arrays))
+    assert draw_overview(document, arrays).keys() == {"similarity"}
+    assert "Variance budget" not in render(document, draw_overview(document, arrays))
 
 
 def test_undefined_cosines_are_holes() -> None:
     values = walk(9, 3)
     values[4] = 0
     analysis = pp.analyze(as_table(values), only=["similarity"])
-    svg = drawings(analysis.to_dict(), analysis.arrays())["similarity"]
+    svg = draw_overview(analysis.to_dict(), analysis.arrays())["similarity"]
     (carried,) = re.findall(r'data-v="([^"]*)"', svg)
     levels = np.frombuffer(base64.b64decode(carried), np.int8).reshape(9, 9)
     cosines = analysis.arrays()["similarity_centered"]

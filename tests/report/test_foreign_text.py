@@ -18,8 +18,8 @@ import posprobe as pp
 from posprobe.cli.process import set_up_logging
 from posprobe.errors import PosprobeError
 from posprobe.report import to_json
-from posprobe.report.screen import text as terminal
-from posprobe.text import plain, plain_json
+from posprobe.report.screen import render_text as terminal
+from posprobe.text import escape_invisible, escape_invisible_json
 
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
@@ -29,14 +29,16 @@ __all__ = ["cli"]
 
 
 def test_invisible_characters_are_escaped() -> None:
-    assert plain(NASTY) == (r"a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h")
+    assert escape_invisible(NASTY) == (
+        r"a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
+    )
     for visible in ("wpe.weight", "größe 7 × 3", "位置", "a\u00a0b", "n\u0303", "1,5 °", "\udce9"):
-        assert plain(visible) == visible
+        assert escape_invisible(visible) == visible
 
 
 def test_json_stays_the_same_document() -> None:
     document = {"name": NASTY, "list": ["\U000e0001", "×", "\ud800", 'a"b\\']}
-    text = plain_json(json.dumps(document, indent=2, ensure_ascii=False))
+    text = escape_invisible_json(json.dumps(document, indent=2, ensure_ascii=False))
     assert json.loads(text) == document
     assert not CONTROLS.search(text)
     assert "×" in text
@@ -44,7 +46,10 @@ def test_json_stays_the_same_document() -> None:
 
 
 def test_errors_show_what_they_quote() -> None:
-    assert str(PosprobeError(f"{NASTY}: no such tensor")) == f"{plain(NASTY)}: no such tensor"
+    assert (
+        str(PosprobeError(f"{NASTY}: no such tensor"))
+        == f"{escape_invisible(NASTY)}: no such tensor"
+    )
 
 
 def test_messages_of_the_log_show_what_they_quote(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +58,7 @@ def test_messages_of_the_log_show_what_they_quote(monkeypatch: pytest.MonkeyPatc
     set_up_logging(quiet=False)
     logging.getLogger("posprobe.checkpoints").warning("the hub says %s", NASTY)
     set_up_logging(quiet=True)
-    assert err.getvalue() == f"the hub says {plain(NASTY)}\n"
+    assert err.getvalue() == f"the hub says {escape_invisible(NASTY)}\n"
 
 
 def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path) -> None:

@@ -33,14 +33,14 @@ from posprobe.analyses.models.attention import (
     AttentionByOffset,
     LayerAttention,
     attention_by_offset,
-    attention_sums,
+    sum_attention,
 )
 from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer, head_logits
 from posprobe.analyses.models.states import (
     LayerMeans,
     MeanDecomposition,
-    mean_decomposition,
-    moments,
+    build_decomposition,
+    sum_moments,
 )
 from posprobe.errors import InvalidCheckpoint
 from posprobe.figures import report_figures, style
@@ -50,10 +50,10 @@ from posprobe.figures.rotary_use import plot_pair_shares
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.report import forward_name, read_bundle, render_bundle
-from posprobe.report.render import page_of as page_model, render
-from posprobe.report.screen import text as printed
+from posprobe.report.render import build_page as page_model, render
+from posprobe.report.screen import render_text as printed
 from posprobe.studies import ForwardAnalysis
-from posprobe.text import fine_percent
+from posprobe.text import format_percent
 from posprobe.words import ASKS
 
 mpl.use("agg")
@@ -147,7 +147,9 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
 
 def test_every_null_has_its_reason_beside_it() -> None:
     states = np.ones((1, 24, WIDTH))
-    flat = mean_decomposition({0: moments(states), 4: moments(states)}, layout=Sequence(24))
+    flat = build_decomposition(
+        {0: sum_moments(states), 4: sum_moments(states)}, layout=Sequence(24)
+    )
     document = forward_analysis(results=results_of(Sequence(24)) | {"states": flat}).to_dict()
     assert problems("forward", document) == []
     for layer in document["states"]["layers"]:
@@ -183,7 +185,7 @@ def test_even_heads_have_the_uniform_first_position_share(
     layout = Sequence(11)
     mask = np.tri(11) if causal else np.ones((11, 11))
     weights = np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (2, 3, 11, 11))
-    attention = attention_by_offset({0: attention_sums(weights, layout)}, layout=layout)
+    attention = attention_by_offset({0: sum_attention(weights, layout)}, layout=layout)
     block = forward_analysis(layout, results={"attention": attention}).to_dict()["attention"]
     assert block["causal"] is causal
     assert block["layers"][0]["first"] == pytest.approx([block["uniform_first"]] * 3)
@@ -240,7 +242,7 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     back = np.eye(9, k=-1)
     back[0, 0] = 1
     weights = np.stack([back, np.full((9, 9), 1 / 9), back])[None]
-    attention = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
+    attention = attention_by_offset({5: sum_attention(weights, layout)}, layout=layout)
     document = forward_analysis(layout, results={"attention": attention}).to_dict()
     (_, texts), *_ = MODEL_MEASUREMENTS["attention"].rows(document)
     assert texts == {5: "previous token (2 of 3)"}
@@ -285,7 +287,7 @@ def test_layers_stand_beside_the_sinusoid_and_the_walks() -> None:
     assert heads[-5:] == ["layer 0", "layer 1", "layer 3", "sinusoid", "random walks"]
     rows = {str(row[0]): dict(zip(heads, row, strict=True)) for row in table.rows}
     layer = document["states"]["layers"][1]
-    share = fine_percent(layer["shares"]["position"])
+    share = format_percent(layer["shares"]["position"])
     assert rows["variance explained by position"]["layer 1"] == share
     rank = rows["stable rank of what positions add"]
     assert rank["layer 1"] == f"{layer['analyses']['pca.stable_rank']:.3g}"
@@ -298,17 +300,17 @@ def test_layers_stand_beside_the_sinusoid_and_the_walks() -> None:
 
 def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> None:
     layout = Sequence(24)
-    states = moments(states_of(layout, contexts=6, signal=0.5))
-    results = {"states": mean_decomposition({0: states}, layout=layout)}
+    states = sum_moments(states_of(layout, contexts=6, signal=0.5))
+    results = {"states": build_decomposition({0: states}, layout=layout)}
     analysis = forward_analysis(layout, results=results)
     (layer,) = analysis.to_dict()["states"]["layers"]
     # Its unit is that of the share of position, of which it is a part.
     noise = layer["noise_share"] * layer["shares"]["position"]
-    assert fine_percent(noise) != fine_percent(layer["noise_share"])
+    assert format_percent(noise) != format_percent(layer["noise_share"])
     rows = dict(MODEL_MEASUREMENTS["states"].rows(analysis.to_dict()))
-    share = fine_percent(layer["shares"]["position"])
+    share = format_percent(layer["shares"]["position"])
     assert rows["variance explained by position"] == {0: share}
-    assert rows["of which sampling noise"] == {0: fine_percent(noise)}
+    assert rows["of which sampling noise"] == {0: format_percent(noise)}
     kept_answer: Any = analysis.answers["kept"]
     assert (kept_answer.facts.last.share, kept_answer.facts.last.noise) == (
         layer["shares"]["position"],
@@ -378,7 +380,7 @@ def test_every_result_draws_itself(name: str) -> None:
 
 
 def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
-    flat = mean_decomposition({0: moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9))
+    flat = build_decomposition({0: sum_moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9))
     figures = MODEL_MEASUREMENTS["states"].prepare_figures({"a model": flat})
     assert set(figures) == {"layers"}
     figures["layers"]()
@@ -414,7 +416,7 @@ def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> 
 def test_a_tile_shows_the_map_of_its_head_with_the_query_in_the_middle() -> None:
     layout = Grid(3, 4)
     attention = attention_by_offset(
-        {number: attention_sums(attention_of(layout, seed=number), layout) for number in range(2)},
+        {number: sum_attention(attention_of(layout, seed=number), layout) for number in range(2)},
         layout=layout,
     )
     with style():

@@ -16,7 +16,7 @@ from made_tables import as_table, patches, walk
 from registry import package
 
 import posprobe as pp
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -243,7 +243,7 @@ def test_a_hostile_name_does_nothing_in_a_browser(
     analysis = pp.analyze(hostile_table(text), only=["norms", "similarity"], nulls=0, command=text)
     folder = analysis.save(tmp_path / "bundle")
     with opened(browser, folder / "report.html") as page:
-        assert page.locator("h1").text_content() == plain(text)
+        assert page.locator("h1").text_content() == escape_invisible(text)
 
 
 def test_a_script_from_elsewhere_does_not_run(base: Path, browser: Browser, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_narrow_atlas_does_not_scroll_sideways(atlas: Page) -> None:
 
 def test_the_atlas_shows_a_training_run(atlas: Page) -> None:
     title = atlas.get_by_role("heading", name="Training run").inner_text()
-    assert title == f"Training run: mine {plain(HOSTILE_TEXTS[0])}"
+    assert title == f"Training run: mine {escape_invisible(HOSTILE_TEXTS[0])}"
     (image,) = atlas.locator("figure img").all()
     assert image.evaluate("e => e.naturalWidth") > 100  # a browser could read it
     assert "distance from the last" in unquote(image.get_attribute("src") or "")

@@ -24,13 +24,13 @@ from posprobe.cli import main
 from posprobe.cli.show import describe_loaded
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.layouts import Sequence
-from posprobe.report.screen import text as summary
+from posprobe.report.screen import render_text as summary
 from posprobe.schemes import LinearBias, RelativeBias
 from posprobe.studies.kernels import compare_kernels, measured_heads
 from posprobe.studies.schemes import analyze_schemes
 from posprobe.sweeps.columns import run_row
 from posprobe.tables import PositionTable
-from posprobe.text import minus, show
+from posprobe.text import format_value, use_minus_sign
 from posprobe.words import ASKS
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ def test_a_document_has_a_table_or_schemes_and_never_both() -> None:
 # Kernels side by side.
 
 
-def numbers(found: KernelComparison) -> dict[str, Any]:
-    return {record["label"]: record for record in found.to_dict()["records"]}
+def numbers(comparison: KernelComparison) -> dict[str, Any]:
+    return {record["label"]: record for record in comparison.to_dict()["records"]}
 
 
 def test_kernels_are_those_of_the_records() -> None:
     table = as_table(walk(60, 6))
     records: list[Encoding] = [table, rotary(), linear(), buckets(3, 200)]
-    found = compare_kernels(*records, length=40)
-    for record, kernel in zip(records, found.kernels, strict=True):
+    comparison = compare_kernels(*records, length=40)
+    for record, kernel in zip(records, comparison.kernels, strict=True):
         expected = record.kernel(40).mean(axis=0)
         if isinstance(record, LinearBias):
             expected = np.tril(expected) + np.tril(expected, -1).T
@@ -73,28 +73,28 @@ def test_kernels_are_those_of_the_records() -> None:
 
 def test_the_pairs_are_pearson_and_centred_alignment() -> None:
     records = (as_table(walk(50, 5)), rotary(), buckets(2, 50))
-    found = compare_kernels(*records)
+    comparison = compare_kernels(*records)
     center = np.eye(50) - 1 / 50
     for i, j in ((0, 1), (0, 2), (1, 2)):
         curves = [record.curves(50).mean(axis=0) for record in (records[i], records[j])]
-        both = [(curve[49:] + curve[49::-1])[1:] for curve in curves]
-        assert found.correlation[i, j] == pytest.approx(np.corrcoef(*both)[0, 1])
+        one_sided = [(curve[49:] + curve[49::-1])[1:] for curve in curves]
+        assert comparison.correlation[i, j] == pytest.approx(np.corrcoef(*one_sided)[0, 1])
         a, b = (center @ records[k].kernel(50).mean(axis=0) @ center for k in (i, j))
         expected = np.trace(a.T @ b) / math.sqrt(np.trace(a.T @ a) * np.trace(b.T @ b))
-        assert found.alignment[i, j] == pytest.approx(expected)
+        assert comparison.alignment[i, j] == pytest.approx(expected)
 
 
 def test_the_numbers_are_those_of_the_mean_head() -> None:
     record, table = buckets(3, 100), as_table(walk(100, 5))
-    found = numbers(compare_kernels(record, table))
+    numbers_found = numbers(compare_kernels(record, table))
     mean = heads(record.curves(100).mean(axis=0)[None])
-    assert found["encoder"]["half_width"] == mean.half_width[0]
-    assert found["encoder"]["monotone_fraction"] == mean.monotone_fraction[0]
-    assert found["encoder"]["asymmetry"] == mean.asymmetry[0]
-    assert found["encoder"]["translation_invariance"] == 1
+    assert numbers_found["encoder"]["half_width"] == mean.half_width[0]
+    assert numbers_found["encoder"]["monotone_fraction"] == mean.monotone_fraction[0]
+    assert numbers_found["encoder"]["asymmetry"] == mean.asymmetry[0]
+    assert numbers_found["encoder"]["translation_invariance"] == 1
     expected = pp.similarity(table).raw.translation_invariance
-    assert found["made"]["translation_invariance"] == expected
-    assert found["made"]["asymmetry"] == pytest.approx(0, abs=1e-12)
+    assert numbers_found["made"]["translation_invariance"] == expected
+    assert numbers_found["made"]["asymmetry"] == pytest.approx(0, abs=1e-12)
 
 
 def test_distances_of_two_kinds_are_not_compared() -> None:
@@ -106,12 +106,12 @@ def test_distances_of_two_kinds_are_not_compared() -> None:
 
 def test_a_causal_encoding_is_compared_by_its_past() -> None:
     causal = buckets(2, 64, causal=True)
-    found = compare_kernels(causal, linear(2))
+    comparison = compare_kernels(causal, linear(2))
     past = causal.curves(64).mean(axis=0)[:64]
-    np.testing.assert_array_equal(found.curves[0][:64], past)
-    np.testing.assert_array_equal(found.curves[0], found.curves[0][::-1])
-    assert numbers(found)["encoder"]["asymmetry"] is None
-    assert "asymmetry" in numbers(found)["encoder"]["undefined"]
+    np.testing.assert_array_equal(comparison.curves[0][:64], past)
+    np.testing.assert_array_equal(comparison.curves[0], comparison.curves[0][::-1])
+    assert numbers(comparison)["encoder"]["asymmetry"] is None
+    assert "asymmetry" in numbers(comparison)["encoder"]["undefined"]
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_a_causal_encoding_is_compared_by_its_past() -> None:
 def test_the_length_is_that_of_the_shortest(
     records: tuple[Encoding, ...], length: int | None, expected: int
 ) -> None:
-    found = compare_kernels(*records, length=length)
-    assert found.layout.size == expected
-    assert all(kernel.shape == (expected, expected) for kernel in found.kernels)
-    assert problems("kernels", found.to_dict()) == []
+    comparison = compare_kernels(*records, length=length)
+    assert comparison.layout.size == expected
+    assert all(kernel.shape == (expected, expected) for kernel in comparison.kernels)
+    assert problems("kernels", comparison.to_dict()) == []
 
 
 @pytest.mark.parametrize(
-    ("records", "length", "said"),
+    ("records", "length", "phrase"),
     [
         ((rotary(),), None, "at least two"),
         ((window(), rotary()), None, "same grid"),
@@ -151,14 +151,14 @@ def test_the_length_is_that_of_the_shortest(
     ],
 )
 def test_encodings_without_common_positions_are_refused(
-    records: tuple[Encoding, ...], length: int | None, said: str
+    records: tuple[Encoding, ...], length: int | None, phrase: str
 ) -> None:
-    with pytest.raises((UsageError, InvalidTable), match=said):
+    with pytest.raises((UsageError, InvalidTable), match=phrase):
         compare_kernels(*records, length=length)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("objects", "phrase"),
     [
         ((), "posprobe.load_schemes"),
         ((as_table(walk(9, 4)),), "posprobe.analyze"),
@@ -166,12 +166,12 @@ def test_encodings_without_common_positions_are_refused(
         (([rotary()],), "list is not .* one by one"),
     ],
 )
-def test_objects_that_are_no_encoding_are_refused(given: tuple[Any, ...], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        analyze_schemes(*given)
-    if given and not isinstance(given[0], PositionTable):
-        with pytest.raises(UsageError, match=said):
-            compare_kernels(linear(), *given)
+def test_objects_that_are_no_encoding_are_refused(objects: tuple[Any, ...], phrase: str) -> None:
+    with pytest.raises(UsageError, match=phrase):
+        analyze_schemes(*objects)
+    if objects and not isinstance(objects[0], PositionTable):
+        with pytest.raises(UsageError, match=phrase):
+            compare_kernels(linear(), *objects)
 
 
 @pytest.mark.parametrize("length", ["9", 9.0, 8.5, float("nan"), True, [9]])
@@ -183,25 +183,25 @@ def test_a_length_that_is_no_whole_number_is_refused(length: Any) -> None:
 
 
 def test_labels_that_are_no_texts_are_refused() -> None:
-    wrong: Any
-    for wrong in ([1, 2], "ab", ["a", ""], ["a"]):
+    bad_labels: Any
+    for bad_labels in ([1, 2], "ab", ["a", ""], ["a"]):
         with pytest.raises(UsageError, match="2 encodings need"):
-            compare_kernels(rotary(), linear(), labels=wrong)
+            compare_kernels(rotary(), linear(), labels=bad_labels)
 
 
 def test_grids_are_compared_by_displacement() -> None:
     table = patches(4, 5, 6)
-    found = compare_kernels(table, window(4, 5))
-    np.testing.assert_array_equal(found.curves[0], pp.similarity(table).raw.offset_mean)
-    np.testing.assert_allclose(found.kernels[1], window(4, 5).kernel(20).mean(axis=0))
-    assert found.walk is None
-    assert problems("kernels", found.to_dict()) == []
+    comparison = compare_kernels(table, window(4, 5))
+    np.testing.assert_array_equal(comparison.curves[0], pp.similarity(table).raw.offset_mean)
+    np.testing.assert_allclose(comparison.kernels[1], window(4, 5).kernel(20).mean(axis=0))
+    assert comparison.walk is None
+    assert problems("kernels", comparison.to_dict()) == []
 
 
 def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) -> None:
     flat = RelativeBias(np.full((2, 9), 0.1), Sequence(30), "flat", source())
-    found = compare_kernels(flat, rotary(), as_table(np.full((30, 3), 0.1), name="equal rows"))
-    document = found.to_dict()
+    comparison = compare_kernels(flat, rotary(), as_table(np.full((30, 3), 0.1), name="equal rows"))
+    document = comparison.to_dict()
     assert problems("kernels", document) == []
     for pair in document["pairs"]:
         assert pair["correlation"] is None
@@ -213,12 +213,12 @@ def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) ->
         assert set(record["undefined"]) == undefined & {
             "half_width", "monotone_fraction", "asymmetry", "translation_invariance",
         }  # fmt: skip
-    folder = found.save(tmp_path / "bundle")
+    folder = comparison.save(tmp_path / "bundle")
     assert "undefined" in (folder / "report.html").read_text(encoding="utf-8")
     with np.load(folder / "arrays.npz") as arrays:
-        names = [f"{k}_{what}" for k in range(3) for what in ("curve", "kernel")]
+        names = [f"{k}_{kind}" for k in range(3) for kind in ("curve", "kernel")]
         assert set(arrays) == {"correlation", "alignment", *names}
-        np.testing.assert_array_equal(arrays["1_kernel"], found.kernels[1])
+        np.testing.assert_array_equal(arrays["1_kernel"], comparison.kernels[1])
 
 
 @given(
@@ -228,18 +228,18 @@ def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) ->
 def test_centred_kernels_can_be_multiplied_by_their_curves_alone(n: int, seed: int) -> None:
     x, y = np.random.default_rng(seed).standard_normal((2, 1, n))
     center = np.eye(n) - 1 / n
-    apart = np.abs(np.arange(n)[:, None] - np.arange(n))
-    a, b = (center @ curve[0][apart] @ center for curve in (x, y))
+    distance = np.abs(np.arange(n)[:, None] - np.arange(n))
+    a, b = (center @ curve[0][distance] @ center for curve in (x, y))
     np.testing.assert_allclose(toeplitz(x, y), [(a * b).sum()], atol=1e-10)
 
 
 def test_random_walks_correlate_by_chance_and_noise_would_not() -> None:
-    found = walks(512, 0)
-    assert found["draws"] == N_WALK_PAIRS
-    assert 0.7 < found["correlation"] < 1
-    assert 0.7 < found["alignment"] < 1
-    assert walks(512, 0) == found
-    assert walks(512, 1) != found
+    null_walk = walks(512, 0)
+    assert null_walk["draws"] == N_WALK_PAIRS
+    assert 0.7 < null_walk["correlation"] < 1
+    assert 0.7 < null_walk["alignment"] < 1
+    assert walks(512, 0) == null_walk
+    assert walks(512, 1) != null_walk
     # Of independent noise, 95 % stay below 2 / sqrt(n).
     noise = np.random.default_rng(0).standard_normal((2, N_WALK_PAIRS, 511))
     r = [abs(np.corrcoef(x, y)[0, 1]) for x, y in zip(*noise, strict=True)]
@@ -276,8 +276,8 @@ def test_encodings_are_named_with_scheme_and_notes() -> None:
     assert "  note: a note" in text
     assert "rotary: rotary, base 500, rule default" in text
     assert "alibi: linear biases (ALiBi), 1 head" in text
-    many = describe_loaded(tuple(window(name=f"layer {k}") for k in range(30)))
-    assert many.splitlines()[-1] == "... and 18 more encodings"
+    thirty_schemes = describe_loaded(tuple(window(name=f"layer {k}") for k in range(30)))
+    assert thirty_schemes.splitlines()[-1] == "... and 18 more encodings"
 
 
 def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
@@ -286,30 +286,30 @@ def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
     bar = f"below {document['walk']['correlation']:.2f}"
     for pair in document["pairs"]:
         (line,) = [x for x in text.splitlines() if " · ".join(pair["records"]) + "  " in x]
-        assert minus(f"{pair['correlation']:.2f}") in line
+        assert use_minus_sign(f"{pair['correlation']:.2f}") in line
         assert line.endswith(bar)
-        more = pair["correlation"] > document["walk"]["correlation"]
-        assert line.startswith("yes" if more else "no")
+        exceeds_chance = pair["correlation"] > document["walk"]["correlation"]
+        assert line.startswith("yes" if exceeds_chance else "no")
     for record in document["records"]:
-        assert show(record["monotone_fraction"]) in text
+        assert format_value(record["monotone_fraction"]) in text
     assert "None" not in text
 
 
 # Saved runs of rotary models, head by head.
 
 #: Which head of the first run each head of the second is.
-MOVED = (4, 0, 5, 1, 3, 2)
+PERMUTATION = (4, 0, 5, 1, 3, 2)
 
 
 def with_curves(curves: Any, *, both_sides: bool = False) -> RotaryUse:
     """A run of two layers with three heads that have these curves, ``[6, n]``."""
-    made = rotary_of()
+    use = rotary_of()
     heads = tuple(
-        replace(head, measured=curve) for head, curve in zip(made.heads, curves, strict=True)
+        replace(head, measured=curve) for head, curve in zip(use.heads, curves, strict=True)
     )
     window = (curves.shape[1] + 1) // 2 if both_sides else curves.shape[1]
-    layers = tuple(replace(layer, window=window, both_sides=both_sides) for layer in made.layers)
-    return replace(made, heads=heads, layers=layers)
+    layers = tuple(replace(layer, window=window, both_sides=both_sides) for layer in use.layers)
+    return replace(use, heads=heads, layers=layers)
 
 
 def stored(use: RotaryUse | None, folder: Path) -> Path:
@@ -325,12 +325,20 @@ def test_heads_are_matched_by_their_curves(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     curves, rng = waves(), np.random.default_rng(0)
-    noisy = 3 * curves[list(MOVED)] + 0.05 * rng.normal(size=curves.shape)
-    one = stored(with_curves(curves), tmp_path / "one")
-    other = stored(with_curves(noisy[:, :20]), tmp_path / "other")
+    noisy = 3 * curves[list(PERMUTATION)] + 0.05 * rng.normal(size=curves.shape)
+    first_run = stored(with_curves(curves), tmp_path / "one")
+    second_run = stored(with_curves(noisy[:, :20]), tmp_path / "other")
     monkeypatch.setattr(
         "sys.argv",
-        ["posprobe", "compare", str(one), str(other), "--json", "--out", str(tmp_path / "both")],
+        [
+            "posprobe",
+            "compare",
+            str(first_run),
+            str(second_run),
+            "--json",
+            "--out",
+            str(tmp_path / "both"),
+        ],
     )
     with pytest.raises(SystemExit) as ended:
         main()
@@ -340,9 +348,9 @@ def test_heads_are_matched_by_their_curves(
     assert document["length"] == 20
     (pair,) = document["pairs"]
     places = [[layer, head] for layer in range(2) for head in range(3)]
-    found = {places.index(each["first"]): places.index(each["second"])
-             for each in pair["heads"]["matched"]}  # fmt: skip
-    assert [found[head] for head in MOVED] == list(range(6))
+    second_by_first = {places.index(matched_pair["first"]): places.index(matched_pair["second"])
+             for matched_pair in pair["heads"]["matched"]}  # fmt: skip
+    assert [second_by_first[head] for head in PERMUTATION] == list(range(6))
     assert pair["heads"]["same"] == 0
     assert pair["heads"]["correlation"] > 0.99
     assert pair["heads"]["by_place"] < 0.5
@@ -356,20 +364,22 @@ def test_heads_of_unrelated_runs_match_no_better_than_those_of_one() -> None:
     rng = np.random.default_rng(1)
     walks = np.cumsum(rng.normal(size=(2, 40, 128)), axis=2)
     places = [(0, head) for head in range(40)]
-    found = match_heads((walks[0], walks[1]), (places, places))
-    assert found.within is not None
+    head_match = match_heads((walks[0], walks[1]), (places, places))
+    assert head_match.within is not None
     # Smooth curves correlate, and the best match of 40 does so strongly.
-    assert found.correlation > 0.7
-    assert abs(found.correlation - found.within) < 0.1
-    assert found.by_place is not None
-    assert abs(found.by_place) < 0.4
+    assert head_match.correlation > 0.7
+    assert abs(head_match.correlation - head_match.within) < 0.1
+    assert head_match.by_place is not None
+    assert abs(head_match.by_place) < 0.4
 
 
 def test_curves_of_flat_heads_match_none() -> None:
     curves = np.stack([np.zeros(8), np.arange(8.0)])
-    found = match_heads((curves, curves[1:]), ([(0, 0), (0, 1)], [(0, 0)]))
-    assert [(each.first, each.second) for each in found.matched] == [((0, 1), (0, 0))]
-    assert found.same is found.by_place is None
+    head_match = match_heads((curves, curves[1:]), ([(0, 0), (0, 1)], [(0, 0)]))
+    assert [(matched_pair.first, matched_pair.second) for matched_pair in head_match.matched] == [
+        ((0, 1), (0, 0))
+    ]
+    assert head_match.same is head_match.by_place is None
 
 
 @pytest.mark.parametrize("both_sides", [False, True])
@@ -380,13 +390,13 @@ def test_a_run_s_curves_are_by_offset_of_the_key(tmp_path: Path, both_sides: boo
     assert record.causal is not both_sides
     assert record.places[4] == (1, 1)
     n = record.layout.size
-    found = record.curves(n)
+    offset_curves = record.curves(n)
     for distance in range(n):
         # A key so much earlier has the offset -distance.
         place = n - 1 + distance if both_sides else distance
-        np.testing.assert_array_equal(found[:, n - 1 - distance], curves[:, place])
+        np.testing.assert_array_equal(offset_curves[:, n - 1 - distance], curves[:, place])
     if both_sides:
-        np.testing.assert_array_equal(found[:, -1], curves[:, 0])
+        np.testing.assert_array_equal(offset_curves[:, -1], curves[:, 0])
 
 
 @pytest.mark.parametrize("both_sides", [False, True])
@@ -396,23 +406,25 @@ def test_the_heads_that_match_best_are_drawn_over_each_other(
     curves, rng = waves(15), np.random.default_rng(0)
     noise = np.arange(6)[:, None] * rng.normal(size=curves.shape) / 40
     # Of layers and heads as above; the more noise, the later it is drawn.
-    other = 5 * (curves + noise)[list(MOVED)]
+    permuted = 5 * (curves + noise)[list(PERMUTATION)]
     runs = [
-        measured_heads(str(stored(with_curves(each, both_sides=both_sides), tmp_path / name)))
-        for name, each in (("one", curves), ("other", other))
+        measured_heads(str(stored(with_curves(run_curves, both_sides=both_sides), tmp_path / name)))
+        for name, run_curves in (("one", curves), ("other", permuted))
     ]
-    found = pp.compare_kernels(*filter(None, runs))
-    axes = [ax for ax in found.figures()["heads"]().axes if ax.lines]
+    comparison = pp.compare_kernels(*filter(None, runs))
+    axes = [ax for ax in comparison.figures()["heads"]().axes if ax.lines]
     assert len(axes) == 6
     distances = np.arange(-7 if both_sides else 0, 8 if both_sides else 15)
-    pairs = found.to_dict()["pairs"][0]["heads"]["matched"]
-    for ax, pair in zip(axes, sorted(pairs, key=lambda each: -each["correlation"]), strict=True):
+    pairs = comparison.to_dict()["pairs"][0]["heads"]["matched"]
+    for ax, pair in zip(
+        axes, sorted(pairs, key=lambda run_curves: -run_curves["correlation"]), strict=True
+    ):
         (a, b), (c, d) = pair["first"], pair["second"]
         assert ax.get_title() == f"L{a}H{b} · L{c}H{d}"
-        for line, curve in zip(ax.lines, (curves[3 * a + b], other[3 * c + d]), strict=True):
-            at, drawn = map(np.asarray, line.get_data())
-            np.testing.assert_allclose(np.sign(at) * (2 ** np.abs(at) - 1), distances, atol=1e-9)
-            np.testing.assert_allclose(drawn, (curve - curve.mean()) / curve.std())
+        for line, curve in zip(ax.lines, (curves[3 * a + b], permuted[3 * c + d]), strict=True):
+            x, y = map(np.asarray, line.get_data())
+            np.testing.assert_allclose(np.sign(x) * (2 ** np.abs(x) - 1), distances, atol=1e-9)
+            np.testing.assert_allclose(y, (curve - curve.mean()) / curve.std())
     (alibi,) = pp.load_schemes("alibi:24x4")
     assert "heads" not in pp.compare_kernels(*filter(None, runs), alibi, length=8).figures()
 
@@ -422,9 +434,9 @@ def test_a_run_stands_beside_an_encoding(tmp_path: Path) -> None:
     record = measured_heads(str(stored(with_curves(falls), tmp_path / "run")))
     assert record is not None
     (alibi,) = pp.load_schemes("alibi:24x4")
-    found = pp.compare_kernels(record, alibi)
-    assert found.correlation[0, 1] == pytest.approx(1)
-    assert "heads" not in found.to_dict()["pairs"][0]
+    comparison = pp.compare_kernels(record, alibi)
+    assert comparison.correlation[0, 1] == pytest.approx(1)
+    assert "heads" not in comparison.to_dict()["pairs"][0]
 
 
 def test_bundles_without_curves_are_refused(tmp_path: Path) -> None:
@@ -441,15 +453,15 @@ def test_bundles_without_curves_are_refused(tmp_path: Path) -> None:
 def edited(run: Path, place: tuple[Any, ...], value: Any) -> Any:
     """The document of a run in which somebody put a value in a place."""
     document = json.loads((run / "analysis.json").read_text())
-    within = document
+    container = document
     for key in place[:-1]:
-        within = within[key]
-    within[place[-1]] = value
+        container = container[key]
+    container[place[-1]] = value
     return document
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "said"),
+    ("place", "value", "phrase"),
     [
         (("rotary_use", "heads", 0, "layer"), 9, "it lacks what the run measured"),
         (("rotary_use", "contexts"), "many", "'many' is no such number"),
@@ -463,16 +475,16 @@ def edited(run: Path, place: tuple[Any, ...], value: Any) -> Any:
     ],
 )
 def test_a_run_that_was_edited_is_refused_by_the_place(
-    place: tuple[Any, ...], value: Any, said: str, tmp_path: Path
+    place: tuple[Any, ...], value: Any, phrase: str, tmp_path: Path
 ) -> None:
     run = stored(with_curves(waves()), tmp_path / "run")
     (run / "analysis.json").write_text(json.dumps(edited(run, place, value)))
-    with pytest.raises(InvalidCheckpoint, match=said):
+    with pytest.raises(InvalidCheckpoint, match=phrase):
         measured_heads(str(run))
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "said"),
+    ("place", "value", "phrase"),
     [
         (("name",), 7, "name is 7"),
         (
@@ -486,9 +498,9 @@ def test_a_run_that_was_edited_is_refused_by_the_place(
     ],
 )
 def test_no_row_is_made_of_a_run_that_was_edited(
-    place: tuple[Any, ...], value: Any, said: str, tmp_path: Path
+    place: tuple[Any, ...], value: Any, phrase: str, tmp_path: Path
 ) -> None:
     run = stored(with_curves(waves()), tmp_path / "run")
     assert run_row(edited(run, ("name",), "x"))["scheme"] == "rotary"
-    with pytest.raises(InvalidCheckpoint, match=said):
+    with pytest.raises(InvalidCheckpoint, match=phrase):
         run_row(edited(run, place, value))

@@ -59,8 +59,8 @@ def interpolate_rows(curve: Floats, missing: Mask) -> Floats:
     ndarray
         ``[m, r]``.
     """
-    known, wanted = np.flatnonzero(~missing), np.flatnonzero(missing)
-    columns = [np.interp(wanted, known, column[known]) for column in curve.T]
+    known_rows, missing_rows = np.flatnonzero(~missing), np.flatnonzero(missing)
+    columns = [np.interp(missing_rows, known_rows, column[known_rows]) for column in curve.T]
     return np.stack(columns, axis=1)
 
 
@@ -82,16 +82,16 @@ def fit_process_predictor(covariance: Floats, curve: Floats) -> Predict:
     curve
         ``[n, r]``.
     """
-    least = MIN_NOISE_SHARE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
+    min_noise = MIN_NOISE_SHARE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
     regular = covariance.copy()
-    np.fill_diagonal(regular, regular.diagonal() + least)
+    np.fill_diagonal(regular, regular.diagonal() + min_noise)
     inverse = np.asarray(np.linalg.inv(regular), np.float64)
     weights, level = inverse @ curve, inverse.sum(axis=1)
 
     def predict(missing: Mask) -> Floats:
         rows = np.flatnonzero(missing)
-        off = weights[rows] - level[rows, None] * curve[~missing].mean(axis=0)
-        return np.asarray(curve[rows] - np.linalg.solve(inverse[np.ix_(rows, rows)], off))
+        correction = weights[rows] - level[rows, None] * curve[~missing].mean(axis=0)
+        return np.asarray(curve[rows] - np.linalg.solve(inverse[np.ix_(rows, rows)], correction))
 
     return predict
 
@@ -100,8 +100,8 @@ def predict_by_shift(curve: Floats, missing: Mask) -> Floats:
     """Carry on with the linear map from each row to the next, from both sides of every gap.
 
     The maps onwards and back are fitted to neighbouring rows that are both known, about the known
-    rows' mean, in the leading columns of `SHIFT_VARIANCE_SHARE` of the variance. Moduli above 1 are set to
-    1, so that nothing explodes; what both sides predict is mixed by distance.
+    rows' mean, in the leading columns of `SHIFT_VARIANCE_SHARE` of the variance. Moduli above 1 are
+    set to 1, so that nothing explodes; what both sides predict is mixed by distance.
 
     Parameters
     ----------
@@ -116,28 +116,28 @@ def predict_by_shift(curve: Floats, missing: Mask) -> Floats:
         ``[m, r]``.
     """
     n = len(curve)
-    known = ~missing
-    mean = curve[known].mean(axis=0)
-    power = np.cumsum(np.square(curve[known] - mean).sum(axis=0))
-    enough = int(np.argmax(power >= SHIFT_VARIANCE_SHARE * power[-1])) + 1
-    rank = max(1, min(enough, MAX_SHIFT_RANK, int(known.sum()) // 8))
+    is_known = ~missing
+    mean = curve[is_known].mean(axis=0)
+    power = np.cumsum(np.square(curve[is_known] - mean).sum(axis=0))
+    n_directions = int(np.argmax(power >= SHIFT_VARIANCE_SHARE * power[-1])) + 1
+    rank = max(1, min(n_directions, MAX_SHIFT_RANK, int(is_known.sum()) // 8))
     leading = curve[:, :rank] - mean[:rank]
-    left = np.flatnonzero(known[:-1] & known[1:])
+    left_rows = np.flatnonzero(is_known[:-1] & is_known[1:])
     result = np.zeros_like(curve)
-    if left.size:
-        onwards = _fit_step_map(leading[left], leading[left + 1])
-        back = _fit_step_map(leading[left + 1], leading[left])
+    if left_rows.size:
+        onwards = _fit_step_map(leading[left_rows], leading[left_rows + 1])
+        back = _fit_step_map(leading[left_rows + 1], leading[left_rows])
         edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(int)))
-        for first, stop in edges.reshape(-1, 2):
-            steps = np.arange(1, stop - first + 1)
-            weight = (1 - steps / (stop - first + 1))[:, None]
-            if first == 0:
+        for start, stop in edges.reshape(-1, 2):
+            steps = np.arange(1, stop - start + 1)
+            weight = (1 - steps / (stop - start + 1))[:, None]
+            if start == 0:
                 result[:stop, :rank] = back(leading[stop], steps[::-1])
             elif stop == n:
-                result[first:, :rank] = onwards(leading[first - 1], steps)
+                result[start:, :rank] = onwards(leading[start - 1], steps)
             else:
-                result[first:stop, :rank] = weight * onwards(leading[first - 1], steps)
-                result[first:stop, :rank] += (1 - weight) * back(leading[stop], steps[::-1])
+                result[start:stop, :rank] = weight * onwards(leading[start - 1], steps)
+                result[start:stop, :rank] += (1 - weight) * back(leading[stop], steps[::-1])
     return np.asarray(result[missing] + mean)
 
 
@@ -184,9 +184,9 @@ class Beyond:
     both: float | None
 
 
-def _beyond_by_rule(found: Bridging) -> dict[str, Beyond] | None:
-    ends = {rule: Beyond(*r2.tolist()) for rule, r2 in found.beyond.items()}
-    return None if found.undefined else ends
+def _beyond_by_rule(bridging_record: Bridging) -> dict[str, Beyond] | None:
+    ends = {rule: Beyond(*r2.tolist()) for rule, r2 in bridging_record.beyond.items()}
+    return None if bridging_record.undefined else ends
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,7 +218,7 @@ class Bridging(Result):
     """
 
     figures: ClassVar[str] = "fits.plot_bridging"
-    why: ClassVar[str] = "the positions are a sequence, without axes"
+    missing_reason: ClassVar[str] = "the positions are a sequence, without axes"
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
@@ -234,7 +234,7 @@ class Bridging(Result):
     first: Annotated[int, HIDDEN] = 0
     stop: Annotated[int, HIDDEN] = 0
     axes: Annotated[
-        dict[str, Bridging], As(dict[str, Bridging], lambda found: found.axes or None)
+        dict[str, Bridging], As(dict[str, Bridging], lambda record: record.axes or None)
     ] = field(default_factory=dict)
     undefined: Annotated[str, As(Reasons)] = ""
 
@@ -246,14 +246,14 @@ class Bridging(Result):
     @property
     def partly(self) -> dict[str, str]:
         """Why single R² are None, and why not all rows were used."""
-        found = {}
+        missing = {}
         if any(np.isnan(r2).any() for r2 in (*self.r2.values(), *self.beyond.values())):
-            found["r2"] = "null where the rows left out are all equal to the mean of the rest"
+            missing["r2"] = "null where the rows left out are all equal to the mean of the rest"
         if not self.undefined and self.stop - self.first < self.layout.size:
-            found["rows"] = (
+            missing["rows"] = (
                 f"the table is longer than {MAX_BRIDGING_ROWS} rows: those in its middle"
             )
-        return found
+        return missing
 
 
 def bridging(
@@ -266,8 +266,8 @@ def bridging(
 
     Blocks of 1, 2, 4 … n/4 neighbouring rows are left out, with at least as many known rows on
     either side of each, and a quarter of the table at either end. What is predicted are the leading
-    components of `BRIDGED_VARIANCE_SHARE` of the variance. The rules: the straight line between neighbours; the
-    Gaussian process of what has no period in the additive model
+    components of `BRIDGED_VARIANCE_SHARE` of the variance. The rules: the straight line between
+    neighbours; the Gaussian process of what has no period in the additive model
     (`posprobe.analyses.composition.mixture`), and that of all, waves included, which is the same
     where there are none; the linear map from each row to the next.
 
@@ -291,28 +291,30 @@ def bridging(
     >>> pp.bridging(pp.sinusoidal(64, 16)).undefined
     ''
     """
-    given = positions(table)
-    n, d = given.values.shape
-    if isinstance(given.layout, Grid):
-        cells = to_numpy(given.values).astype(np.float64)
-        cells = cells.reshape(given.layout.height, given.layout.width, d)
+    inputs = positions(table)
+    n, d = inputs.values.shape
+    if isinstance(inputs.layout, Grid):
+        cells = to_numpy(inputs.values).astype(np.float64)
+        cells = cells.reshape(inputs.layout.height, inputs.layout.width, d)
         axes = {"rows": bridging(cells.mean(axis=1)), "columns": bridging(cells.mean(axis=0))}
-        why = "patches lie on a grid: see its axes"
-        return Bridging(given.layout, given.start, axes=axes, undefined=why)
+        reason = "patches lie on a grid: see its axes"
+        return Bridging(inputs.layout, inputs.start, axes=axes, undefined=reason)
     if n < MIN_BRIDGING_ROWS:
-        return Bridging(given.layout, given.start, undefined=f"fewer than {MIN_BRIDGING_ROWS} rows")
-    found = components_of(given, pca)
-    first = max((n - MAX_BRIDGING_ROWS) // 2, 0)
-    stop = min(first + MAX_BRIDGING_ROWS, n)
-    if stop - first < n:
-        found = principal_components(to_numpy(given.values)[first:stop])
-    if found.undefined:
-        return Bridging(given.layout, given.start, undefined=found.undefined)
-    share = np.cumsum(found.explained_variance_ratio)
-    kept = min(
+        return Bridging(
+            inputs.layout, inputs.start, undefined=f"fewer than {MIN_BRIDGING_ROWS} rows"
+        )
+    components = components_of(inputs, pca)
+    first_row = max((n - MAX_BRIDGING_ROWS) // 2, 0)
+    stop = min(first_row + MAX_BRIDGING_ROWS, n)
+    if stop - first_row < n:
+        components = principal_components(to_numpy(inputs.values)[first_row:stop])
+    if components.undefined:
+        return Bridging(inputs.layout, inputs.start, undefined=components.undefined)
+    share = np.cumsum(components.explained_variance_ratio)
+    n_kept = min(
         int(np.argmax(share >= min(BRIDGED_VARIANCE_SHARE, share[-1]))) + 1, MAX_BRIDGED_COMPONENTS
     )
-    curve = found.scores[:, :kept] / found.singular_values[0]
+    curve = components.scores[:, :n_kept] / components.singular_values[0]
     if model is not None and len(model.fit.components.covariance) != len(curve):
         model = None  # of other rows than the middle ones
     smooth, waves = _process_predictors(curve, model)
@@ -336,12 +338,12 @@ def bridging(
         gaps=np.array(gaps, dtype=np.int64),
         r2={rule: values[: len(gaps)] for rule, values in r2.items()},
         beyond={rule: values[len(gaps) :] for rule, values in r2.items()},
-        components=kept,
-        variance=float(share[kept - 1]),
-        first=first,
+        components=n_kept,
+        variance=float(share[n_kept - 1]),
+        first=first_row,
         stop=stop,
-        layout=given.layout,
-        start=given.start,
+        layout=inputs.layout,
+        start=inputs.start,
     )
 
 
@@ -363,10 +365,16 @@ def _process_predictors(curve: Floats, model: Waves | None) -> tuple[Predict, Pr
 
 def _held_out_r2(errors: dict[str, Floats], gaps: int) -> dict[str, Floats]:
     """Return R² of each rule, beside the known rows' mean: by gap, and beyond each end and both."""
-    sums = {rule: np.append(each, each[gaps:].sum()) for rule, each in errors.items()}
-    whole = sums.pop("mean")
+    sums = {
+        rule: np.append(rule_errors, rule_errors[gaps:].sum())
+        for rule, rule_errors in errors.items()
+    }
+    total_errors = sums.pop("mean")
     with np.errstate(invalid="ignore", divide="ignore"):
-        return {rule: np.where(whole > 0, 1 - part / whole, np.nan) for rule, part in sums.items()}
+        return {
+            rule: np.where(total_errors > 0, 1 - part / total_errors, np.nan)
+            for rule, part in sums.items()
+        }
 
 
 def _choose_folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
@@ -415,12 +423,12 @@ def _choose_folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
 
 
 def leave_out_blocks(
-    fold: NDArray[np.int64], first: int, stop: int, index: int, gap: int, offset: float,
+    fold: NDArray[np.int64], start: int, stop: int, index: int, gap: int, offset: float,
     single: bool = False,
 ) -> None:  # fmt: skip
     """Leave out blocks within some rows, a cell of four gaps for each, off the middle by turns."""
-    cells = max((stop - first) // (4 * gap), 1)
-    edges = np.linspace(first, stop, cells + 1)
+    cells = max((stop - start) // (4 * gap), 1)
+    edges = np.linspace(start, stop, cells + 1)
     for cell, (low, high) in enumerate(pairwise(edges.tolist())):
         # Uneven, so that no period is sampled at one phase only.
         share = offset if single else (GOLDEN_SECTION * cell + offset) % 1.0

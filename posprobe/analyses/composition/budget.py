@@ -126,7 +126,7 @@ class Budget(Result):
     """
 
     figures: ClassVar[str] = "fits.plot_budget"
-    why: ClassVar[str] = "the table has no such part"
+    missing_reason: ClassVar[str] = "the table has no such part"
 
     parts: Annotated[tuple[Share, ...], ""]
     layout: Annotated[Layout, HIDDEN]
@@ -304,9 +304,7 @@ def _nearest_period(rotation: Rotation, main_fit: RotationFit) -> float:
     return min(similar, key=lambda period: abs(np.log(ratios[period])), default=rotation.period)
 
 
-def _describe_budget(
-    ledger: _Ledger, main_fit: RotationFit, layout: Layout, start: int
-) -> Budget:
+def _describe_budget(ledger: _Ledger, main_fit: RotationFit, layout: Layout, start: int) -> Budget:
     errors = {term: float(np.sqrt(square)) for term, square in ledger.squared_errors.items()}
     terms = [
         Share(name, amount / ledger.total, period, errors.get(name))
@@ -391,7 +389,7 @@ class Clock(Result):
     """
 
     figures: ClassVar[str] = "frequencies.plot_clock"
-    why: ClassVar[str] = "there is a single rotation"
+    missing_reason: ClassVar[str] = "there is a single rotation"
 
     layout: Annotated[Layout, HIDDEN]
     periods: tuple[float, ...] = ()
@@ -443,9 +441,7 @@ def clock(table: PositionTable | Positions | Array) -> Clock:
     return describe_clock(fit, points, layout, first_position)
 
 
-def describe_clock(
-    fit: RotationFit, points: Floats, layout: Layout, first_position: int
-) -> Clock:
+def describe_clock(fit: RotationFit, points: Floats, layout: Layout, first_position: int) -> Clock:
     """Describe the clock of the rotations.
 
     Parameters
@@ -492,8 +488,8 @@ def describe_clock(
     )
 
 
-#: Turns of a rotation within a stretch from which it is seen to go round there: a smooth curve makes
-#: one, and a walk 0.75.
+#: Turns of a rotation within a stretch from which it is seen to go round there: a smooth curve
+#: makes one, and a walk 0.75.
 MIN_STRETCH_TURNS = 2.0
 
 

@@ -211,8 +211,8 @@ def kernels(n: int) -> tuple[KernelShape, ...]:
     """Return the kernels without a period that a table of so many rows may have."""
     rough = np.geomspace(0.8, 2 * n, int(np.log(2.5 * n) / np.log(1.25)) + 1)
     # Steps of 1.6 are too coarse for short kernels, whose spectra are steep.
-    long = np.geomspace(4.0, 2 * n, int(np.log(n / 2) / np.log(1.6)) + 1)
-    smooth = np.append(np.geomspace(1.28, 4.0, 6)[:-1], long)
+    long_lengths = np.geomspace(4.0, 2 * n, int(np.log(n / 2) / np.log(1.6)) + 1)
+    smooth = np.append(np.geomspace(1.28, 4.0, 6)[:-1], long_lengths)
     rough_families = np.where(
         rough < MAX_NOISE_LENGTH_POSITIONS, "noise", np.where(rough > n / 2, "walk", "rough")
     )

@@ -211,7 +211,11 @@ def fit_lines(points: Floats, turns: Sequence[float]) -> tuple[Floats, Floats]:
 def _hump_wave(turns: float, length: float, n: int) -> Wave:
     """Return a hump with the envelopes that it is fitted with."""
     if length >= n / 8:
-        other_lengths = (long for long in (n / 2, n / 4, n / 8, n / 16) if long != length)
+        other_lengths = (
+            candidate_length
+            for candidate_length in (n / 2, n / 4, n / 8, n / 16)
+            if candidate_length != length
+        )
         return Wave(turns, (length, *other_lengths))
     return Wave(turns, (length, 2 * length, length / 2))
 

@@ -43,13 +43,13 @@ class Cloud:
     points
         ``[n, r]``: centred positions in any orthonormal basis and of any scale, which no distance
         depends on; all zero for a constant table.
-    known
+    known_svd
         Scores ``[n, k]`` along the principal directions and singular values ``[k]``, be it the
         leading ones alone; None computes them on first use.
     """
 
     points: Floats
-    known: tuple[Floats, Floats] | None = None
+    known_svd: tuple[Floats, Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.points)
@@ -72,17 +72,17 @@ class Cloud:
     @cached_property
     def squared_gram(self) -> float:
         """Squared Frobenius norm of the Gram matrix."""
-        if self.known and len(self.known[1]) == self.points.shape[1]:
-            return float(np.square(np.square(self.known[1])).sum())
+        if self.known_svd and len(self.known_svd[1]) == self.points.shape[1]:
+            return float(np.square(np.square(self.known_svd[1])).sum())
         return inner(self, self)
 
     @cached_property
     def principal(self) -> tuple[Floats, Floats]:
         """Scores ``[n, k]`` along the principal directions and singular values ``[k]``, falling."""
-        if self.known:
-            return self.known
-        left, singular, _ = np.linalg.svd(self.points, full_matrices=False)
-        return left * singular, singular
+        if self.known_svd:
+            return self.known_svd
+        u, singular, _ = np.linalg.svd(self.points, full_matrices=False)
+        return u * singular, singular
 
     @property
     def has_gram(self) -> bool:
@@ -116,17 +116,17 @@ def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
     """
     if isinstance(table, Cloud):
         return table
-    known = None
+    known_svd = None
     largest = 0.0
     if decomposition is not None and not decomposition.undefined:
         # Squares of the points must neither overflow nor vanish.
         largest = float(decomposition.singular_values[0])
-        known = decomposition.scores / largest, decomposition.singular_values / largest
+        known_svd = decomposition.scores / largest, decomposition.singular_values / largest
         if decomposition.method == "exact":
-            return Cloud(known[0], known)
+            return Cloud(known_svd[0], known_svd)
     values = to_numpy(positions(table).values).astype(np.float64, copy=False)
     points = values / (largest or float(np.abs(values).max()) or 1.0)
-    return Cloud(centred(points)[0], known)
+    return Cloud(centred(points)[0], known_svd)
 
 
 def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
@@ -150,9 +150,9 @@ def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
         If the lengths differ, a table is not ``[n, d]`` and finite, or the number is undefined:
         a table is constant, or all its positions are equally far apart.
     """
-    value, why = _cka(*_pair(x, y), debiased=debiased)
+    value, reason = _cka(*_pair(x, y), debiased=debiased)
     if value is None:
-        raise InvalidTable(f"CKA is undefined: {why}.")
+        raise InvalidTable(f"CKA is undefined: {reason}.")
     return value
 
 
@@ -169,7 +169,7 @@ def _procrustes(a: Cloud, b: Cloud) -> float:
 
 
 def _shared_rank(x: Cloud, y: Cloud) -> int:
-    """Return the largest rank up to `MAX_SUBSPACE_RANK` at which both have a leading subspace; or 0."""
+    """Return the largest rank up to `MAX_SUBSPACE_RANK` with a leading subspace in both, or 0."""
     ranks = range(min(MAX_SUBSPACE_RANK, len(x.principal[1]), len(y.principal[1])), 0, -1)
     return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
 
@@ -225,12 +225,12 @@ def closeness(x: Comparable, y: Comparable) -> Closeness:
     """
     a, b = _pair(x, y)
     undefined = {}
-    debiased, why = _cka(a, b, debiased=True)
+    debiased, reason = _cka(a, b, debiased=True)
     if debiased is None:
-        undefined["cka"] = why
-    biased, why = _cka(a, b, debiased=False)
+        undefined["cka"] = reason
+    biased, reason = _cka(a, b, debiased=False)
     if biased is None:
-        undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = why
+        undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = reason
         return Closeness(None, None, None, None, 0, undefined)
     shared = _shared_rank(a, b)
     if not shared:
@@ -272,20 +272,26 @@ def unbiased(product: Any, x: Floats, y: Floats) -> Any:
 
 def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
     """Return the CKA, or why it is undefined."""
-    cross, own, other = inner(x, y), x.squared_gram, y.squared_gram
-    if not (own > 0 and other > 0):
+    cross, power_x, power_y = inner(x, y), x.squared_gram, y.squared_gram
+    if not (power_x > 0 and power_y > 0):
         return None, "all rows of a table are equal"
     if not debiased:
-        return cross / float(np.sqrt(own * other)), ""
+        return cross / float(np.sqrt(power_x * power_y)), ""
     if len(x) < 4:
         return None, "the debiased form needs four positions"
-    left = [float(unbiased(each, c.power, c.power)) for each, c in ((own, x), (other, y))]
+    unbiased_powers = [
+        float(unbiased(gram_power, c.power, c.power))
+        for gram_power, c in ((power_x, x), (power_y, y))
+    ]
     # Off the diagonal, nothing but rounding may tell the positions of a table apart.
     if any(
-        o <= centring_error(each, len(x), EPS) for o, each in zip(left, (own, other), strict=True)
+        o <= centring_error(gram_power, len(x), EPS)
+        for o, gram_power in zip(unbiased_powers, (power_x, power_y), strict=True)
     ):
         return None, "all rows of a table are equally far apart"
-    return float(unbiased(cross, x.power, y.power)) / float(np.sqrt(left[0] * left[1])), ""
+    return float(unbiased(cross, x.power, y.power)) / float(
+        np.sqrt(unbiased_powers[0] * unbiased_powers[1])
+    ), ""
 
 
 def _pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:

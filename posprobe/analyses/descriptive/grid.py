@@ -40,8 +40,8 @@ class Patches(Result):
     ----------
     mosaic
         ``[h, w, h, w]``: ``mosaic[r, c]`` is the map of raw cosines of patch ``(r, c)`` with every
-        patch. Rows of special tokens take no part. Of more than `similarity.MAX_MATRIX_ROWS` patches only
-        every ``every``-th along both sides has a map.
+        patch. Rows of special tokens take no part. Of more than `similarity.MAX_MATRIX_ROWS`
+        patches only every ``every``-th along both sides has a map.
     neighbour_right, neighbour_below
         Mean centred cosine with the patch to the right, and with the one below.
     own_row, own_column
@@ -122,52 +122,52 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
     >>> print(f"{patches.interaction_share:.2f}")
     0.00
     """
-    given = positions(table)
-    values, layout, xp = given.values, given.layout, given.xp
+    inputs = positions(table)
+    values, layout, xp = inputs.values, inputs.layout, inputs.xp
     if not isinstance(layout, Grid):
         raise InvalidTable(f"a {layout} has no patches: a table on a grid is needed.")
     cosines = cosines or similarity(table)
     height, width = layout.height, layout.width
     mean, count = cosines.centered.offset_mean, cosines.centered.offset_count
     total = np.where(count > 0, np.nan_to_num(mean) * count, 0.0)
-    down, right = np.mgrid[1 - height : height, 1 - width : width]
+    row_offset, column_offset = np.mgrid[1 - height : height, 1 - width : width]
 
-    def over(chosen: NDArray[np.bool_]) -> float | None:
-        pairs = count[chosen].sum()
-        return float(total[chosen].sum() / pairs) if pairs else None
+    def over(mask: NDArray[np.bool_]) -> float | None:
+        pairs = count[mask].sum()
+        return float(total[mask].sum() / pairs) if pairs else None
 
     power = grid_power(detrended(values, xp, linear=False), layout, xp).astype(np.float64)
     power = power.sum(axis=1).reshape(height, width)
     numbers = {
-        "neighbour_right": over((down == 0) & (right == 1)),
-        "neighbour_below": over((down == 1) & (right == 0)),
-        "own_row": over((down == 0) & (right != 0)),
-        "own_column": over((down != 0) & (right == 0)),
-        "elsewhere": over((down != 0) & (right != 0)),
+        "neighbour_right": over((row_offset == 0) & (column_offset == 1)),
+        "neighbour_below": over((row_offset == 1) & (column_offset == 0)),
+        "own_row": over((row_offset == 0) & (column_offset != 0)),
+        "own_column": over((row_offset != 0) & (column_offset == 0)),
+        "elsewhere": over((row_offset != 0) & (column_offset != 0)),
     } | _shares(to_numpy(centred(values, xp)[0]), power)
     missing = [name for name, value in numbers.items() if value is None]
-    every = 1
+    stride = 1
     if cosines.raw.pooled == 1:
         mosaic = cosines.raw.matrix.reshape(height, width, height, width)
     else:
-        every = math.ceil(max(height, width) / MAX_MOSAIC_TILES)
-        mosaic = _maps(values, layout, every, xp)
+        stride = math.ceil(max(height, width) / MAX_MOSAIC_TILES)
+        mosaic = _maps(values, layout, stride, xp)
     return Patches(
         mosaic,
         np.fft.fftshift(power),
         layout,
         **numbers,
         undefined=dict.fromkeys(missing, "no such pair of patches, or no variance"),
-        every=every,
+        every=stride,
     )
 
 
-def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> Floats:
+def _maps(values: Array, layout: Grid, stride: int, xp: ModuleType) -> Floats:
     """Return the maps of cosines of every so many-th patch: ``[h / every, w / every, h, w]``."""
-    units, there = unit_rows(values, xp, centered=False)
-    units = xp.where(there[:, None], units, xp.nan)
+    units, is_defined = unit_rows(values, xp, centered=False)
+    units = xp.where(is_defined[:, None], units, xp.nan)
     cells = xp.reshape(units, (layout.height, layout.width, -1))
-    anchors = cells[::every, ::every]
+    anchors = cells[::stride, ::stride]
     maps = xp.clip(xp.matmul(xp.reshape(anchors, (-1, anchors.shape[-1])), units.T), -1.0, 1.0)
     shape = (*anchors.shape[:2], layout.height, layout.width)
     return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
@@ -185,8 +185,8 @@ def _shares(centered: NDArray[np.floating[Any]], power: Floats) -> dict[str, flo
         "column_share": _power(by_column) * power.shape[0],
         "interaction_share": _power(cells - by_row - by_column),
     }
-    whole, waves = _power(cells), float(power.sum())
-    shares = {name: size / whole if whole else None for name, size in sizes.items()}
+    total_power, waves = _power(cells), float(power.sum())
+    shares = {name: size / total_power if total_power else None for name, size in sizes.items()}
     axes = float(power[0].sum() + power[1:, 0].sum())
     return shares | {"axis_power_share": axes / waves if waves else None}
 
@@ -208,7 +208,7 @@ class AxisCode:
     code
         ``[length, d]``.
     share
-        Of the table's variance.
+        Share of the table's variance.
     components
         Principal components of the code; None where it is constant or of one position.
     winding
@@ -255,7 +255,7 @@ class AxisCodes(Result):
     interaction_share
         Share of the variance that neither code holds.
     layout
-        Of the positions.
+        Layout of the positions.
     undefined
         Reason why there are no codes, or empty.
     """
@@ -282,8 +282,8 @@ class AxisCodes(Result):
     @property
     def axes(self) -> dict[str, AxisCode]:
         """``"rows"`` and ``"columns"``; empty where undefined."""
-        found = {"rows": self.rows, "columns": self.columns}
-        return {name: code for name, code in found.items() if code is not None}
+        codes = {"rows": self.rows, "columns": self.columns}
+        return {name: code for name, code in codes.items() if code is not None}
 
 
 def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
@@ -308,25 +308,27 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
     >>> bool(pp.axis_codes(pp.sincos2d(6, 7, 16)).interaction_share < 1e-12)
     True
     """
-    given = positions(table)
-    layout = given.layout
+    inputs = positions(table)
+    layout = inputs.layout
     if not isinstance(layout, Grid):
         return AxisCodes(np.nan, layout, undefined="the positions are a sequence, without axes")
-    cells = to_numpy(given.values).astype(np.float64)
+    cells = to_numpy(inputs.values).astype(np.float64)
     cells = cells.reshape(layout.height, layout.width, -1)
-    rest = cells - cells.mean(axis=(0, 1))
-    largest = float(np.abs(rest).max())
+    centred_cells = cells - cells.mean(axis=(0, 1))
+    largest = float(np.abs(centred_cells).max())
     if largest <= 1e-13 * layout.size * float(np.abs(cells).max()):
         return AxisCodes(np.nan, layout, undefined="all patches are equal: there is no variance")
-    rest = rest / largest  # so that no square leaves the range of the numbers
-    rows, columns = rest.mean(axis=1), rest.mean(axis=0)
-    whole = float((rest**2).mean(axis=(0, 1)).sum())
-    inside = float(((rest - rows[:, None] - columns) ** 2).mean(axis=(0, 1)).sum())
+    centred_cells = centred_cells / largest  # so that no square leaves the range of the numbers
+    rows, columns = centred_cells.mean(axis=1), centred_cells.mean(axis=0)
+    total_variance = float((centred_cells**2).mean(axis=(0, 1)).sum())
+    residual_variance = float(
+        ((centred_cells - rows[:, None] - columns) ** 2).mean(axis=(0, 1)).sum()
+    )
     return AxisCodes(
-        inside / whole,
+        residual_variance / total_variance,
         layout,
-        _axis(largest * rows, float((rows**2).mean(axis=0).sum()) / whole),
-        _axis(largest * columns, float((columns**2).mean(axis=0).sum()) / whole),
+        _axis(largest * rows, float((rows**2).mean(axis=0).sum()) / total_variance),
+        _axis(largest * columns, float((columns**2).mean(axis=0).sum()) / total_variance),
     )
 
 
@@ -336,6 +338,6 @@ def _axis(code: Floats, share: float) -> AxisCode:
     # What averaging leaves of a code that is not there is rounding.
     components = principal_components(code) if share > 1e-24 else None
     if components is None or components.undefined:
-        still = winding(np.zeros_like(code))
-        return AxisCode(code, share, None, still, "the code is the same everywhere")
+        constant_winding = winding(np.zeros_like(code))
+        return AxisCode(code, share, None, constant_winding, "the code is the same everywhere")
     return AxisCode(code, share, components, winding(code, pca=components))

@@ -50,9 +50,9 @@ def toeplitz(x: Floats, y: Floats) -> Floats:
     return np.asarray(products + n**2 * rows[0].mean(axis=1) * rows[1].mean(axis=1))
 
 
-def standardised(values: Floats, without: int | slice) -> Floats:
+def standardised(values: Floats, excluded: int | slice) -> Floats:
     """Subtract the mean and divide by the standard deviation, both without the flat index given."""
-    rest = np.delete(values, without)
-    spread = rest.std()
-    flat = spread <= 1e-12 * float(np.abs(rest).max(initial=0.0))
-    return np.asarray((values - rest.mean()) / (1.0 if flat else spread))
+    remaining = np.delete(values, excluded)
+    spread = remaining.std()
+    flat = spread <= 1e-12 * float(np.abs(remaining).max(initial=0.0))
+    return np.asarray((values - remaining.mean()) / (1.0 if flat else spread))

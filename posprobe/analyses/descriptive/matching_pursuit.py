@@ -27,8 +27,8 @@ MIN_UNEXPLAINED_SHARE = 1e-3
 #: Grid steps per cycle in the table at which frequencies are tried before they are refined: between
 #: two of them a wave keeps 0.95 of its power.
 GRID_STEPS_PER_CYCLE = 4
-#: Steps that refine all frequencies after each choice, unless the share gained is below `MIN_REFINING_GAIN`,
-#: which no digit shows: each next choice refines them again.
+#: Steps that refine all frequencies after each choice, unless the share gained is below
+#: `MIN_REFINING_GAIN`, which no digit shows: each next choice refines them again.
 N_REFINING_STEPS = 2
 MIN_REFINING_GAIN = 1e-4
 #: Steps that `settled` takes at most: gains double their digits with each.
@@ -66,53 +66,54 @@ class Sinusoids:
     def periods(self) -> Floats:
         """``[k]``: the period of each sinusoid in the order of choice, in positions.
 
-        Those needed for `EXPLAINED_VARIANCE_SHARE` are as in the fit that reaches it, each later one as chosen.
+        Those needed for `EXPLAINED_VARIANCE_SHARE` are as in the fit that reaches it, each later
+        one as chosen.
         """
         settled = self.enough or len(self.share)
         lines = [self.frequencies[max(k, settled - 1)][k] for k in range(len(self.share))]
         return 1 / np.array(lines)
 
 
-def choose_sinusoids(table: Cloud, most: int = MAX_SINUSOIDS) -> Sinusoids:
+def choose_sinusoids(table: Cloud, max_sinusoids: int = MAX_SINUSOIDS) -> Sinusoids:
     """Choose the sinusoids that explain most of a table, one after the other.
 
     Each has its own sine and cosine amplitude in every dimension of the table. The next is the one
-    that adds most on a grid of `GRID_STEPS_PER_CYCLE` steps per cycle in the table, beside what is there;
-    then all frequencies are refined together. Frequencies lie between half a cycle in the table and
-    the Nyquist frequency, and at least one cycle in the table apart, which is as close as the
-    length can tell apart. It ends at ``most`` or n / 4 of them, or when less than
+    that adds most on a grid of `GRID_STEPS_PER_CYCLE` steps per cycle in the table, beside what is
+    there; then all frequencies are refined together. Frequencies lie between half a cycle in the
+    table and the Nyquist frequency, and at least one cycle in the table apart, which is as close as
+    the length can tell apart. It ends at ``max_sinusoids`` or n / 4 of them, or when less than
     `MIN_UNEXPLAINED_SHARE` is left.
 
     Parameters
     ----------
     table
         Not constant.
-    most
-        How many are chosen at most.
+    max_sinusoids
+        Maximum number of sinusoids.
     """
     n = len(table)
-    chosen = np.zeros(0)
+    frequencies = np.zeros(0)
     grid = np.arange(
         GRID_STEPS_PER_CYCLE // 2, GRID_STEPS_PER_CYCLE * n // 2 - GRID_STEPS_PER_CYCLE // 2 + 1
     )
     power = _own_forms(table.points, grid)
-    fit = _fitted(table, chosen)
+    fit = _fitted(table, frequencies)
     shares: list[float] = []
-    found: list[Floats] = []
-    while len(shares) < min(most, n // 4):
+    candidates: list[Floats] = []
+    while len(shares) < min(max_sinusoids, n // 4):
         gain = _gain(fit, power, grid, n)
-        apart = np.abs(grid[:, None] / (GRID_STEPS_PER_CYCLE * n) - fit.frequencies[None, :])
-        gain[(apart < (1 - FREQUENCY_ROUNDING_CYCLES) / n).any(axis=1)] = -np.inf
+        spacing = np.abs(grid[:, None] / (GRID_STEPS_PER_CYCLE * n) - fit.frequencies[None, :])
+        gain[(spacing < (1 - FREQUENCY_ROUNDING_CYCLES) / n).any(axis=1)] = -np.inf
         best = int(np.argmax(gain))
         if not np.isfinite(gain[best]):
             break
         start = np.append(fit.frequencies, grid[best] / (GRID_STEPS_PER_CYCLE * n))
         fit = _refined(table, _fitted(table, start))
         shares.append(min(fit.explained / table.total, 1.0))
-        found.append(fit.frequencies)
+        candidates.append(fit.frequencies)
         if shares[-1] > 1 - MIN_UNEXPLAINED_SHARE:
             break
-    return Sinusoids(np.array(shares), tuple(found))
+    return Sinusoids(np.array(shares), tuple(candidates))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,21 +127,23 @@ class _Fit:
     explained: float
 
 
-def _fitted(table: Cloud, chosen: Floats) -> _Fit:
-    angles = 2 * np.pi * np.outer(_centred(len(table)), chosen)
+def _fitted(table: Cloud, frequencies: Floats) -> _Fit:
+    angles = 2 * np.pi * np.outer(_centred(len(table)), frequencies)
     waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
     basis, triangle = np.linalg.qr(waves - waves.mean(axis=0))
     image = table.times(basis)
-    return _Fit(chosen, basis, triangle, image, float(np.vdot(basis, image)))
+    return _Fit(frequencies, basis, triangle, image, float(np.vdot(basis, image)))
 
 
-def settled(table: Cloud, chosen: Floats) -> Floats:
+def settled(table: Cloud, frequencies: Floats) -> Floats:
     """Refine frequencies together, in cycles per position, until no step gains any more."""
-    return _refined(table, _fitted(table, chosen), steps=MAX_SETTLING_STEPS, enough=0.0).frequencies
+    return _refined(
+        table, _fitted(table, frequencies), steps=MAX_SETTLING_STEPS, min_gain=0.0
+    ).frequencies
 
 
 def _refined(
-    table: Cloud, fit: _Fit, steps: int = N_REFINING_STEPS, enough: float = MIN_REFINING_GAIN
+    table: Cloud, fit: _Fit, steps: int = N_REFINING_STEPS, min_gain: float = MIN_REFINING_GAIN
 ) -> _Fit:
     """Move all frequencies to a local best: damped Gauss-Newton steps that only ever gain."""
     n = len(table)
@@ -153,7 +156,7 @@ def _refined(
             fit, damping = trial, damping / 10
         else:
             damping *= 30
-        if abs(gain) < enough * table.total:
+        if abs(gain) < min_gain * table.total:
             break
     return fit
 
@@ -215,8 +218,8 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
 def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Return ``w'Gw`` for the cosine and for the sine w of each frequency."""
     cosine, sine = np.zeros(len(grid)), np.zeros(len(grid))
-    for first in range(0, points.shape[1], COLUMNS_PER_TRANSFORM):
-        waves = _transform(points[:, first : first + COLUMNS_PER_TRANSFORM], grid)
+    for start in range(0, points.shape[1], COLUMNS_PER_TRANSFORM):
+        waves = _transform(points[:, start : start + COLUMNS_PER_TRANSFORM], grid)
         cosine += np.square(waves.real).sum(axis=1)
         sine += np.square(waves.imag).sum(axis=1)
     return cosine, sine
@@ -229,19 +232,19 @@ def _gain(fit: _Fit, power: tuple[Floats, Floats], grid: NDArray[np.intp], n: in
     each adds ``w'Gw / w'w``, w being the wave less its projection on what is there.
     """
     ones = np.full((n, 1), n**-0.5)
-    taken = _transform(np.concatenate([ones, fit.basis], axis=1), grid)
+    transforms = _transform(np.concatenate([ones, fit.basis], axis=1), grid)
     image = _transform(fit.image, grid)
-    within = fit.basis.T @ fit.image
+    coordinates = fit.basis.T @ fit.image
     angle = 2 * np.pi * grid / (GRID_STEPS_PER_CYCLE * n)
     skew = np.sin(n * angle) / np.sin(angle)
     gain = np.zeros(len(grid))
-    for along, across, own, length in (
-        (taken.real, image.real, power[0], (n + skew) / 2),
-        (taken.imag, image.imag, power[1], (n - skew) / 2),
+    for projection, cross_product, own_product, length in (
+        (transforms.real, image.real, power[0], (n + skew) / 2),
+        (transforms.imag, image.imag, power[1], (n - skew) / 2),
     ):
-        waves = along[:, 1:]
-        form = own + ((waves @ within - 2 * across) * waves).sum(axis=1)
-        rest = length - np.square(along).sum(axis=1)
-        new = rest > 5e-7 * n
-        gain[new] += form[new] / rest[new]
+        waves = projection[:, 1:]
+        form = own_product + ((waves @ coordinates - 2 * cross_product) * waves).sum(axis=1)
+        remaining_length = length - np.square(projection).sum(axis=1)
+        is_independent = remaining_length > 5e-7 * n
+        gain[is_independent] += form[is_independent] / remaining_length[is_independent]
     return gain

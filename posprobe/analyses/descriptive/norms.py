@@ -59,12 +59,12 @@ class Norms(Result):
     mean_row_norm
         Norm of the mean row: what all positions share.
     outlier_rows
-        Positions whose norm is more than `OUTLIER_NORM_DEVIATIONS` robust standard deviations (1.4826 times the
-        median absolute deviation) from the median.
+        Positions whose norm is more than `OUTLIER_NORM_DEVIATIONS` robust standard deviations
+        (1.4826 times the median absolute deviation) from the median.
     zero_rows
         Positions that are exactly zero.
     layout
-        How the positions are arranged.
+        Layout of the positions.
     start
         Position of the first row.
     outlier_threshold
@@ -129,8 +129,8 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     >>> norms.norms[:3].round(6).tolist()
     [2.0, 2.0, 2.0]
     """
-    given = positions(table, sums_squares=True)
-    values, xp = given.values, given.xp
+    inputs = positions(table, sums_squares=True)
+    values, xp = inputs.values, inputs.xp
     lengths = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     median = np.median(lengths)
     spread = robust_sd(lengths)
@@ -140,10 +140,10 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     return Norms(
         norms=lengths,
         mean_row_norm=float(xp.linalg.vector_norm(xp.mean(values, axis=0))),
-        outlier_rows=tuple(OutlierRow(row + given.start, float(lengths[row])) for row in odd),
-        zero_rows=tuple((np.flatnonzero(lengths == 0) + given.start).tolist()),
-        layout=given.layout,
-        start=given.start,
+        outlier_rows=tuple(OutlierRow(row + inputs.start, float(lengths[row])) for row in odd),
+        zero_rows=tuple((np.flatnonzero(lengths == 0) + inputs.start).tolist()),
+        layout=inputs.layout,
+        start=inputs.start,
     )
 
 
@@ -203,7 +203,7 @@ class Scale(Result):
     undefined
         Reason for each number that is None.
     sample
-        Where the tokens come from, in the words of `posprobe.load_tokens`.
+        Source of the tokens, in the words of `posprobe.load_tokens`.
     """
 
     figures: ClassVar[str] = "rows.plot_scale"
@@ -276,24 +276,27 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     >>> pp.analyses.scale(2 * np.eye(4), np.eye(4)).ratio
     2.0
     """
-    given = positions(table, sums_squares=True)
-    beside = to_numpy(positions(tokens, sums_squares=True).values).astype(np.float64)
-    values, xp = given.values, given.xp
-    if beside.shape[1] != values.shape[1]:
+    inputs = positions(table, sums_squares=True)
+    token_values = to_numpy(positions(tokens, sums_squares=True).values).astype(np.float64)
+    values, xp = inputs.values, inputs.xp
+    if token_values.shape[1] != values.shape[1]:
         raise UsageError(
-            f"positions have width {values.shape[1]} and tokens {beside.shape[1]}, so they cannot "
+            f"positions have width {values.shape[1]} and tokens {token_values.shape[1]}, so they "
+            "cannot "
             "be added. Pass the embeddings at the width of the positions."
         )
     norms = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
-    token_norms = np.linalg.norm(beside, axis=1)
+    token_norms = np.linalg.norm(token_values, axis=1)
     unit = float(token_norms.mean())
-    short, long = (float(norm) for norm in np.percentile(token_norms, TOKEN_NORM_PERCENTILES))
-    step = _neighbour_distance(values, given.layout, xp)
+    short_norm, long_norm = (
+        float(norm) for norm in np.percentile(token_norms, TOKEN_NORM_PERCENTILES)
+    )
+    step = _neighbour_distance(values, inputs.layout, xp)
     distance, pair = _closest(values, xp)
     center = to_numpy(xp.mean(values, axis=0)).astype(np.float64)
     spread = float(xp.sum(xp.var(values, axis=0)))
-    token_center = beside.mean(axis=0)
-    token_spread = float(beside.var(axis=0).sum())
+    token_center = token_values.mean(axis=0)
+    token_spread = float(token_values.var(axis=0).sum())
 
     undefined: dict[str, str] = {}
     if not unit:
@@ -301,29 +304,29 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
         undefined = dict.fromkeys(("ratio", "neighbour_distance", "smallest_distance"), reason)
     if len(norms) < 2:
         undefined["neighbour_distance"] = undefined["smallest_distance"] = "there is one position"
-    if not short:
+    if not short_norm:
         undefined["ratio_band"] = (
             f"the {TOKEN_NORM_PERCENTILES[0]}th percentile of the token norms is zero"
         )
     if min(_shared(center, norms), _shared(token_center, token_norms)) <= MEAN_ROW_ROUNDING:
         undefined["mean_cosine"] = "the mean position or the mean token is zero"
-    if len(beside) < 2:
+    if len(token_values) < 2:
         undefined["variance_share"] = "one token has no variance"
     elif not spread + token_spread:
         undefined["variance_share"] = "neither positions nor tokens vary"
 
-    def defined(name: str, value: float, over: float) -> float | None:
-        return None if name in undefined else value / over
+    def defined(name: str, value: float, divisor: float) -> float | None:
+        return None if name in undefined else value / divisor
 
     mean = float(norms.mean())
     return Scale(
         position_norms=norms,
         token_norms=token_norms,
         ratio=defined("ratio", mean, unit),
-        ratio_band=None if "ratio_band" in undefined else (mean / long, mean / short),
+        ratio_band=None if "ratio_band" in undefined else (mean / long_norm, mean / short_norm),
         neighbour_distance=defined("neighbour_distance", step, unit),
         smallest_distance=defined("smallest_distance", distance, unit),
-        closest=(pair[0] + given.start, pair[1] + given.start) if pair else None,
+        closest=(pair[0] + inputs.start, pair[1] + inputs.start) if pair else None,
         mean_cosine=None if "mean_cosine" in undefined else _cosine(center, token_center),
         variance_share=defined("variance_share", spread, spread + token_spread),
         undefined=undefined,
@@ -347,8 +350,8 @@ def _neighbour_distance(values: Array, layout: Layout, xp: ModuleType) -> float:
     cells = xp.reshape(values, (height, width, values.shape[1]))
     steps = [cells[:, 1:] - cells[:, :-1], cells[1:] - cells[:-1]]
     lengths = [to_numpy(xp.linalg.vector_norm(step, axis=-1)).reshape(-1) for step in steps]
-    together = np.concatenate(lengths)
-    return float(together.mean()) if together.size else 0.0
+    all_lengths = np.concatenate(lengths)
+    return float(all_lengths.mean()) if all_lengths.size else 0.0
 
 
 def _closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int] | None]:
@@ -363,9 +366,9 @@ def _closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int] | No
     rounding = 8 * float(xp.finfo(values.dtype).eps) * float(xp.max(squares))
     best, pair = np.inf, None
     for begin in range(0, n - 1, ROWS_PER_DISTANCE_BLOCK):
-        rows, rest = centered[begin : begin + ROWS_PER_DISTANCE_BLOCK], centered[begin:]
+        rows, later_rows = centered[begin : begin + ROWS_PER_DISTANCE_BLOCK], centered[begin:]
         squared = squares[begin : begin + ROWS_PER_DISTANCE_BLOCK, None] + squares[None, begin:]
-        squared = squared - 2 * (rows @ rest.T)
+        squared = squared - 2 * (rows @ later_rows.T)
         squared = squared + xp.tril(xp.full_like(squared, xp.inf))  # each pair once
         smallest = float(xp.min(squared))
         if smallest < best - rounding:

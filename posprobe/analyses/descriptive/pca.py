@@ -46,19 +46,20 @@ Method: TypeAlias = Literal["exact", "randomised"]
 class PCA(Result):
     """Singular value decomposition of the column-centred table.
 
-    Of a table beyond `MAX_EXACT_OPERATIONS` the `N_LEADING_COMPONENTS` components alone are computed, by a randomised method.
-    The shares of variance are exact all the same, as the variance of the whole needs no component;
-    numbers that need the rest are None. Nothing is computed before it is asked for, since singular
-    values alone take half the time.
+    Of a table beyond `MAX_EXACT_OPERATIONS` the `N_LEADING_COMPONENTS` components alone are
+    computed, by a randomised method. The shares of variance are exact all the same, as the variance
+    of the whole needs no component; numbers that need the rest are None. Nothing is computed before
+    it is asked for, since singular values alone take half the time.
 
     Parameters
     ----------
     values
         ``[n, d]``: the table, not centred.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     count
-        Of the components, k: the smaller of n and d, or as many as were asked for, or `N_LEADING_COMPONENTS`.
+        Number of components, k: the smaller of n and d, or the number that was requested, or
+        `N_LEADING_COMPONENTS`.
     decompose
         Computes singular vectors and values of the centred table: all, or so many leading ones.
     undefined
@@ -114,8 +115,8 @@ class PCA(Result):
         limits(minItems=1),
     ]:
         """``[k]``: squared singular values over the sum of all; NaN for a constant table."""
-        power, whole, _ = self._powers
-        return np.full_like(power, np.nan) if self.undefined else power / whole
+        power, total_power, _ = self._powers
+        return np.full_like(power, np.nan) if self.undefined else power / total_power
 
     @property
     def stable_rank(
@@ -125,8 +126,8 @@ class PCA(Result):
         Number("stable rank", "sum of squared singular values over the largest", compared=True),
     ]:
         """Sum of squared singular values over the largest."""
-        power, whole, _ = self._powers
-        return None if self.undefined else whole / float(power[0])
+        power, total_power, _ = self._powers
+        return None if self.undefined else total_power / float(power[0])
 
     @property
     def participation_ratio(
@@ -136,8 +137,8 @@ class PCA(Result):
         Number("participation ratio", "effective number of components", compared=True),
     ]:
         """Squared sum of the eigenvalues over the sum of their squares."""
-        _, whole, squares = self._powers
-        return None if self.undefined else whole**2 / squares
+        _, total_power, squares = self._powers
+        return None if self.undefined else total_power**2 / squares
 
     @property
     def effective_rank(
@@ -211,13 +212,13 @@ class PCA(Result):
     def _decomposed(self) -> tuple[Floats, Floats, Floats]:
         """Scores ``[n, k]``, singular values ``[k]`` and components ``[k, d]``."""
         centered, xp = self._centered
-        left, found, right = self.decompose(centered, self.count, xp)
+        u, singular_values, vt = self.decompose(centered, self.count, xp)
         scores, components = (
-            to_numpy(part).astype(np.float64, copy=False) for part in (left * found, right)
+            to_numpy(part).astype(np.float64, copy=False) for part in (u * singular_values, vt)
         )
         largest = np.argmax(np.abs(components), axis=1)
         signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
-        singular = to_numpy(found).astype(np.float64, copy=False)
+        singular = to_numpy(singular_values).astype(np.float64, copy=False)
         return scores * signs, singular, components * signs[:, None]
 
     @cached_property
@@ -231,8 +232,8 @@ class PCA(Result):
             return power, float(power.sum()), float((power**2).sum())
         centered, xp = self._centered
         scaled = centered / unit
-        whole = float(xp.sum(xp.linalg.vector_norm(scaled, axis=1) ** 2))
-        return power, whole, sum_of_squares(scaled)
+        total_power = float(xp.sum(xp.linalg.vector_norm(scaled, axis=1) ** 2))
+        return power, total_power, sum_of_squares(scaled)
 
 
 def pca(table: PositionTable | Positions | Array, *, leading: int | None = None) -> PCA:
@@ -262,30 +263,30 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
     >>> print(f"{pp.pca(line).stable_rank:.2f}")
     1.00
     """
-    given = positions(table)
-    values, xp = given.values, given.xp
+    inputs = positions(table)
+    values, xp = inputs.values, inputs.xp
     if values.shape[0] < 2:
         raise InvalidTable(
             "one position has no principal components. Keep at least two rows with --rows A:B."
         )
     varies = bool(xp.any(centred(values, xp)[0] != 0))
     n, d = values.shape
-    few = leading is not None and 4 * leading < min(n, d)
+    needs_few = leading is not None and 4 * leading < min(n, d)
     large = n * d * min(n, d) > MAX_EXACT_OPERATIONS
-    decompose = leading_svd if few or large else all_svd
-    if few and min(n, d) <= MAX_GRAM_SIDE:
+    decompose = leading_svd if needs_few or large else all_svd
+    if needs_few and min(n, d) <= MAX_GRAM_SIDE:
         decompose = _from_gram
     return PCA(
         values=values,
-        layout=given.layout,
-        start=given.start,
-        count=(leading or N_LEADING_COMPONENTS) if few or large else min(n, d),
+        layout=inputs.layout,
+        start=inputs.start,
+        count=(leading or N_LEADING_COMPONENTS) if needs_few or large else min(n, d),
         decompose=decompose,
         undefined="" if varies else "all rows are equal: there is no variance",
     )
 
 
-def components_of(given: Positions, known: PCA | None) -> PCA:
+def components_of(inputs: Positions, known_pca: PCA | None) -> PCA:
     """Return a table's principal components: those that are known already, or new ones.
 
     Raises
@@ -293,14 +294,14 @@ def components_of(given: Positions, known: PCA | None) -> PCA:
     InvalidTable
         If the known ones are of a table of other length.
     """
-    found = pca(given) if known is None else known
+    components = pca(inputs) if known_pca is None else known_pca
     # Who asks here needs the scores, and singular values come with them.
-    if len(found.scores) != given.values.shape[0]:
+    if len(components.scores) != inputs.values.shape[0]:
         raise InvalidTable(
-            f"the principal components are of {len(found.scores)} rows, the table has "
-            f"{given.values.shape[0]}."
+            f"the principal components are of {len(components.scores)} rows, the table has "
+            f"{inputs.values.shape[0]}."
         )
-    return found
+    return components
 
 
 def _singular_values(centered: Array, xp: ModuleType) -> Floats:
@@ -311,14 +312,17 @@ def _singular_values(centered: Array, xp: ModuleType) -> Floats:
     """
     n, d = centered.shape
     unit = float(xp.abs(centered).max())
-    kept = min(d, n - 1)  # rows that add up to 0 have a direction less than there are rows
-    if unit > 0 and kept:
+    n_values = min(d, n - 1)  # rows that add up to 0 have a direction less than there are rows
+    if unit > 0 and n_values:
         scaled = centered / unit
         squares = xp.matmul(scaled.T, scaled) if d < n else xp.matmul(scaled, scaled.T)
-        found = to_numpy(xp.linalg.eigvalsh(squares)).astype(np.float64, copy=False)[::-1]
-        if found[kept - 1] > MIN_EIGENVALUE_ROUNDINGS * xp.finfo(centered.dtype).eps * found[0]:
-            values = np.zeros(len(found))
-            values[:kept] = np.sqrt(found[:kept]) * unit
+        eigenvalues = to_numpy(xp.linalg.eigvalsh(squares)).astype(np.float64, copy=False)[::-1]
+        if (
+            eigenvalues[n_values - 1]
+            > MIN_EIGENVALUE_ROUNDINGS * xp.finfo(centered.dtype).eps * eigenvalues[0]
+        ):
+            values = np.zeros(len(eigenvalues))
+            values[:n_values] = np.sqrt(eigenvalues[:n_values]) * unit
             return values
     return to_numpy(xp.linalg.svdvals(centered)).astype(np.float64, copy=False)
 
@@ -333,14 +337,15 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
     """Approximate the leading part of a singular value decomposition.
 
     Randomised subspace iteration from a fixed start (Halko, Martinsson & Tropp 2011, algorithm 4.4
-    with 5.1), `N_EXTRA_COLUMNS` columns wider than asked for and with `N_POWER_ITERATIONS` of power iteration.
+    with 5.1), `N_EXTRA_COLUMNS` columns wider than asked for and with `N_POWER_ITERATIONS` of power
+    iteration.
 
     Parameters
     ----------
     matrix
         ``[n, d]``.
     count
-        Of singular values, k.
+        Number of singular values, k.
 
     Returns
     -------
@@ -349,12 +354,12 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
     """
     n, d = matrix.shape
     wide = min(count + N_EXTRA_COLUMNS, n, d)
-    drawn = np.random.default_rng(0).standard_normal((d, wide))
-    start = xp.asarray(drawn, dtype=matrix.dtype, device=matrix.device)
+    start_basis = np.random.default_rng(0).standard_normal((d, wide))
+    start = xp.asarray(start_basis, dtype=matrix.dtype, device=matrix.device)
     basis, _ = xp.linalg.qr(xp.matmul(matrix, start))
     for _ in range(N_POWER_ITERATIONS):
-        along, _ = xp.linalg.qr(xp.matmul(matrix.T, basis))
-        basis, _ = xp.linalg.qr(xp.matmul(matrix, along))
+        column_basis, _ = xp.linalg.qr(xp.matmul(matrix.T, basis))
+        basis, _ = xp.linalg.qr(xp.matmul(matrix, column_basis))
     left, values, right = xp.linalg.svd(xp.matmul(basis.T, matrix), full_matrices=False)
     return xp.matmul(basis, left)[:, :count], values[:count], right[:count, :]
 

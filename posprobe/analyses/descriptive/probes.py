@@ -44,14 +44,14 @@ MAX_OPTIMISER_ITERATIONS = 1000
 SINGLE_PRECISION_RANGE = (1e-12, 1e12)
 
 
-def why_not_probed(given: Positions) -> str:
+def why_not_probed(inputs: Positions) -> str:
     """Return why a table cannot be probed, or nothing."""
-    n = given.values.shape[0]
-    if isinstance(given.layout, Grid):
+    n = inputs.values.shape[0]
+    if isinstance(inputs.layout, Grid):
         return "positions lie on a grid: their number in raster order is no place on a line"
     if n < MIN_PROBE_ROWS:
         return f"fewer than {MIN_PROBE_ROWS} positions"
-    values = to_numpy(given.values)
+    values = to_numpy(inputs.values)
     largest = np.abs(values).max()
     if not centred(values)[0].any():
         return "all rows are equal"
@@ -62,13 +62,13 @@ def why_not_probed(given: Positions) -> str:
 
 def checked(table: PositionTable | Positions | Array) -> Positions:
     """Return a table as positions, or raise `InvalidTable` where it cannot be probed."""
-    given = positions(table)
-    why = why_not_probed(given)
-    if why:
+    inputs = positions(table)
+    reason = why_not_probed(inputs)
+    if reason:
         raise InvalidTable(
-            f"this table of {given.values.shape[0]} rows cannot be probed for position: {why}."
+            f"this table of {inputs.values.shape[0]} rows cannot be probed for position: {reason}."
         )
-    return given
+    return inputs
 
 
 def check_seeds(seeds: int) -> None:
@@ -119,14 +119,15 @@ class PublishedProbe(Result):
         ``[seeds]``: mean absolute error in positions, or share of pairs put in the wrong order;
         each the mean over five folds.
     chance
-        Of a position, what always answering the mean training position gives, in positions. Of the
-        order, what the same probe gives on the same rows in random order, mean over the first
-        `N_CHANCE_SEEDS`. It lies below one half, since positions recur in training and test pairs.
+        Error of a position when always answering the mean training position, in positions. For the
+        order, accuracy of the same probe on the same rows in random order, mean over the first
+        `N_CHANCE_SEEDS`; it lies below one half, because positions recur in training and test
+        pairs.
     rows
-        How many rows took part, counted from the table's first.
+        Number of rows that took part, counted from the table's first.
     """
 
-    why: ClassVar[str] = "a single seed"
+    missing_reason: ClassVar[str] = "a single seed"
 
     errors: Floats
     chance: NonNegative
@@ -223,7 +224,7 @@ def absolute_probe_published(
     seeds
         Repetitions with another random order.
     seed
-        Of the sequence of random orders; the first ones are the same for any ``seeds``.
+        Seed of the sequence of random orders; the first ones are the same for any ``seeds``.
 
     Raises
     ------
@@ -263,7 +264,7 @@ def order_probe_published(
         from rows 0 to 511 as stored, both padding rows included: load the tensor by name, which
         keeps every row, to repeat that.
     seeds, seed
-        As in `absolute_probe_published`.
+        Same as for `absolute_probe_published`.
 
     Raises
     ------
@@ -294,8 +295,8 @@ def _single(
 ) -> NDArray[np.float32]:
     """Return the first rows in the precision in which the published code had them."""
     check_seeds(seeds)
-    given = positions(table)
-    cut = given if isinstance(given.layout, Grid) else positions(given.values[:rows])
+    inputs = positions(table)
+    cut = inputs if isinstance(inputs.layout, Grid) else positions(inputs.values[:rows])
     return to_numpy(checked(cut).values).astype(np.float32)
 
 
@@ -322,14 +323,14 @@ def _published_order(values: NDArray[np.float32], rng: np.random.Generator) -> t
     n = len(values)
     first, second = np.divmod(rng.permutation(n * n)[:n], n)
     rows = np.hstack((values[first], values[second]))
-    later = second > first
+    is_later = second > first
     errors = []
     with counted_failures() as failures:
-        for train, test in StratifiedKFold(N_FOLDS).split(rows, later):
+        for train, test in StratifiedKFold(N_FOLDS).split(rows, is_later):
             model = LogisticRegression(max_iter=MAX_OPTIMISER_ITERATIONS).fit(
-                rows[train], later[train]
+                rows[train], is_later[train]
             )
-            errors.append((model.predict(rows[test]) != later[test]).mean())
+            errors.append((model.predict(rows[test]) != is_later[test]).mean())
     return float(np.mean(errors)), len(failures)
 
 
@@ -367,9 +368,9 @@ class AbsoluteProbe(Result):
     mae_shuffled
         Mean absolute error of ``shuffled``.
     chance, chance_interpolation, chance_extrapolation, chance_shuffled
-        What always answering the mean training position gives on the same folds.
+        Error of always answering the mean training position on the same folds.
     standardize
-        How rows were scaled: all columns by one number.
+        Scaling of the rows: all columns by one number.
     start
         Position of the first row.
     """
@@ -413,17 +414,17 @@ class OrderProbe(Result):
     chance
         ``[seeds]``: ``errors`` of the same rows in random order.
     rows
-        How many rows took part.
+        Number of rows that took part.
     training_pairs
         Per fold, the fewest of any fold: all there are, or `MAX_TRAINING_PAIRS`.
     not_converged
         Fits out of ``5 * seeds`` each that the optimiser ended before it converged; those on rows
         in random order do not count.
     standardize
-        How rows were scaled: all columns by one number.
+        Scaling of the rows: all columns by one number.
     """
 
-    why: ClassVar[str] = "a single seed"
+    missing_reason: ClassVar[str] = "a single seed"
 
     errors: Floats
     blocked: Annotated[
@@ -475,17 +476,17 @@ class OrderProbe(Result):
 def absolute_probe(table: PositionTable | Positions | Array, *, seed: int = 0) -> AbsoluteProbe:
     """Regress position on rows with whole blocks of positions held out.
 
-    Ridge regression with the declared penalty `RIDGE_PENALTY`, five contiguous blocks. The inner blocks
-    show whether a linear map bridges a gap in the table, the outer ones whether it carries on past
-    the end; random folds show neither. A small error says that *some* direction of the table grows
-    with position, not that the model uses it.
+    Ridge regression with the declared penalty `RIDGE_PENALTY`, five contiguous blocks. The inner
+    blocks show whether a linear map bridges a gap in the table, the outer ones whether it carries
+    on past the end; random folds show neither. A small error says that *some* direction of the
+    table grows with position, not that the model uses it.
 
     Parameters
     ----------
     table
         ``[n, d]``, all rows.
     seed
-        Of the random folds that are shown for comparison.
+        Seed of the random folds that are shown for comparison.
 
     Raises
     ------
@@ -523,10 +524,10 @@ def order_probe(
     """Classify which of two rows comes first, for positions that training never saw.
 
     Positions, not pairs, are divided into five folds. Training takes all pairs of the other
-    positions, or `MAX_TRAINING_PAIRS` drawn at random; every pair of held-out positions is a test. Trained on
-    the difference of two rows without intercept, which is what both rows side by side come to
-    when each pair is there in both orders. Held-out positions scattered over the table still have
-    neighbours in training, so a random walk does well; blocks have none.
+    positions, or `MAX_TRAINING_PAIRS` drawn at random; every pair of held-out positions is a test.
+    Trained on the difference of two rows without intercept, which is what both rows side by side
+    come to when each pair is there in both orders. Held-out positions scattered over the table
+    still have neighbours in training, so a random walk does well; blocks have none.
 
     Parameters
     ----------
@@ -535,7 +536,7 @@ def order_probe(
     seeds
         Repetitions with other folds and pairs, and another random order for the chance level.
     seed
-        Of all of them.
+        Seed of all random draws.
 
     Raises
     ------
@@ -562,8 +563,8 @@ def order_probe(
 
 
 def _double(table: PositionTable | Positions | Array) -> tuple[Floats, int]:
-    given = checked(table)
-    return to_numpy(given.values).astype(np.float64), given.start
+    inputs = checked(table)
+    return to_numpy(inputs.values).astype(np.float64), inputs.start
 
 
 def _ridge(values: Floats, folds: Sequence[_Rows]) -> tuple[Floats, Floats]:
@@ -572,11 +573,11 @@ def _ridge(values: Floats, folds: Sequence[_Rows]) -> tuple[Floats, Floats]:
 
     n = len(values)
     predicted, mean = np.empty(n), np.empty(n)
-    for held, train in _splits(n, folds):
+    for test_rows, train in _splits(n, folds):
         rows = _standardized(values, train)
         model = Ridge(alpha=RIDGE_PENALTY).fit(rows[train], train)
-        predicted[held] = model.predict(rows[held])
-        mean[held] = train.mean()
+        predicted[test_rows] = model.predict(rows[test_rows])
+        mean[test_rows] = train.mean()
     return predicted, mean
 
 
@@ -587,7 +588,7 @@ def _disjoint_order(
 
     errors = []
     with counted_failures() as failures:
-        for held, train in _splits(len(values), folds):
+        for test_rows, train in _splits(len(values), folds):
             # Single precision halves the cost and is far finer than the optimiser's tolerance.
             rows = _standardized(values, train).astype(np.float32)
             first, second = _training_pairs(train, rng)
@@ -595,7 +596,7 @@ def _disjoint_order(
                 C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_OPTIMISER_ITERATIONS
             )
             model.fit(rows[second] - rows[first], second > first)
-            errors.append(_disorder(rows[held] @ model.coef_[0]))
+            errors.append(_disorder(rows[test_rows] @ model.coef_[0]))
     return float(np.mean(errors)), len(failures)
 
 
@@ -626,14 +627,14 @@ def _training_pairs(train: _Rows, rng: np.random.Generator) -> tuple[_Rows, _Row
         # Never the same row twice.
         second = (first + rng.integers(1, m, size=MAX_TRAINING_PAIRS)) % m
     # Which of the two stands first decides the label, so both labels must occur.
-    turned = rng.random(len(first)) < 0.5
-    return train[np.where(turned, second, first)], train[np.where(turned, first, second)]
+    is_swapped = rng.random(len(first)) < 0.5
+    return train[np.where(is_swapped, second, first)], train[np.where(is_swapped, first, second)]
 
 
 def _disorder(scores: NDArray[np.floating[Any]]) -> float:
     """Share of pairs whose later row has the lower score; equal scores count half."""
-    earlier, later = np.triu_indices(len(scores), 1)
-    rise = scores[later] - scores[earlier]
+    first_index, second_index = np.triu_indices(len(scores), 1)
+    rise = scores[second_index] - scores[first_index]
     return float((rise < 0).mean() + 0.5 * (rise == 0).mean())
 
 
@@ -648,7 +649,7 @@ class Probes(Result):
     Parameters
     ----------
     absolute_published, order_published
-        As Wang & Chen 2020 coded them; None where undefined.
+        Probes as Wang & Chen 2020 coded them; None where undefined.
     absolute_blocked, order_disjoint
         With positions held out that training never saw; None where undefined.
     undefined
@@ -675,15 +676,15 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     table
         ``[n, d]``. The published pair takes its first `N_PUBLISHED_ROWS` rows, the sound pair all.
     seed
-        Of every random draw.
+        Seed of every random draw.
     seeds
         Repetitions of the published pair; the sound order probe takes a third as many.
 
     Returns
     -------
     Probes
-        Undefined, with the reason, for a grid, for fewer than `MIN_PROBE_ROWS` rows and for a table whose
-        rows are all equal or too large or small for single precision.
+        Undefined, with the reason, for a grid, for fewer than `MIN_PROBE_ROWS` rows and for a table
+        whose rows are all equal or too large or small for single precision.
 
     Raises
     ------
@@ -700,16 +701,16 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     >>> pp.analyses.probes(pp.sinusoidal(8, 4)).undefined
     'fewer than 32 positions'
     """
-    given = positions(table)
+    inputs = positions(table)
     check_seeds(seeds)
-    why = why_not_probed(given)
-    if why:
-        return Probes(undefined=why)
+    reason = why_not_probed(inputs)
+    if reason:
+        return Probes(undefined=reason)
     # Many small fits lose up to a factor of ten to threads that wait for each other.
     with threadpool_limits(1, "blas"):
         return Probes(
-            absolute_published=absolute_probe_published(given, seeds=seeds, seed=seed),
-            absolute_blocked=absolute_probe(given, seed=seed),
-            order_published=order_probe_published(given, seeds=seeds, seed=seed),
-            order_disjoint=order_probe(given, seeds=max(1, seeds // 3), seed=seed),
+            absolute_published=absolute_probe_published(inputs, seeds=seeds, seed=seed),
+            absolute_blocked=absolute_probe(inputs, seed=seed),
+            order_published=order_probe_published(inputs, seeds=seeds, seed=seed),
+            order_disjoint=order_probe(inputs, seeds=max(1, seeds // 3), seed=seed),
         )

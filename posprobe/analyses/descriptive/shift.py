@@ -62,13 +62,14 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     Both fits are about the mean of the whole: half a table holds too little of its slow modes to
     place their centre. In directions that a half does not show, the map predicts no change.
 
-    Candidates are the ranks that leave out the shares of variance `LEFT_OUT_SHARES` and those before the
-    `N_STEEPEST_DROPS` steepest drops, up to a quarter of the rows and to `MAX_CANDIDATE_RANK`, and the numerical rank
-    where that is lower than the table's shape demands. Each predicts whole rows of the other half
-    of the table. The one with the best skill is taken, then larger ones as long as they cost less
-    than `MAX_SKILL_LOSS` of it and add components that the map explains: to `MIN_CHANCE_RATIO` times the
-    share that so many regressors explain of noise, or to half of what that leaves. Too small a rank
-    mixes frequencies, and the exact map of a sinusoid needs directions that carry next to nothing.
+    Candidates are the ranks that leave out the shares of variance `LEFT_OUT_SHARES` and those
+    before the `N_STEEPEST_DROPS` steepest drops, up to a quarter of the rows and to
+    `MAX_CANDIDATE_RANK`, and the numerical rank where that is lower than the table's shape demands.
+    Each predicts whole rows of the other half of the table. The one with the best skill is taken,
+    then larger ones as long as they cost less than `MAX_SKILL_LOSS` of it and add components that
+    the map explains: to `MIN_CHANCE_RATIO` times the share that so many regressors explain of
+    noise, or to half of what that leaves. Too small a rank mixes frequencies, and the exact map of
+    a sinusoid needs directions that carry next to nothing.
 
     Parameters
     ----------
@@ -84,13 +85,15 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     scores = np.asarray(scores, dtype=np.float64)
     n, k = scores.shape
     power = (scores**2).sum(axis=0)
-    rest = np.append(np.cumsum(power[::-1])[-2::-1], 0.0) / power.sum()
+    remaining_share = np.append(np.cumsum(power[::-1])[-2::-1], 0.0) / power.sum()
     limit = max(1, min(n // 4, MAX_CANDIDATE_RANK))
-    candidates = {int(np.argmax(rest <= share)) + 1 for share in LEFT_OUT_SHARES}
+    candidates = {int(np.argmax(remaining_share <= share)) + 1 for share in LEFT_OUT_SHARES}
     candidates = {rank for rank in candidates if rank <= limit} or {min(limit, k)}
     numerical = int(np.count_nonzero(power > (1e-13 * n) ** 2 * power[0]))
-    known = power[: min(limit, numerical) + 1]
-    steepest = np.argsort(known[1:] / known[:-1], kind="stable")[:N_STEEPEST_DROPS] + 1
+    usable_power = power[: min(limit, numerical) + 1]
+    steepest = (
+        np.argsort(usable_power[1:] / usable_power[:-1], kind="stable")[:N_STEEPEST_DROPS] + 1
+    )
     candidates.update(steepest.tolist())
     if numerical <= (2 * MAX_CANDIDATE_RANK if numerical < min(n - 1, k) else limit):
         candidates.add(numerical)
@@ -103,28 +106,31 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     bases = no_change.sum(), mean.sum()
     reached = np.array([least_skill(np.array([error, *bases])) for error in errors])
     best = int(np.argmax(reached))
-    chosen = ranks[best]
-    later = zip(ranks[best + 1 :], reached[best + 1 :], strict=True)
-    near = [rank for rank, skill in later if skill >= reached[best] - MAX_SKILL_LOSS]
-    whole = _pairs(scores[:, : max(near, default=1)])
-    for rank in near:
+    best_rank = ranks[best]
+    higher_ranks = zip(ranks[best + 1 :], reached[best + 1 :], strict=True)
+    nearly_best = [rank for rank, skill in higher_ranks if skill >= reached[best] - MAX_SKILL_LOSS]
+    all_factors = _pairs(scores[:, : max(nearly_best, default=1)])
+    for rank in nearly_best:
         chance = rank / (n - 1)
         demanded = min(MIN_CHANCE_RATIO * chance, (1 + chance) / 2)
-        if _explained(scores, whole, chosen, rank) >= demanded:
-            chosen = rank
+        if _explained(scores, all_factors, best_rank, rank) >= demanded:
+            best_rank = rank
     # Least squares with fewer components needs no other factors.
-    error = _map_error(halves, chosen)
-    return chosen, np.array([error, no_change[:chosen].sum(), mean[:chosen].sum()])
+    error = _map_error(halves, best_rank)
+    return best_rank, np.array([error, no_change[:best_rank].sum(), mean[:best_rank].sum()])
 
 
-def _explained(scores: NDArray[np.floating[Any]], whole: _Factors, known: int, rank: int) -> float:
-    """Share of components ``known`` to ``rank`` that the map of that rank explains, on average."""
-    added = slice(known, rank)
-    rows, changes = whole
-    before, after = scores[:-1, added], scores[1:, added]
+def _explained(
+    scores: NDArray[np.floating[Any]], all_factors: _Factors, n_known: int, rank: int
+) -> float:
+    """Return the mean share of components ``n_known`` to ``rank`` that their map explains."""
+    added_columns = slice(n_known, rank)
+    rows, changes = all_factors
+    before, after = scores[:-1, added_columns], scores[1:, added_columns]
     error = (
-        changes[:, added]
-        - rows[:, :rank] @ _taught(whole, rank, CONDITION_PER_ROW * len(before))[:, added]
+        changes[:, added_columns]
+        - rows[:, :rank]
+        @ _taught(all_factors, rank, CONDITION_PER_ROW * len(before))[:, added_columns]
     )
     sizes = [
         (values**2).sum(axis=0) for values in (error, after - before, after - after.mean(axis=0))
@@ -165,8 +171,8 @@ def _factors(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
     blocks = [
         np.linalg.qr(np.hstack([before[rows], after[rows] - before[rows]]), mode="r")
         for rows in (
-            slice(first, first + ROWS_PER_FACTOR)
-            for first in range(0, len(before), ROWS_PER_FACTOR)
+            slice(start, start + ROWS_PER_FACTOR)
+            for start in range(0, len(before), ROWS_PER_FACTOR)
         )
     ]
     stacked = np.concatenate(blocks)
@@ -180,21 +186,21 @@ def _pairs(scores: NDArray[np.floating[Any]]) -> _Factors:
     return _factors(before - before.mean(axis=0), after - after.mean(axis=0))
 
 
-def _taught(factors: _Factors, rank: int, least: float) -> Floats:
+def _taught(factors: _Factors, rank: int, min_power: float) -> Floats:
     """Return the change ``[rank, rank]`` by which leading components come to the next row.
 
-    None in directions that are weaker than ``least`` times the strongest.
+    None in directions that are weaker than ``min_power`` times the strongest.
     """
-    rows, changes = (each[:rank, :rank] for each in factors)
-    return np.asarray(np.linalg.lstsq(rows, changes, rcond=least)[0], dtype=np.float64)
+    rows, changes = (factor[:rank, :rank] for factor in factors)
+    return np.asarray(np.linalg.lstsq(rows, changes, rcond=min_power)[0], dtype=np.float64)
 
 
 def _map_error(halves: list[_Factors], rank: int) -> float:
     """Squared error of the map that each half teaches, on the other half's rows."""
     error = 0.0
-    for half, (tested, moved) in (halves, halves[::-1]):
+    for half, (tested, next_rows) in (halves, halves[::-1]):
         error += energy(
-            moved[:, :rank] - tested[:, :rank] @ _taught(half, rank, HALF_TABLE_CONDITION)
+            next_rows[:, :rank] - tested[:, :rank] @ _taught(half, rank, HALF_TABLE_CONDITION)
         )
     return error
 
@@ -304,19 +310,19 @@ class Shift(Result):
     rank, variance
         Number of leading components that the map acts on, and their share of the variance.
     skill
-        Of the components' next row, predicted by a map fitted to the other half of the table:
-        1 - error over the smaller error of two forecasts that know nothing, "no change" and "the
-        mean row". 1 is exact, 0 no better than those.
+        Skill in predicting the components' next row with a map fitted to the other half of the
+        table: 1 - error over the smaller error of two forecasts that know nothing, "no change" and
+        "the mean row". 1 is exact, 0 no better than those.
     skill_persistence, r2
         The same against "no change" alone and against the mean row alone.
     skill_rows
         Like ``skill``, for the whole rows: what lies outside the components counts as error.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     undefined
         Reason why there is no map, or empty.
     rule
-        What makes a mode a rotation.
+        Rule by which a mode is a rotation.
     """
 
     figures: ClassVar[str] = "frequencies.plot_shift"
@@ -340,7 +346,7 @@ class Shift(Result):
         NDArray[np.bool_],
         As(
             list[float] | None,
-            lambda found: None if found.undefined else found.periods[found.rotations],
+            lambda record: None if record.undefined else record.periods[record.rotations],
         ),
         "Periods of the modes that count as rotations.",
     ] = field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -359,8 +365,8 @@ class Shift(Result):
     @property
     def partly(self) -> dict[str, str]:
         """Why single half-lives are None."""
-        why = "null where the modulus is 1, within rounding, or more: it does not decay"
-        return {"half_lives": why} if np.isinf(self.half_lives).any() else {}
+        reason = "null where the modulus is 1, within rounding, or more: it does not decay"
+        return {"half_lives": reason} if np.isinf(self.half_lives).any() else {}
 
 
 def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Shift:
@@ -396,26 +402,28 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     >>> print(f"{shift.skill:.3f}")
     1.000
     """
-    given = positions(table)
-    none = partial(Shift, given.layout, given.start)
-    n = given.values.shape[0]
-    if isinstance(given.layout, Grid):
-        why = "patches lie on a grid: no single step leads from each to the next"
-        return none(undefined=why)
+    inputs = positions(table)
+    undefined_shift = partial(Shift, inputs.layout, inputs.start)
+    n = inputs.values.shape[0]
+    if isinstance(inputs.layout, Grid):
+        reason = "patches lie on a grid: no single step leads from each to the next"
+        return undefined_shift(undefined=reason)
     if n < MIN_SHIFT_ROWS:
-        return none(undefined=f"fewer than {MIN_SHIFT_ROWS} rows")
-    components = components_of(given, pca)
+        return undefined_shift(undefined=f"fewer than {MIN_SHIFT_ROWS} rows")
+    components = components_of(inputs, pca)
     if components.undefined:
-        return none(undefined=components.undefined)
+        return undefined_shift(undefined=components.undefined)
     if components.method != "exact":
-        why = f"only the {len(components.singular_values)} leading components are computed"
-        return none(undefined=f"{why}, and the map's rank is chosen among all; try fewer --rows")
+        reason = f"only the {len(components.singular_values)} leading components are computed"
+        return undefined_shift(
+            undefined=f"{reason}, and the map's rank is chosen among all; try fewer --rows"
+        )
     # Squares of very small or large units must not leave the range of the numbers.
     scores = components.scores / components.singular_values[0]
     rank, errors = shift_rank(scores)
     skill = least_skill(errors)
     if np.isnan(skill):
-        return none(undefined="the rows do not change within either half of the table")
+        return undefined_shift(undefined="the rows do not change within either half of the table")
     eigenvalues, modes = _modes(scores, rank)
     rotations = (
         (modes["turns"] >= ROTATION_RULE.min_turns)
@@ -424,8 +432,8 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     )
     against_no_change, against_mean = skills(errors)
     # Outside the components the map knows no more than the mean.
-    still, mean = _column_baselines(scores[:, rank:]).sum(axis=1)
-    skill_rows = least_skill(errors + np.array([mean, still, mean]))
+    static_error, mean = _column_baselines(scores[:, rank:]).sum(axis=1)
+    skill_rows = least_skill(errors + np.array([mean, static_error, mean]))
     return Shift(
         **modes,
         rotations=rotations
@@ -437,8 +445,8 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         skill_persistence=against_no_change,
         r2=against_mean,
         skill_rows=skill_rows,
-        layout=given.layout,
-        start=given.start,
+        layout=inputs.layout,
+        start=inputs.start,
     )
 
 
@@ -459,8 +467,8 @@ def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str,
     straight = (np.abs(signals) ** 2).sum(axis=0) * (np.abs(directions) ** 2).sum(axis=1)
     crossed = ((signals**2).sum(axis=0) * (directions**2).sum(axis=1)).real
     shares = 2 * (straight + crossed) / energy(scores)
-    kept = shares >= ROTATION_RULE.min_share
-    upper, signals, shares = upper[kept], signals[:, kept], shares[kept]
+    has_share = shares >= ROTATION_RULE.min_share
+    upper, signals, shares = upper[has_share], signals[:, has_share], shares[has_share]
     modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
     half_lives = np.full(len(modulus), np.inf)
     damped = (modulus < 1 - MODULUS_ROUNDING) & (modulus > 0)
@@ -474,6 +482,6 @@ def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str,
         "half_lives": half_lives,
         "shares": shares,
         "turns": n * angle / (2 * np.pi),
-        "phase_linearity": np.array([line_through(time, each)[1] for each in phase.T]),
+        "phase_linearity": np.array([line_through(time, mode_phase)[1] for mode_phase in phase.T]),
         "radius_cv": radius.std(axis=0) / radius.mean(axis=0),
     }

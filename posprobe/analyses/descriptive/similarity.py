@@ -73,10 +73,10 @@ def scale_rows(rows: Array, error: float, xp: ModuleType) -> Array:
     length = xp.concat(
         [xp.linalg.vector_norm(rows[i : i + ROWS_PER_NORM_BATCH], axis=1) for i in blocks]
     )
-    there = length > error * rows.shape[1] ** 0.5
-    rows /= xp.where(there, length, 1.0)[:, None]
-    rows *= xp.astype(there, rows.dtype)[:, None]
-    return there
+    is_defined = length > error * rows.shape[1] ** 0.5
+    rows /= xp.where(is_defined, length, 1.0)[:, None]
+    rows *= xp.astype(is_defined, rows.dtype)[:, None]
+    return is_defined
 
 
 def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Floats:
@@ -87,7 +87,7 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
     rows
         ``[n, c]``, row by row of a grid.
     height, width
-        Of the grid; a sequence has height 1.
+        Height and width of the grid; a sequence has height 1.
 
     Returns
     -------
@@ -104,11 +104,13 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
     )
     fft = scipy.fft if xp is np else xp.fft
 
-    def power(first: int) -> Array:
+    def power(start: int) -> Array:
         if on_line:
-            whole = total_power(np.ascontiguousarray(rows[:, first : first + columns]), max(sizes))
-            return whole[: sizes[1] // 2 + 1] if height == 1 else whole[:, None]
-        maps = xp.reshape(rows[:, first : first + columns], (height, width, -1))
+            block_power = total_power(
+                np.ascontiguousarray(rows[:, start : start + columns]), max(sizes)
+            )
+            return block_power[: sizes[1] // 2 + 1] if height == 1 else block_power[:, None]
+        maps = xp.reshape(rows[:, start : start + columns], (height, width, -1))
         waves = fft.rfftn(maps, s=sizes, axes=(0, 1))
         real, imag = xp.real(waves), xp.imag(waves)
         return xp.sum(real * real + imag * imag, axis=-1)
@@ -116,9 +118,9 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
     total = np.zeros((sizes[0], sizes[1] // 2 + 1))
     for part in map_in_parallel(power, range(0, rows.shape[1], columns), xp):
         total += to_numpy(part)
-    around = np.fft.irfftn(total, s=sizes, axes=(0, 1))
-    down, right = (np.arange(1 - side, side) for side in (height, width))
-    return np.asarray(around[np.ix_(down, right)])
+    cyclic = np.fft.irfftn(total, s=sizes, axes=(0, 1))
+    row_offset, column_offset = (np.arange(1 - side, side) for side in (height, width))
+    return np.asarray(cyclic[np.ix_(row_offset, column_offset)])
 
 
 def sum_of_squares(rows: Array) -> float:
@@ -128,34 +130,37 @@ def sum_of_squares(rows: Array) -> float:
     return float(np.vdot(gram, gram))
 
 
-def falling_share(units: Array, there: Array, layout: Layout, xp: ModuleType) -> float | None:
+def falling_share(units: Array, is_defined: Array, layout: Layout, xp: ModuleType) -> float | None:
     """Return the share of falling steps of the cosine, to the right and, on a grid, downwards.
 
     Parameters
     ----------
-    units, there
-        As `unit_rows` gives them.
+    units, is_defined
+        Results of `unit_rows`.
     layout
-        Of the positions.
+        Layout of the positions.
     """
     height, width = layout.height, layout.width
-    cells, known = xp.reshape(units, (height, width, -1)), xp.reshape(there, (height, width))
-    lines = [(cells[row], known[row]) for row in range(height)]
+    cells, is_defined_cell = (
+        xp.reshape(units, (height, width, -1)),
+        xp.reshape(is_defined, (height, width)),
+    )
+    lines = [(cells[row], is_defined_cell[row]) for row in range(height)]
     if height > 1:
-        lines += [(cells[:, column], known[:, column]) for column in range(width)]
+        lines += [(cells[:, column], is_defined_cell[:, column]) for column in range(width)]
 
     def count(part: tuple[int, int]) -> tuple[int, int]:
         return _falling(_profiles(*lines[part[0]], part[1], xp), xp)
 
     parts = [
-        (number, first)
+        (number, start)
         for number, (line, _) in enumerate(lines)
-        for first in range(
+        for start in range(
             0, len(line) - _window(line) if _window(line) else 0, POSITIONS_PER_PROFILE_BATCH
         )
     ]
     counts = list(map_in_parallel(count, parts, xp))
-    return _ratio(*(sum(each[which] for each in counts) for which in (0, 1)))
+    return _ratio(*(sum(counted[index] for counted in counts) for index in (0, 1)))
 
 
 def _falling(profiles: Array, xp: ModuleType) -> tuple[int, int]:
@@ -165,8 +170,8 @@ def _falling(profiles: Array, xp: ModuleType) -> tuple[int, int]:
     profiles = xp.clip(profiles, -edge, edge)
     change = profiles[:, 1:] - profiles[:, :-1]
     # Rounding can order equal cosines either way; a fall must exceed it.
-    chosen = change < -1e-12, ~xp.isnan(change)
-    falling, steps = (int(xp.sum(xp.astype(which, xp.int64))) for which in chosen)
+    masks = change < -1e-12, ~xp.isnan(change)
+    falling, steps = (int(xp.sum(xp.astype(mask, xp.int64))) for mask in masks)
     return falling, steps
 
 
@@ -174,15 +179,15 @@ def _window(line: Array) -> int:
     return min(MONOTONE_WINDOW_OFFSETS, len(line) // 2)
 
 
-def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
-    """Return cosines of positions from ``first`` on with those after them: ``[k, window + 1]``.
+def _profiles(line: Array, defined: Array, start: int, xp: ModuleType) -> Array:
+    """Return cosines of positions from ``start`` on with those after them: ``[k, window + 1]``.
 
     Every position that has the whole window takes part. Undefined cosines are NaN.
     """
     window = _window(line)
-    count = min(POSITIONS_PER_PROFILE_BATCH, len(line) - window - first)
-    near = slice(first, first + count + window)
-    rows = xp.where(defined[near][:, None], line[near], xp.nan)
+    count = min(POSITIONS_PER_PROFILE_BATCH, len(line) - window - start)
+    window_slice = slice(start, start + count + window)
+    rows = xp.where(defined[window_slice][:, None], line[window_slice], xp.nan)
     product = xp.matmul(rows[:count], rows.T)
     # Read with rows one element longer, each begins at its own position.
     empty = xp.zeros((count,), dtype=product.dtype, device=product.device)
@@ -190,13 +195,13 @@ def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
     return xp.reshape(flat, (count, count + window + 1))[:, : window + 1]
 
 
-def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[Floats, int]:
+def pooled_cosines(units: Array, is_defined: Array, xp: ModuleType) -> tuple[Floats, int]:
     """Average the cosines in blocks so that at most `MAX_POOLED_BLOCKS` are left along a side.
 
     Parameters
     ----------
-    units, there
-        As `unit_rows` gives them.
+    units, is_defined
+        Results of `unit_rows`.
 
     Returns
     -------
@@ -207,8 +212,8 @@ def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[Floats, 
     n = len(units)
     block = -(-n // MAX_POOLED_BLOCKS)
     begins = range(0, n, block)
-    sums = xp.stack([xp.sum(units[first : first + block], axis=0) for first in begins])
-    count = np.add.reduceat(to_numpy(there).astype(np.float64), list(begins))
+    sums = xp.stack([xp.sum(units[start : start + block], axis=0) for start in begins])
+    count = np.add.reduceat(to_numpy(is_defined).astype(np.float64), list(begins))
     pairs = np.outer(count, count)
     return np.clip(quotient(to_numpy(sums @ sums.T), pairs), -1.0, 1.0), block
 
@@ -225,14 +230,14 @@ def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
     """
     *batch, m, n = matrices.shape
     sums = xp.zeros((*batch, m + n - 1), dtype=matrices.dtype, device=matrices.device)
-    for first in range(0, m, ROWS_PER_DIAGONAL_BLOCK):
-        rows = xp.flip(matrices[..., first : first + ROWS_PER_DIAGONAL_BLOCK, :], axis=-2)
+    for start in range(0, m, ROWS_PER_DIAGONAL_BLOCK):
+        rows = xp.flip(matrices[..., start : start + ROWS_PER_DIAGONAL_BLOCK, :], axis=-2)
         height = rows.shape[-2]
         empty = xp.zeros((*batch, height, height), dtype=rows.dtype, device=rows.device)
         padded = xp.concat([rows, empty], axis=-1)
         sheared = xp.reshape(padded, (*batch, height * (n + height)))[..., :-height]
         upright = xp.reshape(sheared, (*batch, height, n + height - 1))
-        begin = m - first - height
+        begin = m - start - height
         sums[..., begin : begin + n + height - 1] += xp.sum(upright, axis=-2)
     return sums
 
@@ -331,7 +336,7 @@ class Similarity(Result):
     raw, centered
         Cosines of the rows, and of the rows less their mean.
     layout
-        Of the positions.
+        Layout of the positions.
     start
         Position of row 0.
     zero_rows
@@ -361,9 +366,9 @@ class Similarity(Result):
 def similarity(table: PositionTable | Positions | Array) -> Similarity:
     """Compute the cosine similarity of every pair of positions.
 
-    Up to `MAX_MATRIX_ROWS` rows the matrices are formed. Above, the smallest cosine and the standard
-    deviations are not known; all other numbers follow from the rows, as exactly as for a small
-    table.
+    Up to `MAX_MATRIX_ROWS` rows the matrices are formed. Above, the smallest cosine and the
+    standard deviations are not known; all other numbers follow from the rows, as exactly as for a
+    small table.
 
     Parameters
     ----------
@@ -386,12 +391,12 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     >>> print(f"{similarity.raw.translation_invariance:.3f}")
     1.000
     """
-    given = positions(table, sums_squares=True)
-    within_reach(given.values.shape[0])
-    raw, there = _cosine(given, centered=False)
-    centered, _ = _cosine(given, centered=True)
-    zero = np.flatnonzero(~there) + given.start
-    return Similarity(raw, centered, given.layout, given.start, tuple(zero.tolist()))
+    inputs = positions(table, sums_squares=True)
+    within_reach(inputs.values.shape[0])
+    raw, is_defined = _cosine(inputs, centered=False)
+    centered, _ = _cosine(inputs, centered=True)
+    zero = np.flatnonzero(~is_defined) + inputs.start
+    return Similarity(raw, centered, inputs.layout, inputs.start, tuple(zero.tolist()))
 
 
 def within_reach(n: int) -> None:
@@ -404,7 +409,8 @@ def within_reach(n: int) -> None:
     """
     if n > MAX_COSINE_ROWS:
         raise InvalidTable(
-            f"{n} positions: cosines are computed of up to {MAX_COSINE_ROWS}. Choose that many with "
+            f"{n} positions: cosines are computed of up to {MAX_COSINE_ROWS}. Choose that many "
+            "with "
             "--rows A:B, or analyses that need none with --only."
         )
 
@@ -419,7 +425,7 @@ class OffsetSums:
         ``[2h - 1, 2w - 1]``: sum of the cosines and number of pairs at each displacement, none in
         the middle; a sequence has height 1.
     sum_of_squares
-        Of all cosines of two rows.
+        Sum of squares of all cosines of two rows.
     eps
         Relative error of the cosines.
     """
@@ -433,85 +439,89 @@ class OffsetSums:
         """Return the headline numbers; None where there is no pair, or nothing to explain."""
         height, width = ((side + 1) // 2 for side in self.count.shape)
         total, count = self.total, self.count
-        down, right = np.mgrid[1 - height : height, 1 - width : width]
-        apart = np.hypot(down, right)
+        row_offset, column_offset = np.mgrid[1 - height : height, 1 - width : width]
+        distance = np.hypot(row_offset, column_offset)
         quarter = np.hypot(height if height > 1 else 0, width if width > 1 else 0) / 4
-        off = (apart > 0) & (count > 0)
-        neighbours = off & (apart == 1)
-        far = off & (apart > quarter) & ~neighbours
+        is_pair = (distance > 0) & (count > 0)
+        neighbours = is_pair & (distance == 1)
+        is_far = is_pair & (distance > quarter) & ~neighbours
         invariance = None
-        if np.count_nonzero(off) > 2:
-            spread = self.sum_of_squares - total[off].sum() ** 2 / count[off].sum()
-            within = self.sum_of_squares - (total[off] ** 2 / count[off]).sum()
+        if np.count_nonzero(is_pair) > 2:
+            spread = self.sum_of_squares - total[is_pair].sum() ** 2 / count[is_pair].sum()
+            offset_variance = self.sum_of_squares - (total[is_pair] ** 2 / count[is_pair]).sum()
             # Equal cosines differ by rounding only, and then nothing is there to explain. What is
             # rounded are sums with the cosines of rows with themselves.
             largest = self.sum_of_squares + float(count[height - 1, width - 1])
             if spread > centring_error(largest, height * width, self.eps):
-                invariance = float(1 - max(within, 0.0) / spread)
+                invariance = float(1 - max(offset_variance, 0.0) / spread)
         return {
             "neighbour_mean": _ratio(total[neighbours].sum(), count[neighbours].sum()),
-            "far_mean": _ratio(total[far].sum(), count[far].sum()),
+            "far_mean": _ratio(total[is_far].sum(), count[is_far].sum()),
             "translation_invariance": invariance,
         }
 
 
-def sums_of_rows(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> OffsetSums:
+def sums_of_rows(
+    units: Array, is_defined: Array, height: int, width: int, xp: ModuleType
+) -> OffsetSums:
     """Sum the cosines of `unit_rows` over the pairs at each displacement.
 
     Parameters
     ----------
-    units, there
-        As `unit_rows` gives them.
+    units, is_defined
+        Results of `unit_rows`.
     height, width
-        Of the grid; a sequence has height 1.
+        Height and width of the grid; a sequence has height 1.
     """
-    count = _count(there, height, width)
+    count = _count(is_defined, height, width)
     return OffsetSums(
         np.clip(autocorrelation(units, height, width, xp), -count, count),
         count,
-        sum_of_squares(units) - float(xp.sum(xp.astype(there, units.dtype))),
+        sum_of_squares(units) - float(xp.sum(xp.astype(is_defined, units.dtype))),
         float(xp.finfo(units.dtype).eps),
     )
 
 
-def _count(there: Array, height: int, width: int) -> Floats:
+def _count(is_defined: Array, height: int, width: int) -> Floats:
     """Count the pairs at each displacement of which both rows have a direction."""
-    known = to_numpy(there)
-    if not known.all():
-        return np.rint(autocorrelation(known.astype(np.float64)[:, None], height, width, np))
-    down, right = np.mgrid[1 - height : height, 1 - width : width]
-    return np.asarray((height - np.abs(down)) * (width - np.abs(right)), dtype=np.float64)
+    defined_rows = to_numpy(is_defined)
+    if not defined_rows.all():
+        return np.rint(autocorrelation(defined_rows.astype(np.float64)[:, None], height, width, np))
+    row_offset, column_offset = np.mgrid[1 - height : height, 1 - width : width]
+    return np.asarray(
+        (height - np.abs(row_offset)) * (width - np.abs(column_offset)), dtype=np.float64
+    )
 
 
-def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
+def _cosine(inputs: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
     """Return the cosines of one variant, and which rows have a direction."""
-    layout, xp = given.layout, given.xp
-    units, there = unit_rows(given.values, xp, centered=centered)
+    layout, xp = inputs.layout, inputs.xp
+    units, is_defined = unit_rows(inputs.values, xp, centered=centered)
     height, width = layout.height, layout.width
-    sums = sums_of_rows(units, there, height, width, xp)
+    sums = sums_of_rows(units, is_defined, height, width, xp)
     total, count = sums.total, sums.count
-    known = to_numpy(there)
-    numbers = sums.numbers() | {"monotone_fraction": falling_share(units, there, layout, xp)}
+    defined_rows = to_numpy(is_defined)
+    numbers = sums.numbers() | {"monotone_fraction": falling_share(units, is_defined, layout, xp)}
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
     spread, smallest, pooled = np.full_like(mean, np.nan), None, 1
     if len(units) > MAX_MATRIX_ROWS:
-        matrix, pooled = pooled_cosines(units, there, xp)
+        matrix, pooled = pooled_cosines(units, is_defined, xp)
     else:
-        matrix, squares = _whole(units, there, height, width, xp)
+        matrix, squares = _whole(units, is_defined, height, width, xp)
         with np.errstate(invalid="ignore", divide="ignore"):
             variance = np.maximum(squares / count - mean**2, 0.0)
             spread = np.where(count > 0, np.sqrt(variance), np.nan)
-        if np.count_nonzero(known) > 1:
+        if np.count_nonzero(defined_rows) > 1:
             # No cosine with itself is smaller than one with another row.
             smallest = float(np.fmin.reduce(matrix, axis=None, initial=1.0))
     numbers["minimum"] = smallest
     reason = "no pair of rows with a direction is that far apart"
     undefined = {name: reason for name, value in numbers.items() if value is None}
-    if "translation_invariance" in undefined and np.count_nonzero(known) > 1:
+    if "translation_invariance" in undefined and np.count_nonzero(defined_rows) > 1:
         undefined["translation_invariance"] = "the cosines do not vary"
     if isinstance(layout, Sequence):
-        mean, spread, count = (each[0, width - 1 :] for each in (mean, spread, count))
+        mean, spread, count = (statistic[0, width - 1 :] for statistic in (mean, spread, count))
     if pooled > 1:
         undefined["minimum"] = (
             f"of more than {MAX_MATRIX_ROWS} positions not every pair is looked at"
@@ -520,12 +530,12 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
     elif not sums.count.all():
         undefined["offset_profile"] = reason
     counts = np.rint(count).astype(np.int64)
-    made = Cosine(matrix, mean, spread, counts, **numbers, undefined=undefined, pooled=pooled)
-    return made, known
+    record = Cosine(matrix, mean, spread, counts, **numbers, undefined=undefined, pooled=pooled)
+    return record, defined_rows
 
 
 def _whole(
-    units: Array, there: Array, height: int, width: int, xp: ModuleType
+    units: Array, is_defined: Array, height: int, width: int, xp: ModuleType
 ) -> tuple[Floats, Floats]:
     """Return all cosines ``[n, n]``, and the sums of their squares at each displacement."""
     cosines = xp.matmul(units, units.T)
@@ -534,7 +544,7 @@ def _whole(
     cosines[cosines < -1.0] = -1.0
     squares = by_displacement(cosines**2, height, width, xp)
     matrix = to_numpy(cosines).astype(np.float64, copy=False)  # nothing else needs it any more
-    missing = to_numpy(~there)
+    missing = to_numpy(~is_defined)
     matrix[missing, :] = np.nan
     matrix[:, missing] = np.nan
     return matrix, squares
@@ -548,7 +558,7 @@ def by_displacement(matrices: Array, height: int, width: int, xp: ModuleType) ->
     matrices
         ``[..., n, n]``.
     height, width
-        Of the grid; a sequence has height 1.
+        Height and width of the grid; a sequence has height 1.
 
     Returns
     -------
@@ -558,8 +568,8 @@ def by_displacement(matrices: Array, height: int, width: int, xp: ModuleType) ->
     cells = xp.reshape(matrices, (-1, height, width, height, width))
     # The longer side first: it leaves least to the second pass.
     if width > height:
-        along = _diagonal_sums(xp.permute_dims(cells, (0, 1, 3, 2, 4)), xp)
-        sums = _diagonal_sums(xp.permute_dims(along, (0, 3, 1, 2)), xp)
+        row_sums = _diagonal_sums(xp.permute_dims(cells, (0, 1, 3, 2, 4)), xp)
+        sums = _diagonal_sums(xp.permute_dims(row_sums, (0, 3, 1, 2)), xp)
         sums = xp.permute_dims(sums, (0, 2, 1))
     else:
         down = _diagonal_sums(xp.permute_dims(cells, (0, 2, 4, 1, 3)), xp)

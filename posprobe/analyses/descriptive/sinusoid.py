@@ -98,21 +98,23 @@ def ladder(n: int, d: int) -> Ladder:
     weight = np.full((len(angles), 1), np.sqrt(2.0))  # each row stands for its mirror image too
     if n % 2:
         weight[0] = 1.0
-    even = np.cos(angles)
-    even = even - (weight**2 * even).sum(axis=0) / n
-    halves = [np.linalg.svd(weight * half, full_matrices=False) for half in (even, np.sin(angles))]
+    cosines = np.cos(angles)
+    cosines = cosines - (weight**2 * cosines).sum(axis=0) / n
+    halves = [
+        np.linalg.svd(weight * half, full_matrices=False) for half in (cosines, np.sin(angles))
+    ]
     singular = np.concatenate([half[1] for half in halves])
-    whole = []
-    for sign, (left, _, _) in zip((1, -1), halves, strict=True):
-        upper = left / weight
-        whole.append(np.concatenate([sign * upper[n % 2 :][::-1], upper]))
-    basis = np.concatenate(whole, axis=1)
+    blocks = []
+    for sign, (u, _, _) in zip((1, -1), halves, strict=True):
+        upper = u / weight
+        blocks.append(np.concatenate([sign * upper[n % 2 :][::-1], upper]))
+    basis = np.concatenate(blocks, axis=1)
     order = np.argsort(-singular, kind="stable")
     order = order[singular[order] > EPS * singular[order[0]]]
-    kept, values = basis[:, order], singular[order]
-    for array in (kept, values):
+    ordered_basis, values = basis[:, order], singular[order]
+    for array in (ordered_basis, values):
         array.flags.writeable = False  # the next caller gets the same
-    return Ladder(kept, values)
+    return Ladder(ordered_basis, values)
 
 
 #: Bases between which the best is sought: models use 100 to 1e6, and beyond either end the lines
@@ -151,7 +153,8 @@ class BaseFit:
     base, best
         The best base, None where the curve does not single one out, and the highest CKA.
     similar
-        Lowest and highest base that fit as well: whose misfit ``1 - cka²`` is within `MISFIT_TOLERANCE`.
+        Lowest and highest base that fit as well: whose misfit ``1 - cka²`` is within
+        `MISFIT_TOLERANCE`.
     contrast
         Misfit of the best base's ladder with its lines moved half way to their neighbours, over
         its own: how much the lines themselves matter, and not just the band that they fill.
@@ -191,8 +194,8 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     n = len(table)
     if d < 2 * MIN_LADDER_LINES:
         return _no_base(n, f"a ladder of fewer than {MIN_LADDER_LINES} lines resembles anything")
-    own = unbiased(table.squared_gram, table.power, table.power)
-    if table.total == 0 or own <= centring_error(table.squared_gram, n):
+    table_power = unbiased(table.squared_gram, table.power, table.power)
+    if table.total == 0 or table_power <= centring_error(table.squared_gram, n):
         return _no_base(n, "all rows are equal, or equally far apart")
     # Inner products with a Toeplitz matrix see only the sums along the diagonals.
     spectrum = np.square(np.abs(np.fft.rfft(table.points, 2 * n, axis=0))).sum(axis=1)
@@ -201,7 +204,9 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     def resemblance(kernels: _Kernels) -> Floats:
         cross = unbiased(kernels.lags @ sums, kernels.power, table.power)
         varies = kernels.own > 0
-        return np.where(varies, cross / np.sqrt(own * np.where(varies, kernels.own, 1.0)), 0.0)
+        return np.where(
+            varies, cross / np.sqrt(table_power * np.where(varies, kernels.own, 1.0)), 0.0
+        )
 
     bases, kernels = _base_grid(n, d)
     curve = resemblance(kernels)
@@ -210,32 +215,34 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     base, best = float(bases[top]), float(curve[top])
     for _ in range(6):  # each round narrows the bracket to a quarter
         nearby = np.exp(np.linspace(low, high, 9))
-        around = resemblance(_kernels(n, d, nearby))
-        k = int(np.argmax(around))
-        if around[k] > best:
-            base, best = float(nearby[k]), float(around[k])
+        nearby_resemblance = resemblance(_kernels(n, d, nearby))
+        k = int(np.argmax(nearby_resemblance))
+        if nearby_resemblance[k] > best:
+            base, best = float(nearby[k]), float(nearby_resemblance[k])
         low, high = np.log(nearby[max(k - 1, 0)]), np.log(nearby[min(k + 1, 8)])
-    least = float(_misfit(best))
-    alike = np.append(bases[_misfit(curve) <= (1 + MISFIT_TOLERANCE) * least], base)
-    similar = float(alike.min()), float(alike.max())
+    min_misfit = float(_misfit(best))
+    similar_bases = np.append(bases[_misfit(curve) <= (1 + MISFIT_TOLERANCE) * min_misfit], base)
+    similar = float(similar_bases.min()), float(similar_bases.max())
     # A smooth table resembles as much a ladder whose lines lie between those of this one.
-    there = np.array([base])
-    between = max(float(resemblance(_kernels(n, d, there, half))[0]) for half in (-0.5, 0.5))
-    contrast = float(_misfit(between)) / least
-    why = ""
+    base_array = np.array([base])
+    off_grid_resemblance = max(
+        float(resemblance(_kernels(n, d, base_array, half))[0]) for half in (-0.5, 0.5)
+    )
+    contrast = float(_misfit(off_grid_resemblance)) / min_misfit
+    reason = ""
     if best <= 0 or similar[1] > MAX_SIMILAR_BASE_RATIO * similar[0]:
-        why = f"flat: bases from {similar[0]:.3g} to {similar[1]:.3g} fit as well"
+        reason = f"flat: bases from {similar[0]:.3g} to {similar[1]:.3g} fit as well"
     elif contrast < MIN_BASE_CONTRAST:
-        why = f"no ladder: lines between those of base {base:.3g} fit as well"
+        reason = f"no ladder: lines between those of base {base:.3g} fit as well"
     elif best < CERTAIN_CKA and _uneven(resemblance, n, d, base) > MAX_UNEVEN_GAIN:
-        why = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
+        reason = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
     elif not BASE_SEARCH_RANGE[0] < base < BASE_SEARCH_RANGE[1]:
-        why = f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
-    return BaseFit(bases, curve, None if why else base, best, similar, contrast, n, why)
+        reason = f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
+    return BaseFit(bases, curve, None if reason else base, best, similar, contrast, n, reason)
 
 
-def _no_base(n: int, why: str) -> BaseFit:
-    return BaseFit(np.zeros(0), np.zeros(0), None, None, None, None, n, why)
+def _no_base(n: int, reason: str) -> BaseFit:
+    return BaseFit(np.zeros(0), np.zeros(0), None, None, None, None, n, reason)
 
 
 def _uneven(resemblance: Callable[[_Kernels], Floats], n: int, d: int, base: float) -> float:
@@ -247,14 +254,14 @@ def _uneven(resemblance: Callable[[_Kernels], Floats], n: int, d: int, base: flo
     lines = frequencies(d, base=base)
     place = np.arange(n)
     lags = np.cos(np.outer(place, lines)).sum(axis=1)
-    first = best = float(resemblance(_of_lags(lags[None]))[0])
+    start_resemblance = best = float(resemblance(_of_lags(lags[None]))[0])
     moves = base ** (np.array([-1.0, -0.5, 0.5, 1.0]) / d)  # of half a step, and of a quarter
     for line in lines[lines > 2 * np.pi / n]:
-        moved = lags - np.cos(line * place) + np.cos(np.outer(line * moves, place))
-        found = resemblance(_of_lags(moved))
-        if found.max() > best:
-            best, lags = float(found.max()), moved[int(np.argmax(found))]
-    return float(_misfit(first) / _misfit(best))
+        moved_lags = lags - np.cos(line * place) + np.cos(np.outer(line * moves, place))
+        resemblances = resemblance(_of_lags(moved_lags))
+        if resemblances.max() > best:
+            best, lags = float(resemblances.max()), moved_lags[int(np.argmax(resemblances))]
+    return float(_misfit(start_resemblance) / _misfit(best))
 
 
 def _misfit(cka: Floats | float) -> Floats:
@@ -331,7 +338,7 @@ def _listed(fit: SinusoidFit) -> list[FittedSinusoid] | None:
     if (lines := fit.sinusoids) is None:
         return None
     numbers = zip(lines.periods, lines.share, fit.best_share, strict=True)
-    return [FittedSinusoid(*each) for each in numbers]
+    return [FittedSinusoid(*entry) for entry in numbers]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -341,9 +348,9 @@ class SinusoidFit(Result):
     Parameters
     ----------
     layout
-        Of the positions.
+        Layout of the positions.
     points
-        What waves are fitted to, on first use; None where none are.
+        Points to which waves are fitted, on first use; None where none are.
     width
         Columns of the table.
     missing
@@ -363,7 +370,7 @@ class SinusoidFit(Result):
         Dimensions of that span: directions in which the sinusoid varies by more than
         `posprobe.analyses.descriptive.sinusoid.LADDER_CONDITION` of its widest.
     ladder_white_share
-        What so many directions explain of white noise.
+        Share of white noise that as many directions explain.
     """
 
     figures: ClassVar[str] = "fits.plot_sinusoid"
@@ -494,34 +501,34 @@ def against_sinusoid(
     >>> print(f"{fit.ladder_share:.2f}")
     1.00
     """
-    given = positions(table)
-    n, d = given.values.shape
-    points, on_grid = cloud(given, decomposition=decomposition), isinstance(given.layout, Grid)
+    inputs = positions(table)
+    n, d = inputs.values.shape
+    points, on_grid = cloud(inputs, decomposition=decomposition), isinstance(inputs.layout, Grid)
     missing: dict[str, str] = {}
     numbers: dict[str, Any] = {}
     if n < MIN_SINUSOID_POSITIONS or points.total == 0:
-        why = (
+        reason = (
             f"fewer than {MIN_SINUSOID_POSITIONS} positions"
             if n < MIN_SINUSOID_POSITIONS
             else "all rows are equal"
         )
         missing = dict.fromkeys(
-            (*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), why
+            (*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), reason
         )
-        return SinusoidFit(layout=given.layout, points=None, width=d, missing=missing)
-    if isinstance(given.layout, Grid):
-        why = "one ladder of frequencies does not describe a grid"
-        missing = dict.fromkeys((*LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), why)
+        return SinusoidFit(layout=inputs.layout, points=None, width=d, missing=missing)
+    if isinstance(inputs.layout, Grid):
+        reason = "one ladder of frequencies does not describe a grid"
+        missing = dict.fromkeys((*LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), reason)
         if d % 4:
-            why = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
-            missing |= dict.fromkeys(DISTANCE_KEYS, why)
+            reason = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
+            missing |= dict.fromkeys(DISTANCE_KEYS, reason)
         else:
-            height, width = given.layout.height, given.layout.width
+            height, width = inputs.layout.height, inputs.layout.width
             formula = _grid_cloud(height, width, d)
             numbers = _compared(points, formula, f"sincos2d:{height}x{width}x{d}", missing)
     elif d % 2:
-        why = f"the sinusoid has no table of odd width {d}"
-        missing = dict.fromkeys((*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *BASE_KEYS), why)
+        reason = f"the sinusoid has no table of odd width {d}"
+        missing = dict.fromkeys((*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *BASE_KEYS), reason)
     else:
         rungs = ladder(n, d)
         numbers = _compared(points, rungs.cloud, f"sinusoidal:{n}x{d}", missing)
@@ -531,7 +538,11 @@ def against_sinusoid(
         else:
             numbers["ladder_share"] = rungs.share(points)
     return SinusoidFit(
-        layout=given.layout, points=None if on_grid else points, width=d, missing=missing, **numbers
+        layout=inputs.layout,
+        points=None if on_grid else points,
+        width=d,
+        missing=missing,
+        **numbers,
     )
 
 
@@ -543,23 +554,23 @@ def _grid_cloud(height: int, width: int, d: int) -> Cloud:
 def _best_share(points: Cloud, count: int) -> Floats:
     """Return the share that the best 2, 4, 6 … directions of any shape explain: ``[count]``."""
     share = np.cumsum(points.principal[1] ** 2) / points.total
-    last = np.minimum(2 * np.arange(1, count + 1), len(share)) - 1
-    return np.asarray(np.minimum(share[last], 1.0))
+    last_columns = np.minimum(2 * np.arange(1, count + 1), len(share)) - 1
+    return np.asarray(np.minimum(share[last_columns], 1.0))
 
 
 def _compared(points: Cloud, formula: Cloud, name: str, missing: dict[str, str]) -> dict[str, Any]:
     """Return the distances of a table to a formula; reasons for lacking ones join the others."""
-    near = closeness(points, formula)
-    rank = near.subspace_rank or None
-    missing |= near.undefined
-    if why := near.undefined.get("subspace_overlap"):
-        missing |= dict.fromkeys(("subspace_rank", "subspace_chance"), why)
+    formula_closeness = closeness(points, formula)
+    rank = formula_closeness.subspace_rank or None
+    missing |= formula_closeness.undefined
+    if reason := formula_closeness.undefined.get("subspace_overlap"):
+        missing |= dict.fromkeys(("subspace_rank", "subspace_chance"), reason)
     return {
         "reference": name,
-        "cka": near.cka,
-        "cka_biased": near.cka_biased,
-        "procrustes": near.procrustes,
-        "subspace_overlap": near.subspace_overlap,
+        "cka": formula_closeness.cka,
+        "cka_biased": formula_closeness.cka_biased,
+        "procrustes": formula_closeness.procrustes,
+        "subspace_overlap": formula_closeness.subspace_overlap,
         "subspace_rank": rank,
         "subspace_chance": rank and rank / (len(points) - 1),
     }

@@ -51,9 +51,9 @@ class Line:
     Parameters
     ----------
     frequency
-        In cycles per position.
+        Frequency in cycles per position.
     period
-        In positions.
+        Period in positions.
     ratio
         Power over the red-noise background at that frequency.
     """
@@ -82,7 +82,8 @@ class Spectrum(Result):
     lines
         Significant peaks with at least `MIN_LINE_PERIODS` periods in the table, strongest first.
     entropy
-        Of the power over frequencies, as a share of its maximum: 1 is white, 0 a single line.
+        Entropy of the power over frequencies, as a share of its maximum: 1 is white, 0 a single
+        line.
     edge_frequency
         Frequency below which `EDGE_POWER_SHARE` of the power lies.
     dominant_frequency
@@ -90,7 +91,7 @@ class Spectrum(Result):
     dominant_significant
         ``[d]``: whether that peak exceeds the dimension's own red noise.
     layout
-        Of the positions.
+        Layout of the positions.
     undefined
         Reason why there is no spectrum, or empty.
     edge_share, false_alarm
@@ -98,7 +99,7 @@ class Spectrum(Result):
     """
 
     figures: ClassVar[str] = "frequencies.plot_spectrum"
-    why: ClassVar[str] = "no red noise is fitted on a grid"
+    missing_reason: ClassVar[str] = "no red noise is fitted on a grid"
 
     layout: Annotated[Layout, HIDDEN]
     frequency: Annotated[Floats, Stored("spectrum_frequency")] = field(default_factory=nothing)
@@ -110,7 +111,7 @@ class Spectrum(Result):
     threshold: Floats | None = None
     lines: Annotated[
         tuple[Line, ...],
-        As(list[Line] | None, lambda found: None if found.threshold is None else found.lines),
+        As(list[Line] | None, lambda record: None if record.threshold is None else record.lines),
         "Peaks that red noise does not explain, strongest first.",
     ] = ()
     entropy: Annotated[
@@ -180,28 +181,28 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
     >>> spectrum.dominant_frequency.tolist()
     [0.125]
     """
-    given = positions(table, sums_squares=True)
-    values, layout, xp = given.values, given.layout, given.xp
+    inputs = positions(table, sums_squares=True)
+    values, layout, xp = inputs.values, inputs.layout, inputs.xp
     length = max(layout.height, layout.width) if isinstance(layout, Grid) else len(values)
     if length < MIN_SPECTRUM_POSITIONS:
         return Spectrum(
             layout=layout, undefined=f"fewer than {MIN_SPECTRUM_POSITIONS} positions in a row"
         )
-    rest = detrended(values, xp, linear=not isinstance(layout, Grid))
+    residual = detrended(values, xp, linear=not isinstance(layout, Grid))
     if isinstance(layout, Grid):
-        by_dim = ring_power(grid_power(rest, layout, xp), layout)
+        by_dim = ring_power(grid_power(residual, layout, xp), layout)
     else:
         taper = np.hanning(length)
-        by_dim = line_power(rest, taper, xp).astype(np.float64) / (length * (taper**2).sum())
+        by_dim = line_power(residual, taper, xp).astype(np.float64) / (length * (taper**2).sum())
     frequency = np.arange(len(by_dim), dtype=np.float64) / length
     power = by_dim.sum(axis=1)
     if not power.any():
-        why = "nothing is left after detrending: every dimension is constant or a straight line"
-        return Spectrum(layout=layout, undefined=why)
+        reason = "nothing is left after detrending: every dimension is constant or a straight line"
+        return Spectrum(layout=layout, undefined=reason)
     share = power / power.sum()
     positive = share[share > 0]
     strongest = np.argmax(by_dim[1:], axis=0) + 1
-    found = Spectrum(
+    result = Spectrum(
         layout=layout,
         frequency=frequency,
         power=power,
@@ -212,28 +213,28 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
         dominant_significant=np.zeros(by_dim.shape[1], dtype=bool),
     )
     if isinstance(layout, Grid):
-        return found
-    rest = to_numpy(rest).astype(np.float64)
-    red, level = red_noise(rest, frequency, power[:, None], pooled=True)
-    _, levels = red_noise(rest, frequency, by_dim, pooled=False)
-    above = (by_dim > levels)[strongest, np.arange(by_dim.shape[1])]
+        return result
+    residual = to_numpy(residual).astype(np.float64)
+    red, level = red_noise(residual, frequency, power[:, None], pooled=True)
+    _, levels = red_noise(residual, frequency, by_dim, pooled=False)
+    is_significant = (by_dim > levels)[strongest, np.arange(by_dim.shape[1])]
     return replace(
-        found,
+        result,
         background=red[:, 0],
         threshold=level[:, 0],
         lines=_lines(frequency, power, red[:, 0], level[:, 0]),
-        dominant_significant=above & (strongest >= MIN_LINE_PERIODS),
+        dominant_significant=is_significant & (strongest >= MIN_LINE_PERIODS),
     )
 
 
 def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
     """Subtract each column's mean, or its least-squares line; what is then rounding becomes 0."""
-    rest = values - xp.mean(values, axis=0)
+    residual = values - xp.mean(values, axis=0)
     if linear:
-        rest = without_line(rest, xp)
+        residual = without_line(residual, xp)
     # What detrending leaves of a constant or straight column is rounding, of float32 in most files.
     scale = xp.max(xp.abs(values), axis=0)
-    return xp.where(xp.max(xp.abs(rest), axis=0) > DETRENDING_ROUNDING * scale, rest, 0.0)
+    return xp.where(xp.max(xp.abs(residual), axis=0) > DETRENDING_ROUNDING * scale, residual, 0.0)
 
 
 def without_line(centered: Array, xp: ModuleType) -> Array:
@@ -243,9 +244,9 @@ def without_line(centered: Array, xp: ModuleType) -> Array:
     return centered - line[:, None] * (xp.matmul(line, centered) / xp.sum(line**2))
 
 
-def line_power(rest: Array, taper: Floats, xp: ModuleType) -> NDArray[np.floating[Any]]:
+def line_power(residual: Array, taper: Floats, xp: ModuleType) -> NDArray[np.floating[Any]]:
     """Return the one-sided power of each tapered column ``[f, d]``, in the table's precision."""
-    tapered = rest * xp.asarray(taper, dtype=rest.dtype, device=rest.device)[:, None]
+    tapered = residual * xp.asarray(taper, dtype=residual.dtype, device=residual.device)[:, None]
     power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2)
     # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
     power[1 : (len(taper) + 1) // 2] *= 2
@@ -253,7 +254,7 @@ def line_power(rest: Array, taper: Floats, xp: ModuleType) -> NDArray[np.floatin
 
 
 def red_noise(
-    rest: Floats,
+    residual: Floats,
     frequency: Floats,
     power: Floats,
     *,
@@ -266,10 +267,10 @@ def red_noise(
     """
     from scipy.special import chdtri
 
-    lagged, total = (rest[1:] * rest[:-1]).sum(axis=0), (rest**2).sum(axis=0)
+    lagged, total = (residual[1:] * residual[:-1]).sum(axis=0), (residual**2).sum(axis=0)
     degrees = 2.0
     if pooled:
-        degrees = 2 * participation(rest)
+        degrees = 2 * participation(residual)
         lagged, total = lagged.sum(keepdims=True), total.sum(keepdims=True)
     memory = quotient(lagged, total, fill=0.0).clip(0.0, 0.999)
     wave = np.cos(2 * np.pi * frequency)[:, None]
@@ -285,17 +286,21 @@ def _lines(
     background: Floats,
     threshold: Floats,
 ) -> tuple[Line, ...]:
-    above = np.flatnonzero(power > threshold)
+    peaks_above = np.flatnonzero(power > threshold)
     # Neighbouring bins belong to one peak of the Hann window, whose main lobe is four bins wide.
-    runs = np.split(above, np.flatnonzero(np.diff(above) > 2) + 1) if above.size else []
-    found = []
+    runs = (
+        np.split(peaks_above, np.flatnonzero(np.diff(peaks_above) > 2) + 1)
+        if peaks_above.size
+        else []
+    )
+    lines = []
     for run in runs:
         k = run[np.argmax(power[run])]
-        inside = MIN_LINE_PERIODS <= k < len(power) - 1
-        if inside and power[k] > power[k - 1] and power[k] >= power[k + 1]:
+        is_inner = MIN_LINE_PERIODS <= k < len(power) - 1
+        if is_inner and power[k] > power[k - 1] and power[k] >= power[k + 1]:
             ratio = float(power[k] / background[k])
-            found.append(Line(float(frequency[k]), float(1 / frequency[k]), ratio))
-    return tuple(sorted(found, key=lambda line: -line.ratio))
+            lines.append(Line(float(frequency[k]), float(1 / frequency[k]), ratio))
+    return tuple(sorted(lines, key=lambda line: -line.ratio))
 
 
 def ring_power(power: NDArray[np.floating[Any]], layout: Grid) -> Floats:
@@ -332,16 +337,16 @@ class Spectrogram(Result):
         ``[s]``: position of the middle of each segment.
     strongest, fastest
         ``[s]``: frequency of the segment's strongest line, and of its fastest that has at least
-        `MIN_LINE_POWER_SHARE` of that one's power; NaN where no line stands out of red noise. A line has at least
-        three periods in the segment; its frequency is interpolated between bins.
+        `MIN_LINE_POWER_SHARE` of that one's power; NaN where no line stands out of red noise. A
+        line has at least three periods in the segment; its frequency is interpolated between bins.
     length, step
         Positions in a segment, and from one to the next. Each segment is detrended (line) and
         tapered (Hann), so frequencies closer than about 2 / length are one.
     drift
-        How far the fastest line wanders: its frequency's 10 to 90 % range over the median. None
-        where fewer than half of the segments show a line.
+        Drift of the fastest line: 10 to 90 % range of its frequency over the median. None where
+        fewer than half of the segments show a line.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     undefined
         Reason why there is no spectrogram, or empty.
     """
@@ -388,26 +393,26 @@ class Spectrogram(Result):
         self,
     ) -> Annotated[list[float] | None, "Over segments.", limits(minItems=3, maxItems=3)]:
         """Percentiles of the fastest line's period; None where no segment has one."""
-        found = self.fastest[~np.isnan(self.fastest)]
-        return (1 / np.percentile(found, [90, 50, 10])).tolist() if found.size else None
+        fastest = self.fastest[~np.isnan(self.fastest)]
+        return (1 / np.percentile(fastest, [90, 50, 10])).tolist() if fastest.size else None
 
     @property
     def partly(self) -> dict[str, str]:
         """Why numbers are None, and why there are gaps."""
-        shown = int(np.count_nonzero(~np.isnan(self.fastest)))
-        if self.undefined or shown == len(self.fastest) > 1:
+        n_with_line = int(np.count_nonzero(~np.isnan(self.fastest)))
+        if self.undefined or n_with_line == len(self.fastest) > 1:
             return {}
-        why = f"{shown} of {len(self.fastest)} segments show a line above red noise"
+        reason = f"{n_with_line} of {len(self.fastest)} segments show a line above red noise"
         gaps = ["strongest_period", "fastest_period"]
-        gaps += [] if shown else ["fastest_period_p10_p50_p90"]
-        return dict.fromkeys(gaps if self.drift is not None else (*gaps, "drift"), why)
+        gaps += [] if n_with_line else ["fastest_period_p10_p50_p90"]
+        return dict.fromkeys(gaps if self.drift is not None else (*gaps, "drift"), reason)
 
 
 def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     """Compute the power spectrum of overlapping segments of the positions.
 
-    Segments of n / 8 positions, within `SEGMENT_RANGE_POSITIONS`, a quarter of their length apart. They count from
-    the first row; up to a quarter of a segment at the end is in none.
+    Segments of n / 8 positions, within `SEGMENT_RANGE_POSITIONS`, a quarter of their length apart.
+    They count from the first row; up to a quarter of a segment at the end is in none.
 
     Parameters
     ----------
@@ -432,46 +437,50 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     >>> spectrogram.strongest.round(2).tolist()
     [0.13, 0.13, 0.13, 0.13, 0.13]
     """
-    given = positions(table, sums_squares=True)
-    none = partial(Spectrogram, given.layout, given.start)
-    n = given.values.shape[0]
-    if isinstance(given.layout, Grid):
-        return none(undefined="a grid has no single order of positions")
+    inputs = positions(table, sums_squares=True)
+    undefined_spectrogram = partial(Spectrogram, inputs.layout, inputs.start)
+    n = inputs.values.shape[0]
+    if isinstance(inputs.layout, Grid):
+        return undefined_spectrogram(undefined="a grid has no single order of positions")
     if n < 2 * SEGMENT_RANGE_POSITIONS[0]:
-        return none(undefined=f"fewer than {2 * SEGMENT_RANGE_POSITIONS[0]} positions")
+        return undefined_spectrogram(
+            undefined=f"fewer than {2 * SEGMENT_RANGE_POSITIONS[0]} positions"
+        )
     length = 2 * (min(max(n // 8, SEGMENT_RANGE_POSITIONS[0]), SEGMENT_RANGE_POSITIONS[1]) // 2)
     step = length // 4
-    values = to_numpy(given.values).astype(np.float64, copy=False)
+    values = to_numpy(inputs.values).astype(np.float64, copy=False)
     taper = np.hanning(length)
     frequency = np.arange(length // 2 + 1, dtype=np.float64) / length
     begin = np.arange(0, n - length + 1, step)
     power = np.empty((len(begin), len(frequency)))
     strongest, fastest = np.full((2, len(begin)), np.nan)
-    for k, first in enumerate(begin):
-        rest = detrended(values[first : first + length], np, linear=True)
-        power[k] = line_power(rest, taper, np).sum(axis=1) / (length * np.square(taper).sum())
+    for k, start in enumerate(begin):
+        residual = detrended(values[start : start + length], np, linear=True)
+        power[k] = line_power(residual, taper, np).sum(axis=1) / (length * np.square(taper).sum())
         if power[k].any():
-            _, level = red_noise(rest, frequency, power[k][:, None], pooled=True)
+            _, level = red_noise(residual, frequency, power[k][:, None], pooled=True)
             strongest[k], fastest[k] = _extremes(power[k], level[:, 0], length)
     if not power.any():
-        return none(undefined="every dimension is constant or a straight line")
-    center = given.start + begin + (length - 1) / 2
-    drift, shown = None, fastest[~np.isnan(fastest)]
-    if 2 * shown.size >= fastest.size:
-        low, middle, high = np.percentile(shown, [10, 50, 90])
+        return undefined_spectrogram(undefined="every dimension is constant or a straight line")
+    center = inputs.start + begin + (length - 1) / 2
+    drift, defined_fastest = None, fastest[~np.isnan(fastest)]
+    if 2 * defined_fastest.size >= fastest.size:
+        low, middle, high = np.percentile(defined_fastest, [10, 50, 90])
         drift = float((high - low) / middle)
-    return none(frequency, power, center, strongest, fastest, length, step, drift)
+    return undefined_spectrogram(frequency, power, center, strongest, fastest, length, step, drift)
 
 
 def _extremes(power: Floats, level: Floats, length: int) -> tuple[float, float]:
     """Return the frequencies of a segment's strongest and fastest line, or NaN."""
-    inside = np.arange(MIN_LINE_PERIODS, len(power) - 1)
-    peak = (power[inside] > power[inside - 1]) & (power[inside] >= power[inside + 1])
-    found = inside[peak & (power[inside] > level[inside])]
-    if not found.size:
+    inner_bins = np.arange(MIN_LINE_PERIODS, len(power) - 1)
+    peak = (power[inner_bins] > power[inner_bins - 1]) & (
+        power[inner_bins] >= power[inner_bins + 1]
+    )
+    peak_bins = inner_bins[peak & (power[inner_bins] > level[inner_bins])]
+    if not peak_bins.size:
         return np.nan, np.nan
-    strongest = found[np.argmax(power[found])]
-    fastest = found[power[found] >= MIN_LINE_POWER_SHARE * power[strongest]][-1]
+    strongest = peak_bins[np.argmax(power[peak_bins])]
+    fastest = peak_bins[power[peak_bins] >= MIN_LINE_POWER_SHARE * power[strongest]][-1]
     return _between(power, strongest) / length, _between(power, fastest) / length
 
 

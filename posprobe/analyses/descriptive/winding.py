@@ -52,7 +52,7 @@ class WindingPair:
     components
         The two, counted from 0.
     share
-        Of the variance, of both together.
+        Share of the variance, both components together.
     coherence
         Between 0 and 1: how nearly one is the other a quarter of a period later, at the lag where
         they agree best. 1 for a circle run through evenly.
@@ -75,7 +75,8 @@ class WindingPair:
     """
 
     components: Annotated[
-        tuple[int, int], As(list[int], lambda pair: [each + 1 for each in pair.components])
+        tuple[int, int],
+        As(list[int], lambda pair: [component + 1 for component in pair.components]),
     ]
     share: float
     coherence: float
@@ -129,10 +130,10 @@ def rhythms(pair: WindingPair, periods: Sequence[float]) -> Floats:
     time = np.arange(len(path))
     angles = 2 * np.pi * np.outer(time, [sign / p for p in periods for sign in (1, -1)])
     waves = np.exp(1j * np.concatenate([np.zeros((len(path), 1)), angles], axis=1))
-    found = np.linalg.lstsq(waves, path, rcond=None)[0][1:]
+    coefficients = np.linalg.lstsq(waves, path, rcond=None)[0][1:]
     variance = float(np.square(np.abs(path - path.mean())).mean())
-    each = np.square(np.abs(found)).reshape(-1, 2).sum(axis=1)
-    return np.asarray(each / max(variance, np.finfo(np.float64).tiny))
+    power = np.square(np.abs(coefficients)).reshape(-1, 2).sum(axis=1)
+    return np.asarray(power / max(variance, np.finfo(np.float64).tiny))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -148,17 +149,17 @@ class Winding(Result):
     ratio
         ``[k]``: their shares of the variance.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     turns, phase_linearity, radius_cv, share
-        Of the first pair; None where there is none.
+        Numbers of the first pair; None where there is none.
     components
-        How many were looked at.
+        Number of components that were looked at.
     undefined
         Reason why no pairs were looked for, or empty.
     """
 
     figures: ClassVar[str] = "components.plot_winding"
-    why: ClassVar[str] = f"no two components have a coherence of {MIN_PAIR_COHERENCE}"
+    missing_reason: ClassVar[str] = f"no two components have a coherence of {MIN_PAIR_COHERENCE}"
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
@@ -207,32 +208,38 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
     >>> print(f"{found.pairs[0].turns:.1f} turns")
     10.0 turns
     """
-    given = positions(table)
-    n, none = given.values.shape[0], partial(Winding, given.layout, given.start)
-    if isinstance(given.layout, Grid):
-        return none(undefined="patches lie on a grid: their rows and columns wind on their own")
+    inputs = positions(table)
+    n, undefined_winding = inputs.values.shape[0], partial(Winding, inputs.layout, inputs.start)
+    if isinstance(inputs.layout, Grid):
+        return undefined_winding(
+            undefined="patches lie on a grid: their rows and columns wind on their own"
+        )
     if n < MIN_WINDING_ROWS:
-        return none(undefined=f"fewer than {MIN_WINDING_ROWS} rows")
-    found = components_of(given, pca)
-    if found.undefined:
-        return none(undefined=found.undefined)
-    ratio = found.explained_variance_ratio
-    kept = kept_components(ratio)
-    if kept < 2:
-        return none(undefined="all rows lie on one line: a single component cannot trace a circle")
-    scores = found.scores[:, :kept]
+        return undefined_winding(undefined=f"fewer than {MIN_WINDING_ROWS} rows")
+    components = components_of(inputs, pca)
+    if components.undefined:
+        return undefined_winding(undefined=components.undefined)
+    ratio = components.explained_variance_ratio
+    n_components = kept_components(ratio)
+    if n_components < 2:
+        return undefined_winding(
+            undefined="all rows lie on one line: a single component cannot trace a circle"
+        )
+    scores = components.scores[:, :n_components]
     pairs = sorted(winding_pairs(scores, ratio), key=lambda pair: -pair.share)
     names = ("turns", "share", "phase_linearity", "radius_cv")
-    first: dict[str, Any] = {name: getattr(pairs[0], name) for name in names} if pairs else {}
-    ratio = ratio[:kept]
-    return none(tuple(pairs), scores, ratio, components=len(ratio), **first)
+    first_pair: dict[str, Any] = {name: getattr(pairs[0], name) for name in names} if pairs else {}
+    ratio = ratio[:n_components]
+    return undefined_winding(tuple(pairs), scores, ratio, components=len(ratio), **first_pair)
 
 
 def kept_components(ratio: Floats) -> int:
     """Return how many components are paired, by their shares of the variance, which fall."""
-    kept = int(np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12))) + 1
+    n_components = (
+        int(np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12))) + 1
+    )
     # An axis may hold little; what rounding holds is none.
-    return min(max(kept, 3), MAX_PAIRED_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
+    return min(max(n_components, 3), MAX_PAIRED_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
 
 
 def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
@@ -260,26 +267,26 @@ def _coherence(scaled: Floats) -> Floats:
     from scipy.fft import irfft, next_fast_len, rfft
 
     n, k = scaled.shape
-    most = max(n // 2, 1)
+    max_lag = max(n // 2, 1)
     length = next_fast_len(2 * n, real=True)  # nothing wraps around
     columns = np.ascontiguousarray(scaled.T)
     transform = rfft(columns, length, axis=1)
     power = np.cumsum(columns**2, axis=1)
     # Of the rows up to each lag's last, and of those from the lag on.
-    before = power[:, n - 1 - most : n - 1][:, ::-1]
-    after = power[:, -1:] - power[:, :most]
+    before = power[:, n - 1 - max_lag : n - 1][:, ::-1]
+    after = power[:, -1:] - power[:, :max_lag]
     result = np.zeros((k, k))
-    for first in range(k - 1):
-        one, others = transform[first], transform[first + 1 :]
+    for index in range(k - 1):
+        spectrum, later_spectra = transform[index], transform[index + 1 :]
         # A product less its conjugate: twice what is imaginary.
-        both = 2j * (np.conj(one) * others).imag
-        crossed = irfft(both, length, axis=1)[:, 1 : most + 1]
-        sizes = [part[first] + part[first + 1 :] for part in (before, after)]
+        cross_spectrum = 2j * (np.conj(spectrum) * later_spectra).imag
+        crossed = irfft(cross_spectrum, length, axis=1)[:, 1 : max_lag + 1]
+        sizes = [part[index] + part[index + 1 :] for part in (before, after)]
         size = np.sqrt(sizes[0] * sizes[1])
         ratio = np.abs(crossed) / np.maximum(size, np.finfo(float).tiny)
         # Of few rows, a pair that holds next to nothing agrees by chance.
         ratio[size < 0.1 * n] = 0.0
-        result[first, first + 1 :] = ratio.max(axis=1)
+        result[index, index + 1 :] = ratio.max(axis=1)
     return result
 
 
@@ -287,9 +294,9 @@ def _pair(
     scores: Floats, ratio: Floats, components: tuple[int, int], coherence: float
 ) -> WindingPair:
     n = len(scores)
-    both = scores[:, list(components)]
-    size = np.sqrt((both**2).mean(axis=0))
-    x, y = (both * (np.sqrt((size**2).mean()) / size)).T
+    pair_scores = scores[:, list(components)]
+    size = np.sqrt((pair_scores**2).mean(axis=0))
+    x, y = (pair_scores * (np.sqrt((size**2).mean()) / size)).T
     phase = np.unwrap(np.arctan2(y, x))
     phase = phase if phase[-1] >= phase[0] else -phase
     time = np.arange(n, dtype=np.float64)
@@ -298,11 +305,11 @@ def _pair(
     edges = np.minimum(bounds, n - 1)  # up to the next part's first row, so that no turn is lost
     frequency = np.diff(phase[edges]) / (2 * np.pi * np.diff(edges))
     axis, axis_r2, pitch = None, np.nan, np.nan
-    for other in range(scores.shape[1]):
-        if other not in components:
-            slope, r2 = line_through(phase, scores[:, other])
+    for third in range(scores.shape[1]):
+        if third not in components:
+            slope, r2 = line_through(phase, scores[:, third])
             if axis is None or r2 > axis_r2:
-                axis, axis_r2, pitch = other, r2, 2 * np.pi * slope
+                axis, axis_r2, pitch = third, r2, 2 * np.pi * slope
     return WindingPair(
         components=components,
         share=float(ratio[list(components)].sum()),
