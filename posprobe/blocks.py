@@ -56,7 +56,7 @@ class EnvironmentBlock(TypedDict):
     created: Annotated[str, limits(format="date-time")]
 
 
-def describe(table: PositionTable) -> dict[str, Any]:
+def describe_table(table: PositionTable) -> dict[str, Any]:
     """Return the ``table`` block of ``analysis.json``."""
     return {
         "name": table.name,
@@ -73,22 +73,22 @@ def describe(table: PositionTable) -> dict[str, Any]:
     }
 
 
-def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
-    """Return the ``environment`` block: versions, device, seed, command and time."""
+def describe_environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
+    """Return the ``describe_environment`` block: versions, device, seed, command and time."""
     versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
     versions["numpy"] = np.__version__
     libraries = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
     versions |= {name: version(name) for name in libraries}
-    run = {
+    circumstances = {
         "device": device,
         "seed": seed,
         "command": command,
-        "created": made_at().isoformat(timespec="seconds"),
+        "created": creation_time().isoformat(timespec="seconds"),
     }
-    return cast("EnvironmentBlock", versions | run)
+    return cast("EnvironmentBlock", versions | circumstances)
 
 
-def made_at() -> datetime:
+def creation_time() -> datetime:
     """Return the time that documents state: now, or that of SOURCE_DATE_EPOCH.
 
     Raises

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from posprobe.errors import MissingExtra
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,23 +53,23 @@ class Drawable:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return card(*self._card())
+        return html_card(*self._card())
 
 
-def line(kind: object, *facts: str) -> str:
+def format_repr(record: object, *facts: str) -> str:
     """Return ``Kind(fact, fact)``, cut to `MAX_REPR_LETTERS`, for a `repr`."""
-    text = f"{type(kind).__name__}({plain(', '.join(facts))})"
+    text = f"{type(record).__name__}({escape_invisible(', '.join(facts))})"
     return text if len(text) <= MAX_REPR_LETTERS else f"{text[: MAX_REPR_LETTERS - 5]} ...)"
 
 
-def card(title: str, facts: Mapping[str, object]) -> str:
+def html_card(title: str, facts: Mapping[str, object]) -> str:
     """Return a table of facts for a notebook; texts from files are escaped."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(key.replace('_', ' '))}</th>"
-        f"<td style='text-align:left'>{escape(plain(str(value)))}</td></tr>"
+        f"<td style='text-align:left'>{escape(escape_invisible(str(value)))}</td></tr>"
         for key, value in facts.items()
     )
-    return f"<table><caption>{escape(plain(title))}</caption>{cells}</table>"
+    return f"<table><caption>{escape(escape_invisible(title))}</caption>{cells}</table>"
 
 
 def to_frame(columns: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from posprobe.blocks import BandBlock
 
 #: What each null model keeps of the table.
-NULLS: Mapping[str, str] = {
+NULL_MODELS: Mapping[str, str] = {
     "gaussian": "independent Gaussian rows with the table's row norms",
     "permuted": "the table's own rows in random order",
     "walk": "the table's own steps with random signs, added up",
@@ -31,16 +31,16 @@ NULLS: Mapping[str, str] = {
 }
 
 #: Surrogates larger than this many numbers in all are refused: they would take hours.
-MAX_NUMBERS = 2**36
+MAX_SURROGATE_NUMBERS = 2**36
 #: Draws of each null model: more would take hours, and move no band by what a reader could see.
 MAX_DRAWS = 10_000
 #: Draws of a band that is asked for without a number.
-DRAWS = 9
+DEFAULT_DRAWS = 9
 
 
 def null_models(layout: Layout) -> tuple[str, ...]:
     """Return the null models that a layout has: patches on a grid have no walk."""
-    return tuple(name for name in NULLS if name != "walk" or not isinstance(layout, Grid))
+    return tuple(name for name in NULL_MODELS if name != "walk" or not isinstance(layout, Grid))
 
 
 def surrogate(table: PositionTable, name: str, seed: int = 0) -> PositionTable:
@@ -113,21 +113,21 @@ def draw_rows(
     """
     match name:
         case "gaussian":
-            return _directions(rng, values.shape, np.linalg.norm(values, axis=1))
+            return _random_directions(rng, values.shape, np.linalg.norm(values, axis=1))
         case "permuted":
             return rng.permutation(values, axis=0).astype(np.float32)
         case "walk" if name in null_models(layout):
-            walk = values.astype(np.float32)
+            steps = values.astype(np.float32)
             signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=(len(values) - 1, 1))
-            walk[1:] = np.diff(values, axis=0).astype(np.float32) * signs
-            return np.cumsum(walk, axis=0, dtype=np.float32)
+            steps[1:] = np.diff(values, axis=0).astype(np.float32) * signs
+            return np.cumsum(steps, axis=0, dtype=np.float32)
         case "stationary":
             return (process or fit_process(values, layout)).draw(rng)
     names = ", ".join(null_models(layout))
     raise UsageError(f"unknown null model {name!r}. Choose from {names}.")
 
 
-def _directions(
+def _random_directions(
     rng: np.random.Generator, shape: tuple[int, ...], lengths: NDArray[np.floating[Any]]
 ) -> NDArray[np.float32]:
     """Draw vectors of given lengths in random directions."""
@@ -145,7 +145,7 @@ def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
     UsageError
         If that is so.
     """
-    max_draws = min(MAX_DRAWS, MAX_NUMBERS // (values.size * len(NULLS)))
+    max_draws = min(MAX_DRAWS, MAX_SURROGATE_NUMBERS // (values.size * len(NULL_MODELS)))
     if not 0 <= draws <= max_draws:
         raise UsageError(
             f"--nulls {draws}: between 0 and {max_draws} draws of each null model can be made of a "
@@ -153,7 +153,7 @@ def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
         )
 
 
-def band(values: Sequence[float | None]) -> BandBlock | None:
+def null_band(values: Sequence[float | None]) -> BandBlock | None:
     """Summarise draws by their 5, 50 and 95 %; None where one of them is undefined."""
     defined = [value for value in values if value is not None]
     if not defined or len(defined) < len(values):

@@ -18,12 +18,12 @@ class Column:
     ----------
     label
         Heading.
-    numeric
+    is_numeric
         Whether it holds numbers.
     """
 
     label: str
-    numeric: bool = False
+    is_numeric: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class Table:
         Headings.
     rows
         Cells.
-    unasked
+    preview_rows
         Indices of the rows that a terminal prints unasked.
     """
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    unasked: tuple[int, ...] = ()
+    preview_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ NO_VALUE = "–"
 
 
 @dataclass(frozen=True)
-class Line:
+class AnswerLine:
     """An answer in a line.
 
     Parameters
@@ -135,7 +135,7 @@ class Evidence:
         Pictures that show it.
     """
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[AnswerLine, ...] = ()
     title: str = ""
     sentences: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
@@ -214,17 +214,17 @@ class Page:
     provenance: tuple[Fact, ...] = ()
 
     @property
-    def single(self) -> tuple[Line, ...]:
+    def single_answers(self) -> tuple[AnswerLine, ...]:
         """The answers of which there is one for each question."""
         return tuple(evidence.lines[0] for evidence in self.evidence if len(evidence.lines) == 1)
 
     @property
-    def shared(self) -> tuple[tuple[Line, ...], ...]:
+    def shared_answers(self) -> tuple[tuple[AnswerLine, ...], ...]:
         """The answers of which there is one for each subject."""
         return tuple(evidence.lines for evidence in self.evidence if len(evidence.lines) > 1)
 
     @property
-    def drawn(self) -> tuple[Picture, ...]:
+    def all_pictures(self) -> tuple[Picture, ...]:
         """All drawings, those of the first screen before those of the evidence."""
         return (
             *self.pictures,
@@ -254,6 +254,6 @@ class Listing:
     provenance: tuple[Fact, ...] = ()
 
 
-def columns(*labels: str) -> tuple[Column, ...]:
+def make_columns(*labels: str) -> tuple[Column, ...]:
     """Make headings; a label that begins with ``=`` is of a column of numbers."""
     return tuple(Column(label.removeprefix("="), label.startswith("=")) for label in labels)

@@ -2,7 +2,7 @@
 
 Names of tensors, values of configurations, file names, options and messages of a server are written
 by others. In a terminal a control character clears the screen or types a command, and a mark of
-direction makes a name read as another: `plain` shows them so that they do nothing and hide nothing.
+direction makes a name read as another: `escape_invisible` shows them so that they do nothing and hide nothing.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from typing import Any
 Block = Mapping[str, Any]
 
 
-def period_of(positions: float) -> str:
+def format_period(positions: float) -> str:
     """Return a period: with two figures below 10, else in whole positions."""
     return f"{positions:.2g}" if positions < 9.95 else f"{positions:,.0f}"
 
 
-def minus(text: str) -> str:
+def use_minus_sign(text: str) -> str:
     """Write a number with a minus sign in place of its hyphen."""
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def show(value: object, form: str = ".3g") -> str:
-    """Format a number for reading; None is undefined, numbers of a list stand around ``form``."""
+def format_value(value: object, number_format: str = ".3g") -> str:
+    """Format a number for reading; None is undefined, numbers of a list stand around ``number_format``."""
     if value is None:
         return "undefined"
     if isinstance(value, list):
-        return form.join(map(show, value))
+        return number_format.join(map(format_value, value))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if form == "d" or isinstance(value, int):
+    if number_format == "d" or isinstance(value, int):
         return f"{value:d}"
     if value and abs(value) < 5e-4:
         return f"{value:.1e}" if abs(value) > 1e-12 else "0"
-    if form == ".3g" and 999.5 <= abs(value) < 1e6:
+    if number_format == ".3g" and 999.5 <= abs(value) < 1e6:
         return f"{float(f'{value:.3g}'):.0f}"
-    return f"{value:{form}}"
+    return f"{value:{number_format}}"
 
 
-def fine_percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share in per cent with two figures, more where it is nearly all: ``3.9 %``.
 
     0.9996 is ``99.96 %``, and what is less than 0.01 % away from nothing, or from all, says so.
     """
     if share < 0:
-        return f"-{fine_percent(-share)}"
+        return f"-{format_percent(-share)}"
     if 0 < share < 1e-4:
         return "less than 0.01 %"
     if 0 < 1 - share < 1e-4:
         return "more than 99.99 %"
     rest_percent = 100 * abs(1 - share)
-    return _per_cent(
+    return _percent_text(
         share, max(_decimals(100 * share, 2), _decimals(rest_percent, 1) if rest_percent < 1 else 0)
     )
 
 
-def _per_cent(share: float, decimals: int) -> str:
+def _percent_text(share: float, decimals: int) -> str:
     return f"{100 * share:z.{decimals}f} %"
 
 
@@ -71,51 +71,51 @@ def _decimals(value: float, figures: int) -> int:
     return max(0, figures - 1 - math.floor(math.log10(float(f"{value:.{figures - 1}e}"))))
 
 
-def with_error(value: float | None, error: float | None) -> str:
+def format_with_error(value: float | None, error: float | None) -> str:
     """Write a number with its standard error, where it has one, and as many decimals as that."""
     if value is None:
         return "–"
     if error is None:
-        return show(value)
+        return format_value(value)
     # Of a smaller one the last decimals would not be exact in single precision.
     if not 1e-6 <= error < 100 or (abs(value) < 5e-4 and error < 5e-4):
-        return f"{show(value)} ± {show(error, '.2g')}"
+        return f"{format_value(value)} ± {format_value(error, '.2g')}"
     decimals = _decimals(error, 2)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
-def percent_with_error(value: float | None, error: float | None) -> str:
+def format_percent_with_error(value: float | None, error: float | None) -> str:
     """Write a share with its standard error: both with as many decimals as the error has."""
     if value is None:
         return "–"
     if error is None or error < 5e-6:  # what would be written as 0
-        return fine_percent(value)
+        return format_percent(value)
     digits = sum(error < limit for limit in (0.0095, 0.00095, 0.000095))
-    return f"{100 * value:z.{digits}f} ± {_per_cent(error, digits)}"
+    return f"{100 * value:z.{digits}f} ± {_percent_text(error, digits)}"
 
 
-def cell(value: object, form: str = ".3g") -> str:
+def format_cell(value: object, number_format: str = ".3g") -> str:
     """Format a number for a table, where a dash says that there is none."""
-    return "–" if value is None else show(value, form)
+    return "–" if value is None else format_value(value, number_format)
 
 
 def lookup(block: Any, key: str) -> Any:
     """Follow a dotted key path; None where it leads nowhere."""
-    for part in key.split("."):
-        block = block.get(part) if isinstance(block, Mapping) else None
+    for name in key.split("."):
+        block = block.get(name) if isinstance(block, Mapping) else None
     return block
 
 
-def between(values: Iterable[float | None]) -> str:
+def format_range(values: Iterable[float | None]) -> str:
     """Return the smallest and the largest of the numbers that are defined."""
     defined = [value for value in values if value is not None]
     if not defined:
         return "undefined"
-    low, high = show(min(defined)), show(max(defined))
+    low, high = format_value(min(defined)), format_value(max(defined))
     return low if low == high else f"{low} to {high}"
 
 
-def plain(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Return a text with every character that is not seen as itself written as an escape.
 
     Control characters, line breaks, marks of direction and other invisible ones become ``\x1b``,
@@ -125,31 +125,34 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        letter if _seen(letter) else letter.encode("unicode_escape").decode() for letter in text
+        letter if _is_visible(letter) else letter.encode("unicode_escape").decode()
+        for letter in text
     )
 
 
-def brief(text: str) -> str:
+def shorten_message(text: str) -> str:
     """Return a message with the middle of endless words left out; few paths are so long."""
-    return re.sub(r"\S{1000,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", plain(text))
+    return re.sub(
+        r"\S{1000,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", escape_invisible(text)
+    )
 
 
-def plain_json(text: str) -> str:
+def escape_invisible_json(text: str) -> str:
     r"""Do the same to indented JSON, in its own escapes: the document stays what it was."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(
-        letter if letter == "\n" or _seen(letter) else escaped(letter) for letter in text
+        letter if letter == "\n" or _is_visible(letter) else json_escape(letter) for letter in text
     )
 
 
-def escaped(letter: str) -> str:
+def json_escape(letter: str) -> str:
     """Return a character as JSON escapes it: one or two units of UTF-16."""
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2))
 
 
-def _seen(letter: str) -> bool:
+def _is_visible(letter: str) -> bool:
     import unicodedata  # few names need its megabyte
 
     return letter.isprintable() or unicodedata.category(letter) in ("Zs", "Cs")

@@ -2,12 +2,12 @@
 
 from .bundle import (
     bundle_name as bundle_name,
-    check_place as check_place,
-    default_place as default_place,
+    check_bundle_folder as check_bundle_folder,
+    default_folder as default_folder,
     forward_name as forward_name,
+    list_sources as list_sources,
     render_bundle as render_bundle,
-    sources_of as sources_of,
-    table_path as table_path,
+    resolve_table_path as resolve_table_path,
     to_json as to_json,
     write_bundle as write_bundle,
     write_table as write_table,

@@ -64,7 +64,7 @@ class Finding:
     keys: tuple[str, ...]
 
 
-def findings_of(answers: Iterable[Answer]) -> tuple[Finding, ...]:
+def list_findings(answers: Iterable[Answer]) -> tuple[Finding, ...]:
     """Return what is so: the sentence of each yes."""
     return tuple(Finding(sentence(answer), answer.keys) for answer in answers if answer.yes)
 
@@ -95,11 +95,11 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
     }
 
 
-def verdicts(inputs: TableInputs) -> Verdicts:
+def answer_table_questions(inputs: TableInputs) -> Verdicts:
     """Ask every question about a table, given what was measured of it."""
-    grid = isinstance(inputs.table.layout, Grid)
+    is_grid = isinstance(inputs.table.layout, Grid)
     stretch, start, view = inputs.stretch, inputs.table.start, inputs.view
-    answers = _answers(view)
+    answers = _answer_questions(view)
     seams = inputs.seams
     untrained = seams.untrained_interval
     return Verdicts(
@@ -109,11 +109,11 @@ def verdicts(inputs: TableInputs) -> Verdicts:
         stretch.whole,
         stretch.reasons,
         parts=tuple(
-            Part(start + first, start + stop, _answers(part))
-            for first, stop, part in inputs.further_views
+            Part(start + first, start + stop, _answer_questions(view_of_stretch))
+            for first, stop, view_of_stretch in inputs.further_views
         ),
         replaced=tuple(start + row for row in inputs.replaced_patches),
-        copies=None if grid else corrections.find_copied_rows(answers, view),
+        copies=None if is_grid else corrections.find_copied_rows(answers, view),
         equal=tuple((first + start, last + start) for first, last in seams.equal),
         budget=inputs.result("budget"),
         untrained=None if seams.untrained is None else start + seams.untrained,
@@ -121,9 +121,9 @@ def verdicts(inputs: TableInputs) -> Verdicts:
     )
 
 
-def _answers(view: View) -> dict[str, Answer]:
+def _answer_questions(view: View) -> dict[str, Answer]:
     """Ask and settle; a part of a table is not asked what is asked of the whole alone."""
-    grid = isinstance(view.layout, Grid)
-    answers = [ask(view) for ask in (GRID_QUESTIONS if grid else SEQUENCE_QUESTIONS).values()]
-    corrected = corrections.GRID_CORRECTIONS if grid else corrections.SEQUENCE_CORRECTIONS
+    is_grid = isinstance(view.layout, Grid)
+    answers = [ask(view) for ask in (GRID_QUESTIONS if is_grid else SEQUENCE_QUESTIONS).values()]
+    corrected = corrections.GRID_CORRECTIONS if is_grid else corrections.SEQUENCE_CORRECTIONS
     return decide(filter(None, answers), corrected, view)

@@ -32,16 +32,16 @@ from posprobe.opening import open_regular
 from posprobe.progress import defer_signals
 
 #: How the folders are called in which something is made.
-SCRATCH = re.compile(r"\.posprobe-[0-9a-f]{12}-\w{8}", re.ASCII)
+SCRATCH_PATTERN = re.compile(r"\.posprobe-[0-9a-f]{12}-\w{8}", re.ASCII)
 #: Of `renameat2` on Linux and `renamex_np` on macOS: exchange two paths in one step.
-_EXCHANGE = 2
+_RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 #: How often a folder is put in its place while other processes do the same.
-_TRIES = 100
+_MAX_REPLACE_TRIES = 100
 
 
 @contextmanager
-def whole_files(*targets: Path) -> Iterator[Path]:
+def write_atomically(*targets: Path) -> Iterator[Path]:
     """Give a folder to write files in that have the names of ``targets``, and move them there.
 
     All targets lie in one folder. What breaks before all of them are complete leaves the old files
@@ -52,18 +52,18 @@ def whole_files(*targets: Path) -> Iterator[Path]:
     OSError
         If a file cannot be written.
     """
-    with scratch(targets[0]) as place:
-        making, ready = place / "making", place / "ready"
-        making.mkdir()
-        yield making
+    with open_scratch_folder(targets[0]) as folder:
+        incomplete, complete = folder / "making", folder / "ready"
+        incomplete.mkdir()
+        yield incomplete
         with defer_signals():
-            making.replace(ready)
+            incomplete.replace(complete)
             for target in targets:
-                (ready / target.name).replace(target)
+                (complete / target.name).replace(target)
 
 
 @contextmanager
-def scratch(target: Path) -> Iterator[Path]:
+def open_scratch_folder(target: Path) -> Iterator[Path]:
     """Give a new folder beside ``target`` that nobody else can write to, and remove it at the end.
 
     Raises
@@ -71,67 +71,69 @@ def scratch(target: Path) -> Iterator[Path]:
     OSError
         If it cannot be made.
     """
-    recover(target)
-    place, lock = None, -1
+    recover_leftovers(target)
+    folder, lock = None, -1
     try:
         with defer_signals():
-            place, lock = _made(target)
-        yield place
+            folder, lock = _make_scratch_folder(target)
+        yield folder
     finally:
         with defer_signals():
             # Descriptors may have run out: this gives back the one that the removal needs.
             if lock >= 0:
                 os.close(lock)
-            if place:
-                _remove(place)
+            if folder:
+                _remove_folder(folder)
 
 
-def _remove(place: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     """Remove a folder that nobody else writes to, with one descriptor at a time."""
-    for parent, folders, files in os.walk(place, topdown=False):
+    for parent, folders, files in os.walk(folder, topdown=False):
         for path in (Path(parent, name) for name in (*files, *folders)):
             with suppress(OSError):
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     with suppress(OSError):
-        place.rmdir()
+        folder.rmdir()
 
 
-def recover(target: Path) -> None:
+def recover_leftovers(target: Path) -> None:
     """Remove what killed processes left beside ``target``, and put back what it was."""
     try:
         with os.scandir(target.parent) as entries:
-            leftovers = [Path(entry) for entry in entries if entry.name.startswith(_prefix(target))]
+            leftovers = [
+                Path(entry) for entry in entries if entry.name.startswith(_scratch_prefix(target))
+            ]
     except OSError:
         return
-    for place in leftovers:
+    for folder in leftovers:
         with suppress(OSError), defer_signals():
-            lock = _locked(place)
+            lock = _lock_folder(folder)
             try:
-                _finish(place, target)
+                _finish_leftover(folder, target)
             finally:
                 os.close(lock)
 
 
-def _finish(place: Path, target: Path) -> None:
+def _finish_leftover(folder: Path, target: Path) -> None:
     """Move complete files to their places, or an old folder back to its own; remove the rest."""
-    for file in (place / "ready").iterdir() if (place / "ready").is_dir() else ():
+    for file in (folder / "ready").iterdir() if (folder / "ready").is_dir() else ():
         file.replace(target.parent / file.name)
-    old_folder = place / "old"
-    if old_folder.is_dir() and not there(target):
+    old_folder = folder / "old"
+    if old_folder.is_dir() and not path_exists(target):
         old_folder.rename(target)
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def put_in_place(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
+def replace_folder(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
     """Put a folder where another or none stands.
 
     In one step where the system can exchange two folders; else the old one stands beside its place
-    for a moment, from where `recover` takes it back.
+    for a moment, from where `recover_leftovers` takes it back.
 
     Parameters
     ----------
     new_folder
-        Folder below one of `scratch`.
+        Folder below one of `open_scratch_folder`.
     target
         Final path; whatever stands there is removed.
     check
@@ -143,18 +145,18 @@ def put_in_place(new_folder: Path, target: Path, check: Callable[[Path], None]) 
         If the folder cannot be moved.
     """
     with defer_signals():
-        for tries_left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_MAX_REPLACE_TRIES)):
             try:
-                if not there(target):
+                if not path_exists(target):
                     new_folder.rename(target)
-                elif exchange(new_folder, target):
+                elif exchange_paths(new_folder, target):
                     try:
                         check(new_folder)
                     except BaseException:
-                        exchange(new_folder, target)
+                        exchange_paths(new_folder, target)
                         raise
                 else:
-                    _replace(new_folder, target, check)
+                    _replace_in_two_steps(new_folder, target, check)
             except OSError as error:
                 # Another process may put a folder there, or take it away, at any time.
                 if not tries_left or error.errno not in (
@@ -167,7 +169,7 @@ def put_in_place(new_folder: Path, target: Path, check: Callable[[Path], None]) 
                 return
 
 
-def _replace(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
+def _replace_in_two_steps(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
     old_folder = new_folder.parent / "old"
     shutil.rmtree(old_folder, ignore_errors=True)
     target.rename(old_folder)
@@ -175,28 +177,30 @@ def _replace(new_folder: Path, target: Path, check: Callable[[Path], None]) -> N
         check(old_folder)
         new_folder.rename(target)
     except BaseException:
-        if not there(target):
+        if not path_exists(target):
             old_folder.rename(target)
         raise
 
 
-def exchange(a: Path, b: Path) -> bool:
+def exchange_paths(a: Path, b: Path) -> bool:
     """Exchange two paths in one step; False where the system or the disk cannot."""
     import ctypes
 
     try:
         library = ctypes.CDLL(None, use_errno=True)
-        first, second = os.fsencode(a), os.fsencode(b)
+        encoded_a, encoded_b = os.fsencode(a), os.fsencode(b)
         if sys.platform == "darwin":
-            failed = library.renamex_np(first, second, _EXCHANGE)
+            error_code = library.renamex_np(encoded_a, encoded_b, _RENAME_EXCHANGE)
         else:
-            failed = library.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _EXCHANGE)
+            error_code = library.renameat2(
+                _AT_FDCWD, encoded_a, _AT_FDCWD, encoded_b, _RENAME_EXCHANGE
+            )
     except (OSError, AttributeError, TypeError):
         return False
-    return not failed
+    return not error_code
 
 
-def expanded(path: Path) -> Path:
+def expand_user(path: Path) -> Path:
     """Replace a leading ``~``; ``~x`` without a user of that name is a name, as in shells."""
     try:
         return path.expanduser()
@@ -204,17 +208,17 @@ def expanded(path: Path) -> Path:
         return path
 
 
-def there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Tell whether a path names anything, be it a broken link; an impossible name does not."""
     return os.path.lexists(path)
 
 
-def folder_there(path: Path) -> bool:
+def folder_exists(path: Path) -> bool:
     """Tell whether a path names a folder; an impossible name does not."""
     return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises at such a name
 
 
-def file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = False) -> Path:
+def resolve_file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = False) -> Path:
     """Return where a file goes.
 
     Raises
@@ -224,21 +228,21 @@ def file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = False) ->
     OutputError
         If there is no such folder, or a folder of that name.
     """
-    path = expanded(path)
+    path = expand_user(path)
     if (path.suffix.lower() if any_case else path.suffix) not in suffixes:
         *other_suffixes, last_suffix = suffixes
         raise UsageError(
             f"{path}: the suffix must be {', '.join(other_suffixes)} or {last_suffix}."
         )
-    if not folder_there(path.parent):
+    if not folder_exists(path.parent):
         raise OutputError(f"{path}: no folder {path.parent}. Create it first.")
-    if folder_there(path):
+    if folder_exists(path):
         raise OutputError(f"{path}: it is a folder. Choose another name.")
     return path
 
 
 @contextmanager
-def written(*targets: Path) -> Iterator[Path]:
+def write_files(*targets: Path) -> Iterator[Path]:
     """Give a folder to write files in that go to ``targets``, all of them or none.
 
     Raises
@@ -247,8 +251,8 @@ def written(*targets: Path) -> Iterator[Path]:
         If one cannot be written.
     """
     try:
-        with whole_files(*targets) as place:
-            yield place
+        with write_atomically(*targets) as folder:
+            yield folder
     except (OSError, ValueError) as error:
         raise OutputError(
             f"{targets[0]}: it cannot be written ({getattr(error, 'strerror', None) or error}). "
@@ -256,23 +260,23 @@ def written(*targets: Path) -> Iterator[Path]:
         ) from error
 
 
-def _prefix(target: Path) -> str:
+def _scratch_prefix(target: Path) -> str:
     # A name may be as long as a name can be: what is made of it must not be longer.
     return f".posprobe-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
 
 
-def _made(target: Path) -> tuple[Path, int]:
+def _make_scratch_folder(target: Path) -> tuple[Path, int]:
     while True:
-        place = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        folder = Path(tempfile.mkdtemp(prefix=_scratch_prefix(target), dir=target.parent))
         try:
-            return place, _locked(place)
+            return folder, _lock_folder(folder)
         except (BlockingIOError, FileNotFoundError):
             continue  # another process took it for one that was left, and removes it
         except OSError:
-            return place, -1  # a disk without locks, on which nothing is taken for left
+            return folder, -1  # a disk without locks, on which nothing is taken for left
 
 
-def _locked(place: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """Lock a folder of one's own that nobody has locked, and return what holds the lock.
 
     Raises
@@ -282,45 +286,47 @@ def _locked(place: Path) -> int:
     """
     import fcntl
 
-    opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        status = os.fstat(opened)
-        if status.st_uid != os.getuid() or not os.path.samestat(status, place.lstat()):
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(place))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid() or not os.path.samestat(status, folder.lstat()):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(folder))
     except BaseException:
-        os.close(opened)
+        os.close(descriptor)
         raise
-    return opened
+    return descriptor
 
 
-PAGE = "report.html"
+PAGE_NAME = "report.html"
 #: Bytes at the end of a file that its checksum is of: all of a drawing, and of arrays the directory
 #: of the archive, which holds a checksum of each.
-TAIL = 2**20
+MAX_CHECKSUM_BYTES = 2**20
 #: Bytes that a page or a document may have to be read, and all drawings together.
-LARGEST = 2**26
+MAX_DOCUMENT_BYTES = 2**26
 #: Bytes that an array may have.
-_LARGEST_ARRAY = 2**30
+_MAX_ARRAY_BYTES = 2**30
 
-_BEGIN = "<!-- posprobe wrote "
-_LIST = re.compile(rf"{_BEGIN}(\{{[^<>]*\}}) -->\n\Z", re.ASCII)
-_NAME = re.compile(r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:pdf|png|svg)", re.ASCII)
+_SEAL_PREFIX = "<!-- posprobe wrote "
+_SEAL_PATTERN = re.compile(rf"{_SEAL_PREFIX}(\{{[^<>]*\}}) -->\n\Z", re.ASCII)
+_FILE_NAME_PATTERN = re.compile(
+    r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:pdf|png|svg)", re.ASCII
+)
 
 #: Of a file that posprobe wrote, its size and checksum.
-Written: TypeAlias = dict[str, int | str]
+FileChecksum: TypeAlias = dict[str, int | str]
 
 
-def seal(page: str, files: Mapping[str, Written]) -> str:
+def seal_page(page: str, files: Mapping[str, FileChecksum]) -> str:
     """End a page with the list of the files that were written with it."""
     content = page.encode()
-    checksums = dict(sorted(files.items())) | {PAGE: _written(content)}
-    return f"{page}{_BEGIN}{json.dumps(checksums, separators=(',', ':'))} -->\n"
+    checksums = dict(sorted(files.items())) | {PAGE_NAME: _checksum_content(content)}
+    return f"{page}{_SEAL_PREFIX}{json.dumps(checksums, separators=(',', ':'))} -->\n"
 
 
-def _listed(page: str) -> dict[str, Any] | None:
+def _read_seal(page: str) -> dict[str, Any] | None:
     """Return what a page lists; None where posprobe did not write it, or it changed since."""
-    list_match = _LIST.search(page, max(page.rfind(_BEGIN), 0))
+    list_match = _SEAL_PATTERN.search(page, max(page.rfind(_SEAL_PREFIX), 0))
     if not list_match:
         return None
     try:
@@ -328,7 +334,7 @@ def _listed(page: str) -> dict[str, Any] | None:
         content = page[: list_match.start()].encode("utf-8", "surrogateescape")
     except (ValueError, RecursionError):
         return None
-    return checksums if checksums.pop(PAGE, None) == _written(content) else None
+    return checksums if checksums.pop(PAGE_NAME, None) == _checksum_content(content) else None
 
 
 def write_page(target: Path, page: str) -> None:
@@ -339,20 +345,20 @@ def write_page(target: Path, page: str) -> None:
     OutputError
         If it cannot be written; an older one is then left as it was.
     """
-    with written(target) as place:
-        (place / target.name).write_text(page, encoding="utf-8")
+    with write_files(target) as folder:
+        (folder / target.name).write_text(page, encoding="utf-8")
 
 
-def files_in(folder: Path) -> dict[str, Written]:
+def list_bundle_files(folder: Path) -> dict[str, FileChecksum]:
     """List the files of a bundle but for its page, as they are now."""
     return {
         name: entry
-        for name, path in _entries(folder)
-        if _NAME.fullmatch(name) and (entry := _stored(path))
+        for name, path in _walk_entries(folder)
+        if _FILE_NAME_PATTERN.fullmatch(name) and (entry := _checksum_file(path))
     }
 
 
-def own_files(folder: Path) -> dict[str, Written] | None:
+def list_unchanged_files(folder: Path) -> dict[str, FileChecksum] | None:
     """Return the files of a bundle that are as its page lists them; None if it is not posprobe's.
 
     Raises
@@ -362,14 +368,18 @@ def own_files(folder: Path) -> dict[str, Written] | None:
     InvalidCheckpoint
         If it is no file.
     """
-    page = read_regular(folder / PAGE).decode("utf-8", "surrogateescape")
-    if (folder / PAGE).is_symlink() or (checksums := _listed(page)) is None:
+    page = read_regular_file(folder / PAGE_NAME).decode("utf-8", "surrogateescape")
+    if (folder / PAGE_NAME).is_symlink() or (checksums := _read_seal(page)) is None:
         return None
     # The list may come from elsewhere: nothing of it but names of sound files is taken over.
-    return {name: entry for name, entry in files_in(folder).items() if checksums.get(name) == entry}
+    return {
+        name: entry
+        for name, entry in list_bundle_files(folder).items()
+        if checksums.get(name) == entry
+    }
 
 
-def foreign_in(folder: Path) -> list[str]:
+def list_foreign_files(folder: Path) -> list[str]:
     """Name what in a folder posprobe did not write there, or what was changed since.
 
     Raises
@@ -379,12 +389,12 @@ def foreign_in(folder: Path) -> list[str]:
     """
     sealed_names = None
     with suppress(FileNotFoundError, InvalidCheckpoint):
-        sealed_names = own_files(folder)
-    own_names = () if sealed_names is None else (PAGE, *sealed_names)
-    return sorted(name for name, _ in _entries(folder) if name not in own_names)
+        sealed_names = list_unchanged_files(folder)
+    own_names = () if sealed_names is None else (PAGE_NAME, *sealed_names)
+    return sorted(name for name, _ in _walk_entries(folder) if name not in own_names)
 
 
-def read_regular(path: Path, max_bytes: int = LARGEST) -> bytes:
+def read_regular_file(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
     """Read a file of a bundle, which may come from elsewhere.
 
     Raises
@@ -403,43 +413,52 @@ def read_regular(path: Path, max_bytes: int = LARGEST) -> bytes:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error.strerror}).") from error
 
 
-def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
+def _walk_entries(folder: Path) -> Iterator[tuple[str, Path]]:
     """Give everything in a folder and in its ``figures``, by name."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name == "figures" and entry.is_dir(follow_symlinks=False):
                 with os.scandir(entry) as figures:
                     yield from ((f"figures/{figure.name}", Path(figure)) for figure in figures)
-            elif not (SCRATCH.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)):
+            elif not (
+                SCRATCH_PATTERN.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            ):
                 yield entry.name, Path(entry)
 
 
-def _stored(path: Path) -> Written | None:
+def _checksum_file(path: Path) -> FileChecksum | None:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return None
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - TAIL, 0))
+            file.seek(max(size - MAX_CHECKSUM_BYTES, 0))
             return {"bytes": size, "sha256": hashlib.sha256(file.read()).hexdigest()}
     except OSError:
         return None
 
 
-def _written(content: bytes) -> Written:
+def _checksum_content(content: bytes) -> FileChecksum:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 #: Of the six kinds of bundle.
-ANALYSIS: Final = "posprobe.analysis/2"
-COMPARISON: Final = "posprobe.comparison/2"
-KERNELS: Final = "posprobe.kernels/2"
-FORWARD: Final = "posprobe.forward/2"
-RESIZING: Final = "posprobe.resizing/1"
-CHECK: Final = "posprobe.check/1"
-SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD, RESIZING, CHECK)
+ANALYSIS_SCHEMA: Final = "posprobe.analysis/2"
+COMPARISON_SCHEMA: Final = "posprobe.comparison/2"
+KERNELS_SCHEMA: Final = "posprobe.kernels/2"
+FORWARD_SCHEMA: Final = "posprobe.forward/2"
+RESIZING_SCHEMA: Final = "posprobe.resizing/1"
+CHECK_SCHEMA: Final = "posprobe.check/1"
+SCHEMAS = (
+    ANALYSIS_SCHEMA,
+    COMPARISON_SCHEMA,
+    KERNELS_SCHEMA,
+    FORWARD_SCHEMA,
+    RESIZING_SCHEMA,
+    CHECK_SCHEMA,
+)
 #: Of version 1, which still become pages.
-EARLIER = (
+EARLIER_SCHEMAS = (
     "posprobe.analysis/1",
     "posprobe.comparison/1",
     "posprobe.kernels/1",
@@ -467,17 +486,17 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     InvalidCheckpoint
         If the file is damaged or of another version.
     """
-    path = expanded(folder) / "analysis.json"
-    with _sound(path, REPEAT_ADVICE):
+    path = expand_user(folder) / "analysis.json"
+    with _explain_damage(path, REPEAT_ADVICE):
         try:
-            document = json.loads(read_regular(path))
+            document = json.loads(read_regular_file(path))
         except FileNotFoundError as error:
             raise UnknownReference(
                 f"{folder}: not a report: it has no analysis.json. "
                 "`posprobe analyze REF --out DIR` makes one."
             ) from error
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema not in (*SCHEMAS, *EARLIER):
+    if schema not in (*SCHEMAS, *EARLIER_SCHEMAS):
         raise InvalidCheckpoint(
             f"{path}: its schema is {schema!r:.80} and one of {', '.join(SCHEMAS)} is needed. "
             f"{REPEAT_ADVICE}"
@@ -485,7 +504,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def stored_drawings(folder: Path, advice: str) -> dict[str, str]:
+def read_drawings(folder: Path, advice: str) -> dict[str, str]:
     """Read a bundle's drawings, by name.
 
     Parameters
@@ -501,18 +520,18 @@ def stored_drawings(folder: Path, advice: str) -> dict[str, str]:
         If one is not a drawing, or if together they are too large.
     """
     drawings: dict[str, str] = {}
-    room = LARGEST
+    remaining_bytes = MAX_DOCUMENT_BYTES
     for path in sorted(folder.glob("*.svg")):
-        with _sound(path, advice):
-            drawings[path.stem] = read_regular(path, room).decode("utf-8")
-            room -= len(drawings[path.stem])
+        with _explain_damage(path, advice):
+            drawings[path.stem] = read_regular_file(path, remaining_bytes).decode("utf-8")
+            remaining_bytes -= len(drawings[path.stem])
             if "<svg" not in drawings[path.stem]:
                 raise InvalidCheckpoint(f"{path}: not a drawing.")
     return drawings
 
 
 @contextmanager
-def _sound(path: Path, advice: str) -> Iterator[None]:
+def _explain_damage(path: Path, advice: str) -> Iterator[None]:
     """Say of what is damaged what helps."""
     try:
         yield
@@ -530,7 +549,7 @@ def _sound(path: Path, advice: str) -> Iterator[None]:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {advice}") from error
 
 
-def stored_arrays(
+def read_arrays(
     path: Path, advice: str, names: Sequence[str] = _PAGE_ARRAYS
 ) -> dict[str, NDArray[Any]]:
     """Read arrays of a bundle, those of which the page of a table is drawn where none are named.
@@ -541,7 +560,7 @@ def stored_arrays(
         If the archive is gone or damaged, or holds something else under their names.
     """
     arrays = {}
-    with _sound(path, advice):
+    with _explain_damage(path, advice):
         if not path.is_file():
             problem = "it is not a file" if path.exists() else "the bundle has lost its arrays"
             raise InvalidCheckpoint(f"{path}: {problem}.")
@@ -549,13 +568,13 @@ def stored_arrays(
             members = {info.filename: info for info in archive.infolist()}
             for name in names:
                 if member := members.get(f"{name}.npy"):
-                    arrays[name] = _floats(archive, member)
+                    arrays[name] = _read_floats(archive, member)
     return arrays
 
 
-def _floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def _read_floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     """Read an array of floats; what is packed may be much longer."""
-    if member.file_size > _LARGEST_ARRAY:
+    if member.file_size > _MAX_ARRAY_BYTES:
         raise ValueError(f"{member.filename} has {member.file_size} bytes")
     with archive.open(member) as stream:
         array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)

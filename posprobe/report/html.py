@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from posprobe.page import Line, Listing, Page
-from posprobe.report.overview import strip
-from posprobe.report.svg import source
-from posprobe.text import plain
+from posprobe.page import AnswerLine, Listing, Page
+from posprobe.report.overview import draw_answer_strip
+from posprobe.report.svg import read_template
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 #: How to cite posprobe, as CITATION.cff says.
 CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."
 #: Sentences of a list that are shown before the rest is folded; cells from which numbers are.
-MAX_OPEN_ROWS, FOLDED = 12, 300
+MAX_OPEN_ROWS, MIN_FOLDED_CELLS = 12, 300
 
 
-def html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
+def render_html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
     """Render a page: HTML that refers to nothing outside itself but the files beside it.
 
     Parameters
@@ -39,13 +39,13 @@ def html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
     drawings
         Elements by name, made by posprobe; a picture without one is left out.
     """
-    scripts = _shared("page.js", version, drawings)
-    rendered = _template("page.html").render(page=page, folded=FOLDED, **scripts)
+    scripts = _shared_variables("page.js", version, drawings)
+    rendered = _load_template("page.html").render(page=page, folded=MIN_FOLDED_CELLS, **scripts)
     # A file name need not be valid text.
     return rendered.encode("utf-8", "backslashreplace").decode()
 
 
-def listing(
+def render_listing(
     page: Listing, version: str, drawings: Mapping[str, str], thumbnail: Callable[[str], str]
 ) -> Iterator[str]:
     """Render a page of sections, piece by piece: one of many rows is never in memory as a whole.
@@ -57,7 +57,7 @@ def listing(
     version
         Version of posprobe that made the numbers.
     drawings
-        See `html`.
+        See `render_html`.
     thumbnail
         Gives the small picture of a cell by its name, made by posprobe itself, when the page comes
         to it; empty for none.
@@ -67,18 +67,18 @@ def listing(
     str
         HTML that refers to nothing outside itself but the files beside it.
     """
-    pieces = _template("listing.html").generate(
+    pieces = _load_template("listing.html").generate(
         page=page,
         thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
         shown=MAX_OPEN_ROWS,
-        **_shared("listing.js", version, drawings),
+        **_shared_variables("listing.js", version, drawings),
     )
     return (piece.encode("utf-8", "backslashreplace").decode() for piece in pieces)
 
 
-def _shared(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, Any]:
+def _shared_variables(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, Any]:
     """Return what every page shows beside its content; markup that is our own."""
-    script = source(name)
+    script = read_template(name)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {
         "version": version,
@@ -91,29 +91,29 @@ def _shared(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, A
 
 
 @cache
-def _template(name: str) -> Template:
+def _load_template(name: str) -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("posprobe.report"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_escape_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": _code, "strip": _strip}
+    environment.filters |= {"code": _mark_code, "strip": _draw_strip}
     return environment.get_template(name)
 
 
-def _shown(value: Any) -> Any:
+def _escape_value(value: Any) -> Any:
     """Show text of others as it is; what the templates' filters made is shown already."""
-    return plain(value) if type(value) is str else value
+    return escape_invisible(value) if type(value) is str else value
 
 
-def _code(text: str) -> Markup:
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(plain(text))))  # noqa: S704 - escaped
+def _mark_code(text: str) -> Markup:
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(escape_invisible(text))))  # noqa: S704 - escaped
 
 
-def _strip(line: Line) -> Markup:
-    return Markup(strip(line))  # noqa: S704 - our own
+def _draw_strip(line: AnswerLine) -> Markup:
+    return Markup(draw_answer_strip(line))  # noqa: S704 - our own

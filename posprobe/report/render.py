@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.page import Page
 from posprobe.report import overview
-from posprobe.report.html import html
+from posprobe.report.html import render_html
 from posprobe.report.pages.check import check_page
 from posprobe.report.pages.comparisons import comparison_page, kernel_page
 from posprobe.report.pages.model import forward_page
 from posprobe.report.pages.resizing import rules_page, ways_page
 from posprobe.report.pages.schemes import scheme_page
 from posprobe.report.pages.table import table_page
-from posprobe.report.svg import embedded
-from posprobe.text import Block, plain
+from posprobe.report.svg import embed_svg
+from posprobe.text import Block, escape_invisible
 
 #: By a block that only this kind of document has, the function that lays out its page.
 PAGE_BUILDERS: Mapping[str, Callable[[Block], Page]] = {
@@ -29,12 +29,12 @@ PAGE_BUILDERS: Mapping[str, Callable[[Block], Page]] = {
 }
 
 
-def of_table(document: Block) -> bool:
+def is_single_table(document: Block) -> bool:
     """Tell whether a document is of one table, whose page is drawn from its arrays."""
     return "table" in document and not PAGE_BUILDERS.keys() & document.keys()
 
 
-def page_of(document: Block) -> Page:
+def build_page(document: Block) -> Page:
     """Lay out the page of any document.
 
     Raises
@@ -46,16 +46,16 @@ def page_of(document: Block) -> Page:
     return next(builders, table_page)(document)
 
 
-def figures_of(document: Block) -> set[str]:
+def list_figure_names(document: Block) -> set[str]:
     """Name the figures that a bundle of such a document may have."""
-    if of_table(document):
+    if is_single_table(document):
         names = {
             drawing.name
             for measurement in TABLE_MEASUREMENTS.values()
             for drawing in measurement.drawings
         }
-        return {"table", *names, *(f"overview-{name}" for name in overview.NAMES)}
-    return {picture.name for picture in page_of(document).drawn}
+        return {"table", *names, *(f"overview-{name}" for name in overview.DRAWING_NAMES)}
+    return {picture.name for picture in build_page(document).all_pictures}
 
 
 def render(document: Block, drawings: Mapping[str, str]) -> str:
@@ -66,7 +66,7 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
     document
         The content of ``analysis.json``.
     drawings
-        SVG text of its figures by name; of a table those of `posprobe.report.overview.drawings`.
+        SVG text of its figures by name; of a table those of `posprobe.report.overview.draw_overview`.
 
     Returns
     -------
@@ -78,15 +78,15 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
-    page, version = page_of(document), document["environment"]["posprobe"]
-    if of_table(document):
+    page, version = build_page(document), document["environment"]["posprobe"]
+    if is_single_table(document):
         svg_by_name = dict(drawings)
         if "budget" in svg_by_name:
-            svg_by_name["budget"] += overview.legend(document)
-        return html(page, version, svg_by_name)
+            svg_by_name["budget"] += overview.budget_legend(document)
+        return render_html(page, version, svg_by_name)
     embedded_pictures = {
-        picture.name: embedded(drawings[picture.name], plain(picture.alt))
-        for picture in page.drawn
+        picture.name: embed_svg(drawings[picture.name], escape_invisible(picture.alt))
+        for picture in page.all_pictures
         if picture.name in drawings
     }
-    return html(page, version, embedded_pictures)
+    return render_html(page, version, embedded_pictures)

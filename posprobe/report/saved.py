@@ -10,20 +10,20 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses import Result
-from posprobe.drawable import line
+from posprobe.drawable import format_repr
 from posprobe.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from posprobe.report.bundle import Bundled
+    from posprobe.report.bundle import BundleContent
 
 
-class Saved:
+class Saveable:
     """What can be written as a bundle: an analysis or a comparison."""
 
     def save(
-        self: Bundled,
+        self: BundleContent,
         folder: str | Path,
         *,
         every: bool = False,
@@ -51,7 +51,7 @@ class Saved:
 
     def __repr__(self: Any) -> str:
         verdict = self.to_dict().get("verdict") or {}
-        return line(self, self._of(), verdict.get("summary") or "no answers")
+        return format_repr(self, self._subject_name(), verdict.get("summary") or "no answers")
 
     def show(self: Any) -> Path:
         """Write the bundle to a temporary folder, open its page in a browser, and return it."""
@@ -59,13 +59,15 @@ class Saved:
         webbrowser.open(page.as_uri())
         return page
 
-    def _repr_html_(self: Bundled) -> str:
-        from posprobe.report.overview import drawings
-        from posprobe.report.render import of_table, render
+    def _repr_html_(self: BundleContent) -> str:
+        from posprobe.report.overview import draw_overview
+        from posprobe.report.render import is_single_table, render
 
         document = self.to_dict()
         # Other figures take their time: in a notebook each is drawn where it is asked for.
-        page = render(document, drawings(document, self.arrays()) if of_table(document) else {})
+        page = render(
+            document, draw_overview(document, self.arrays()) if is_single_table(document) else {}
+        )
         # It has a style of its own, which must not become that of the notebook.
         return (
             f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '
@@ -73,7 +75,7 @@ class Saved:
         )
 
 
-class Plotted(Saved):
+class Plottable(Saveable):
     """What has results that can be drawn one by one."""
 
     def _drawable(self) -> Mapping[str, Result]:

@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.styles import BLUE, INK, MUTED, PALE, RED
-from posprobe.text import minus, plain
+from posprobe.text import escape_invisible, use_minus_sign
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 #: The points of a path, and what their coordinates have beyond a hundredth of a point.
-_PATH, _FINER = re.compile(r'(?<= d=")[^"]*'), re.compile(r"(\.\d\d)\d+")
-_PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
+_PATH_DATA, _EXTRA_DIGITS = re.compile(r'(?<= d=")[^"]*'), re.compile(r"(\.\d\d)\d+")
+_PNG_DATA = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 #: Ink that must follow the page's theme, by the CSS variable that names it.
-_THEME = {
+_THEME_VARIABLES = {
     INK: "var(--ink)",
     MUTED: "var(--mute)",
     PALE: "var(--rule)",
@@ -35,7 +35,7 @@ _THEME = {
 }
 
 
-def svg_of(figure: Figure, name: str) -> str:
+def render_svg(figure: Figure, name: str) -> str:
     """Draw a figure for a page, within a style in force; equal figures give equal texts."""
     import matplotlib as mpl
 
@@ -43,22 +43,22 @@ def svg_of(figure: Figure, name: str) -> str:
     # The salt makes a figure's ids its own and the same on every run.
     mpl.rcParams["svg.hashsalt"] = f"posprobe-{name}"
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return smaller_images(shorter_paths(buffer.getvalue().decode()))
+    return shrink_images(shorten_paths(buffer.getvalue().decode()))
 
 
-def shorter_paths(svg: str) -> str:
+def shorten_paths(svg: str) -> str:
     """Write the points of paths to a hundredth of a point, which no eye and no printer resolves."""
-    return _PATH.sub(lambda path_match: _FINER.sub(r"\1", path_match[0]), svg)
+    return _PATH_DATA.sub(lambda path_match: _EXTRA_DIGITS.sub(r"\1", path_match[0]), svg)
 
 
-def smaller_images(svg: str) -> str:
+def shrink_images(svg: str) -> str:
     """Store each raster of a drawing with a palette: a colour map has few colours."""
-    return _PNG.sub(
-        lambda image_match: "data:image/png;base64," + _with_palette(image_match[1]), svg
+    return _PNG_DATA.sub(
+        lambda image_match: "data:image/png;base64," + _encode_with_palette(image_match[1]), svg
     )
 
 
-def _with_palette(encoded: str) -> str:
+def _encode_with_palette(encoded: str) -> str:
     from PIL import Image
 
     image = Image.open(BytesIO(base64.b64decode(encoded))).convert("RGBA")
@@ -66,10 +66,12 @@ def _with_palette(encoded: str) -> str:
     colors, index = np.unique(pixels, return_inverse=True)
     if len(colors) > 256:
         return encoded
-    return _png(index.reshape(pixels.shape).astype(np.uint8), colors.view(np.uint8).reshape(-1, 4))
+    return _encode_png(
+        index.reshape(pixels.shape).astype(np.uint8), colors.view(np.uint8).reshape(-1, 4)
+    )
 
 
-def _png(index: NDArray[np.uint8], rgba: NDArray[np.uint8]) -> str:
+def _encode_png(index: NDArray[np.uint8], rgba: NDArray[np.uint8]) -> str:
     """Encode places in a palette ``[k, 4]`` as a PNG, in base64."""
     from PIL import Image
 
@@ -80,7 +82,7 @@ def _png(index: NDArray[np.uint8], rgba: NDArray[np.uint8]) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def embedded(svg: str, label: str) -> str:
+def embed_svg(svg: str, label: str) -> str:
     """Turn a standalone drawing into an image of a page, which runs, loads and covers nothing.
 
     Parameters
@@ -93,10 +95,12 @@ def embedded(svg: str, label: str) -> str:
     size = re.search(r'viewBox="0 0 (\d{1,6}(?:\.\d{1,9})?) ', svg)
     # A point has 4/3 pixels; pages are read from further away than paper.
     width = float(size[1] if size else 460) * 4 / 3 * 1.25
-    for color, variable in _THEME.items():
+    for color, variable in _THEME_VARIABLES.items():
         svg = svg.replace(color, variable)
     root, _, content = svg[svg.index("<svg") :].partition(">")
-    address = quote(f"{root}><style>{source('colors.css')}</style>{content}", safe=" :;/?,=+()!*")
+    address = quote(
+        f"{root}><style>{read_template('colors.css')}</style>{content}", safe=" :;/?,=+()!*"
+    )
     return (
         f'<img alt="{escape(label)}" style="--width:{width:.0f}px" '
         f'src="data:image/svg+xml,{address}">'
@@ -104,38 +108,40 @@ def embedded(svg: str, label: str) -> str:
 
 
 @cache
-def source(name: str) -> str:
+def read_template(name: str) -> str:
     """Return a style sheet or script of the pages."""
     return (files("posprobe.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 #: Cosines from -1 to 1: blue, white (dark on a dark page), red, at the places below.
 _STOP_POSITIONS = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_LIGHT = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
-_DARK = "8fd0ff 5aa7e4 3785c5 255c8f 193650 14181d 40241c 743320 ae532c e2814d ffc295"
+_LIGHT_COLOURS = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
+_DARK_COLOURS = "8fd0ff 5aa7e4 3785c5 255c8f 193650 14181d 40241c 743320 ae532c e2814d ffc295"
 #: Levels of a raster on either side of 0.
-_LEVELS = 40
+_N_LEVELS = 40
 
 
-def text(x: float, y: float, words: str, look: str = "ax", anchor: str = "start") -> str:
-    """Write words; ``look`` are classes."""
+def text_element(
+    x: float, y: float, content: str, css_class: str = "ax", anchor: str = "start"
+) -> str:
+    """Write words; ``css_class`` are classes."""
     anchor_attribute = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    attributes = f'class="{look}" x="{x:.1f}" y="{y:.1f}"{anchor_attribute}'
-    return f"<text {attributes}>{escape(plain(words))}</text>"
+    attributes = f'class="{css_class}" x="{x:.1f}" y="{y:.1f}"{anchor_attribute}'
+    return f"<text {attributes}>{escape(escape_invisible(content))}</text>"
 
 
-def rect(look: str, x: float, y: float, width: float, height: float) -> str:
+def rect_element(css_class: str, x: float, y: float, width: float, height: float) -> str:
     """Draw a rectangle."""
     box_attributes = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="{look}" {box_attributes}/>'
+    return f'<rect class="{css_class}" {box_attributes}/>'
 
 
-def path(look: str, d: str) -> str:
+def path_element(css_class: str, commands: str) -> str:
     """Draw a path."""
-    return f'<path class="{look}" d="{d}"/>'
+    return f'<path class="{css_class}" d="{commands}"/>'
 
 
-def curve(x: Iterable[float], y: Iterable[float]) -> str:
+def line_commands(x: Iterable[float], y: Iterable[float]) -> str:
     """Return the points of a line; it is broken where a point is not finite."""
     commands, pen = [], "M"
     for x_value, y_value in zip(x, y, strict=True):
@@ -147,37 +153,37 @@ def curve(x: Iterable[float], y: Iterable[float]) -> str:
     return "".join(commands)
 
 
-def dots(points: NDArray[np.float64]) -> str:
+def dot_commands(points: NDArray[np.float64]) -> str:
     """Return points ``[k, 2]`` as strokes without length, whose round ends are dots."""
     return "".join(f"M{x:.1f},{y:.1f}h0" for x, y in points)
 
 
-def svg(width: int, height: int, label: str, parts: Sequence[str], data: str = "") -> str:
+def svg_element(width: int, height: int, label: str, parts: Sequence[str], data: str = "") -> str:
     """Put the parts of a drawing together."""
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(plain(label))}"{data}>'
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(escape_invisible(label))}"{data}>'
         f"{''.join(parts)}</svg>"
     )
 
 
-def map_of(matrix: NDArray[np.float64], x: float, y: float, side: float) -> str:
+def cosine_map(matrix: NDArray[np.float64], x: float, y: float, side: float) -> str:
     """Draw a matrix of cosines, NaN as a hole: once for a light page and once for a dark one."""
-    level = np.rint(np.clip(np.nan_to_num(matrix, nan=2.0), -1, 2) * _LEVELS) + _LEVELS
-    level = np.where(np.isnan(matrix), 2 * _LEVELS + 1, level).astype(np.uint8)
-    look = " cells" if side > 2 * max(matrix.shape) else ""
+    levels = np.rint(np.clip(np.nan_to_num(matrix, nan=2.0), -1, 2) * _N_LEVELS) + _N_LEVELS
+    levels = np.where(np.isnan(matrix), 2 * _N_LEVELS + 1, levels).astype(np.uint8)
+    cells_class = " cells" if side > 2 * max(matrix.shape) else ""
     return "".join(
-        f'<image class="{theme}{look}" x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '
-        f'preserveAspectRatio="none" href="data:image/png;base64,{_png(level, _palette(colors))}"/>'
-        for theme, colors in (("only-light", _LIGHT), ("only-dark", _DARK))
+        f'<image class="{theme}{cells_class}" x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '
+        f'preserveAspectRatio="none" href="data:image/png;base64,{_encode_png(levels, _palette(colors))}"/>'
+        for theme, colors in (("only-light", _LIGHT_COLOURS), ("only-dark", _DARK_COLOURS))
     )
 
 
-def color_bar(x: float, y: float, height: float) -> str:
+def cosine_bar(x: float, y: float, height: float) -> str:
     """Draw the colours of cosines with their numbers."""
-    column = np.linspace(1, -1, 2 * _LEVELS + 1)[:, None]
-    bars = map_of(column, x, y, height).replace(f'width="{height:g}"', 'width="9"')
+    column = np.linspace(1, -1, 2 * _N_LEVELS + 1)[:, None]
+    bars = cosine_map(column, x, y, height).replace(f'width="{height:g}"', 'width="9"')
     labels = (
-        text(x + 13, y + height * (1 - value) / 2 + 4, minus(f"{value:g}"))
+        text_element(x + 13, y + height * (1 - value) / 2 + 4, use_minus_sign(f"{value:g}"))
         for value in (1, 0.5, 0, -0.5, -1)
     )
     return bars + "".join(labels)
@@ -186,16 +192,16 @@ def color_bar(x: float, y: float, height: float) -> str:
 def _palette(colors: str) -> NDArray[np.uint8]:
     """Return the colour of each level, and one that is not seen for a hole."""
     stops = np.array([list(bytes.fromhex(color)) for color in colors.split()], dtype=np.float64)
-    places = np.linspace(-1, 1, 2 * _LEVELS + 1)
-    shades = [np.interp(places, _STOP_POSITIONS, stop) for stop in stops.T]
-    opaque = np.stack([*shades, np.full_like(places, 255)], axis=1)
-    return np.asarray(np.rint(np.vstack([opaque, np.zeros(4)])), dtype=np.uint8)
+    level_cosines = np.linspace(-1, 1, 2 * _N_LEVELS + 1)
+    shades = [np.interp(level_cosines, _STOP_POSITIONS, channel) for channel in stops.T]
+    opaque_colors = np.stack([*shades, np.full_like(level_cosines, 255)], axis=1)
+    return np.asarray(np.rint(np.vstack([opaque_colors, np.zeros(4)])), dtype=np.uint8)
 
 
-def ticks(length: int, first: int = 0) -> list[int]:
+def position_ticks(length: int, first: int = 0) -> list[int]:
     """Return round places among ``length`` positions from ``first`` on, and both ends."""
     step = 2 ** max(0, round(np.log2(max(length / 4, 1))))
     last = first + length - 1
     inner = range(-(-(first + 1) // step) * step, last, step)
-    spaced = [place for place in inner if min(place - first, last - place) > step / 3]
+    spaced = [position for position in inner if min(position - first, last - position) > step / 3]
     return sorted({first, *spaced, last})

@@ -19,8 +19,8 @@ from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import Drawing
 from posprobe.measurements.model import MODEL_MEASUREMENTS, ModelMeasurement
 from posprobe.page import Column
-from posprobe.report.render import page_of
-from posprobe.report.screen import text
+from posprobe.report.render import build_page
+from posprobe.report.screen import render_text
 from posprobe.words import PICTURES
 
 if TYPE_CHECKING:
@@ -95,12 +95,12 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     document = run.to_dict()
     assert document["vocabulary"] == {"known": size, "shares": {"even": 1 / size}, "undefined": {}}
     assert run.arrays()["vocabulary"].shape == (size,)
-    page = page_of(document)
+    page = build_page(document)
     rows = {row[0]: dict(zip(page.numbers.columns, row, strict=True)) for row in page.numbers.rows}
-    assert rows["tokens"][Column("model", numeric=True)] == str(size)
-    assert rows["tokens of BertModel"][Column("layer 0", numeric=True)] == str(size)
+    assert rows["tokens"][Column("model", is_numeric=True)] == str(size)
+    assert rows["tokens of BertModel"][Column("layer 0", is_numeric=True)] == str(size)
     assert "Tokens that are known" in str(page.evidence)
-    assert "tokens of BertModel" in text(document, verbose=True)
+    assert "tokens of BertModel" in render_text(document, verbose=True)
     assert "tokens of BertModel" in run._repr_html_()
     with pytest.raises(UsageError, match="vocabulary"):
         pp.analyze_model(str(tmp_path / "bert"), only="magic")

@@ -18,7 +18,7 @@ from made_schemas import problems
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.models.rotary_weights import WeightUse, layer_weights, pair_layout
+from posprobe.analyses.models.rotary_weights import WeightUse, measure_layer_weights, pair_layout
 from posprobe.encodings.rotary import precision_horizon
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
@@ -44,7 +44,7 @@ HIDDEN = 32
 
 def of_layer(query: Floats, key: Floats, biases: Any = None, **options: Any) -> Any:
     settings = {"ladder": LADDER, "reading": "halves", "scale": 1.0, "distances": 64, **options}
-    return layer_weights(0, query, key, biases, **settings)
+    return measure_layer_weights(0, query, key, biases, **settings)
 
 
 def test_equal_weights_meet_the_kernel_of_the_ladder() -> None:
@@ -312,7 +312,9 @@ def test_a_page_shows_weights_and_its_document_follows_the_schema(tmp_path: Path
     document = json.loads(json.dumps(analysis.to_dict()))
     assert problems("analysis", document) == []
     (line,) = (
-        candidate for candidate in build_page(document).single_answers if candidate.name == "weights"
+        candidate
+        for candidate in build_page(document).single_answers
+        if candidate.name == "weights"
     )
     assert line.answer == ""
     idle_pairs = document["schemes"][0]["weights"]["never"]

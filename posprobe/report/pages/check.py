@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from posprobe.page import Evidence, Fact, Page, Row, Table, columns
-from posprobe.report.pages.parts import versions
-from posprobe.text import Block, cell
+from posprobe.page import Evidence, Fact, Page, Row, Table, make_columns
+from posprobe.report.pages.parts import version_facts
+from posprobe.text import Block, format_cell
 from posprobe.words import (
     PICTURES,
     pictures,
@@ -19,10 +19,10 @@ def check_page(document: Block) -> Page:
         (
             relations.subject(finding["what"], finding["part"]),
             verdict,
-            cell(finding["value"]),
-            cell(finding["tolerance"]),
-            cell(finding["first_distance"]),
-            cell(finding["rotation"]),
+            format_cell(finding["value"]),
+            format_cell(finding["tolerance"]),
+            format_cell(finding["first_distance"]),
+            format_cell(finding["rotation"]),
         )
         for verdict, findings in (("differs", causes), ("alike", compared))
         for finding in findings
@@ -43,12 +43,14 @@ def check_page(document: Block) -> Page:
         ),
         numbers=Table(
             "What was compared; distances in positions.",
-            columns("part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"),
+            make_columns(
+                "part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"
+            ),
             tuple(rows),
         ),
         provenance=(
             Fact("A", document["a"]),
             Fact("B", document["b"]),
-            *versions(document["environment"]),
+            *version_facts(document["environment"]),
         ),
     )

@@ -8,9 +8,9 @@ from functools import partial
 
 from posprobe.data import read_data
 from posprobe.measurements import compared_numbers
-from posprobe.page import Evidence, Fact, Line, Page, Picture, Row, Table, columns
-from posprobe.report.pages.parts import versions
-from posprobe.text import Block, cell, show
+from posprobe.page import AnswerLine, Evidence, Fact, Page, Picture, Row, Table, make_columns
+from posprobe.report.pages.parts import version_facts
+from posprobe.text import Block, format_cell, format_value
 from posprobe.words import (
     ASKS,
     claim,
@@ -21,7 +21,7 @@ from posprobe.words import (
 from posprobe.words.lines import lines
 
 #: Numbers that a terminal prints unasked.
-UNASKED = (
+PREVIEW_NUMBERS = (
     "similarity.centered.neighbour_mean",
     "pca.participation_ratio",
     "pca.top3",
@@ -42,49 +42,49 @@ def comparison_page(document: Block) -> Page:
         pictures=pictures("tables", ("similarity", "variance")),
         subjects=tuple(table["label"] for table in tables),
         evidence=(
-            *_pairs(
+            *_pair_evidence(
                 document["pairs"],
                 comparisons.pair_line,
                 comparisons.pair_sentences,
                 pictures("tables", ("curves", "distances")),
             ),
-            *_table_answers(document),
-            *_published(tables),
+            *_answer_evidence(document),
+            *_published_evidence(tables),
         ),
         key=comparisons.KEY,
         numbers=_table_numbers(tables),
         provenance=(
-            *(fact for table in tables for fact in _source(table)),
-            *versions(document["environment"]),
+            *(fact for table in tables for fact in _source_facts(table)),
+            *version_facts(document["environment"]),
         ),
     )
 
 
-def _pairs(
+def _pair_evidence(
     pairs: Sequence[Block],
-    line: Callable[[Block, str], Line],
+    line: Callable[[Block, str], AnswerLine],
     sentences: Callable[[Block], Iterable[str]],
     drawings: tuple[Picture, ...],
 ) -> Iterator[Evidence]:
     """Yield how similar each pair is; the drawings of all stand beside the first."""
-    for place, pair in enumerate(pairs):
+    for index, pair in enumerate(pairs):
         yield Evidence(
-            (line(pair, f"pair-{place}"),),
+            (line(pair, f"pair-{index}"),),
             sentences=tuple(sentences(pair)),
-            pictures=() if place else drawings,
+            pictures=() if index else drawings,
         )
 
 
-def _table_answers(document: Block) -> Iterator[Evidence]:
+def _answer_evidence(document: Block) -> Iterator[Evidence]:
     """Yield every question that several tables answer, with the answer of each."""
     tables = document["tables"]
     blocks = [table.get("verdict") for table in tables]
     if not all(blocks):
         return
-    grids = [table["table"]["layout"]["type"] == "grid" for table in tables]
+    is_grid = [table["table"]["layout"]["type"] == "grid" for table in tables]
     lines_by_table = [
         {line.name: line for line in lines(block, grid=grid)}
-        for block, grid in zip(blocks, grids, strict=True)
+        for block, grid in zip(blocks, is_grid, strict=True)
     ]
     claims_by_table = [
         {answer["question"]: claim(answer) for answer in block["answers"]} for block in blocks
@@ -92,7 +92,7 @@ def _table_answers(document: Block) -> Iterator[Evidence]:
     for name, question in ASKS.items():
         if not any(name in table_lines for table_lines in lines_by_table):
             continue
-        empty_line = Line(name, "", question)
+        empty_line = AnswerLine(name, "", question)
         yield Evidence(
             tuple(
                 replace(table_lines.get(name, empty_line), question=question)
@@ -110,21 +110,21 @@ def _table_answers(document: Block) -> Iterator[Evidence]:
 
 def _table_numbers(tables: list[Block]) -> Table:
     rows: list[Row] = []
-    unasked = []
+    preview_rows = []
     for key, number in compared_numbers().items():
         entries = [table["nulls"]["numbers"].get(key) for table in tables]
         if any(entry and entry["value"] is not None for entry in entries):
-            unasked += [len(rows)] if key in UNASKED else []
+            preview_rows += [len(rows)] if key in PREVIEW_NUMBERS else []
             values = (entry["value"] if entry else None for entry in entries)
-            rows.append((number.label, *map(cell, values)))
-    headings = columns("number", *(f"={table['label']}" for table in tables))
-    return Table("Numbers of each table.", headings, tuple(rows), unasked=tuple(unasked))
+            rows.append((number.label, *map(format_cell, values)))
+    headings = make_columns("number", *(f"={table['label']}" for table in tables))
+    return Table("Numbers of each table.", headings, tuple(rows), preview_rows=tuple(preview_rows))
 
 
-def _published(tables: list[Block]) -> Iterator[Evidence]:
+def _published_evidence(tables: list[Block]) -> Iterator[Evidence]:
     sentences = tuple(
-        f"{table['label']}: {value['quantity']} {show(value['value'])}, here "
-        f"{cell(value['ours'])}. {comparisons.citation(value)}"
+        f"{table['label']}: {value['quantity']} {format_value(value['value'])}, here "
+        f"{format_cell(value['ours'])}. {comparisons.citation(value)}"
         for table in tables
         for value in table["published"]
     )
@@ -132,7 +132,7 @@ def _published(tables: list[Block]) -> Iterator[Evidence]:
         yield Evidence(title="Published values", sentences=sentences)
 
 
-def _source(table: Block) -> Iterator[Fact]:
+def _source_facts(table: Block) -> Iterator[Fact]:
     label, source = table["label"], table["table"]["source"]
     yield Fact(label, source["reference"])
     for key in ("tensor", "sha256"):
@@ -156,24 +156,24 @@ def kernel_page(document: Block) -> Page:
         pictures=pictures("kernels", ("curves",)),
         subjects=labels,
         evidence=(
-            *_pairs(
+            *_pair_evidence(
                 document["pairs"],
                 partial(schemes.pair_line, walk=walk),
                 partial(schemes.pair_sentences, walk=walk),
                 pictures("kernels", ("heads", "distances")),
             ),
-            *_kernel_answers(document),
+            *_kernel_evidence(document),
         ),
         key=schemes.KERNEL_KEY,
         numbers=_kernel_numbers(records),
         provenance=(
-            *(Fact(record["label"], _whence(record["source"])) for record in records),
-            *versions(document["environment"]),
+            *(Fact(record["label"], _source_text(record["source"])) for record in records),
+            *version_facts(document["environment"]),
         ),
     )
 
 
-def _kernel_answers(document: Block) -> Iterator[Evidence]:
+def _kernel_evidence(document: Block) -> Iterator[Evidence]:
     """Yield the questions with the answer of each encoding; bundles of 0.1.0 answer none."""
     for answer in document.get("verdict", {}).get("answers", ()):
         yield Evidence(
@@ -191,12 +191,12 @@ def _kernel_numbers(records: list[Block]) -> Table:
     rows: list[Row] = [
         ("kernel", *(schemes.KERNEL_OF[record["quantity"]] for record in records)),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
-        *((label, *(cell(r[key]) for r in records)) for key, label in labels_by_key.items()),
+        *((label, *(format_cell(r[key]) for r in records)) for key, label in labels_by_key.items()),
     ]
-    headings = columns("number", *(f"={record['label']}" for record in records))
+    headings = make_columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."
-    return Table(caption, headings, tuple(rows), unasked=tuple(range(len(rows))))
+    return Table(caption, headings, tuple(rows), preview_rows=tuple(range(len(rows))))
 
 
-def _whence(source: Block) -> str:
+def _source_text(source: Block) -> str:
     return ", ".join(source[key] for key in ("reference", "tensor") if source[key])

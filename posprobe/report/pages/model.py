@@ -11,13 +11,13 @@ from posprobe.measurements.model.contexts import (
     SINUSOID_COLUMN,
     LabelledRow,
 )
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
-from posprobe.report.pages.parts import headline, versions
-from posprobe.text import Block, lookup, show
+from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
+from posprobe.report.pages.parts import document_headline, version_facts
+from posprobe.text import Block, format_value, lookup
 from posprobe.words import claim, models, pictures
 
 #: Figures that stand on the first screen, by what they are of: the first two that there are.
-LEADING = {
+LEADING_FIGURES = {
     "rotary_curves": "rotary_use",
     "rotary_usage": "rotary_use",
     "layers": "states",
@@ -32,30 +32,30 @@ MAX_LEADING_FIGURES = 2
 
 def forward_page(document: Block) -> Page:
     """Lay out the page of a run of a model: the answers, and what was measured."""
-    measured = [name for name in MODEL_MEASUREMENTS if document.get(name) is not None]
-    leading = [name for name, measurement in LEADING.items() if measurement in measured][
-        :MAX_LEADING_FIGURES
-    ]
+    measured_names = [name for name in MODEL_MEASUREMENTS if document.get(name) is not None]
+    leading = [
+        name for name, measurement in LEADING_FIGURES.items() if measurement in measured_names
+    ][:MAX_LEADING_FIGURES]
     drawings = {
         name: pictures(
             "model",
             (drawing.name for drawing in MODEL_MEASUREMENTS[name].drawings),
             f"{MODEL_MEASUREMENTS[name].title}.",
         )
-        for name in measured
+        for name in measured_names
     }
     all_pictures = [picture for picture_group in drawings.values() for picture in picture_group]
     return Page(
         title=models.title(document["name"]),
         subject="what position does inside it",
         lead=models.run_of(document),
-        headline=headline(document),
+        headline=document_headline(document),
         notes=tuple(models.notes(document)),
         pictures=tuple(picture for picture in all_pictures if picture.name in leading),
         evidence=tuple(_evidence(document, drawings, leading)),
         key=models.KEY if document.get("verdict") else "",
-        numbers=_numbers(document, measured),
-        provenance=(Fact("reference", document["name"]), *versions(document["environment"])),
+        numbers=_number_table(document, measured_names),
+        provenance=(Fact("reference", document["name"]), *version_facts(document["environment"])),
     )
 
 
@@ -80,9 +80,11 @@ def _evidence(
             yield Evidence(title=MODEL_MEASUREMENTS[name].title, pictures=picture_group)
 
 
-def _numbers(document: Block, measured: list[str]) -> Table:
+def _number_table(document: Block, measured_names: list[str]) -> Table:
     """Tabulate all numbers: what is of the whole model, of its layers, and stands beside them."""
-    rows: list[LabelledRow] = [row for name in measured for row in _rows(document, name)]
+    rows: list[LabelledRow] = [
+        row for name in measured_names for row in _measurement_rows(document, name)
+    ]
     columns_found = list(dict.fromkeys(column for _, texts in rows for column in texts))
     layers = sorted(column for column in columns_found if isinstance(column, int))
     baseline_columns = [
@@ -95,14 +97,14 @@ def _numbers(document: Block, measured: list[str]) -> Table:
     ]
     order: list[int | str] = [*names, *layers, *baseline_columns]
     heads = [f"layer {column}" if isinstance(column, int) else column for column in order]
-    filled: tuple[Row, ...] = tuple(
+    table_rows: tuple[Row, ...] = tuple(
         (label, *(texts.get(column, "–") for column in order)) for label, texts in rows
     )
-    return Table("All numbers", columns("number", *(f"={head}" for head in heads)), filled)
+    return Table("All numbers", make_columns("number", *(f"={head}" for head in heads)), table_rows)
 
 
-def _rows(document: Block, name: str) -> Iterator[LabelledRow]:
+def _measurement_rows(document: Block, name: str) -> Iterator[LabelledRow]:
     measurement = MODEL_MEASUREMENTS[name]
     for key, number in measurement.numbers.items():
-        yield number.label, {MODEL_COLUMN: show(lookup(document[name], key), number.form)}
+        yield number.label, {MODEL_COLUMN: format_value(lookup(document[name], key), number.form)}
     yield from measurement.rows(document)

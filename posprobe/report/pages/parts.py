@@ -9,13 +9,13 @@ from posprobe.page import Fact
 from posprobe.text import Block
 
 
-def origin(source: Block) -> tuple[Fact, ...]:
+def origin_facts(source: Block) -> tuple[Fact, ...]:
     """Say what was asked for and what it led to."""
     labels = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
     return tuple(Fact(label, str(source[key])) for key, label in labels.items() if source[key])
 
 
-def tensor(source: Block, prefix: str = "") -> tuple[Fact, ...]:
+def tensor_facts(source: Block, prefix: str = "") -> tuple[Fact, ...]:
     """Say where the numbers are stored, and how."""
     facts = []
     if source["file"]:
@@ -25,7 +25,7 @@ def tensor(source: Block, prefix: str = "") -> tuple[Fact, ...]:
     if source["tensor"]:
         facts.append(Fact(f"{prefix}tensor", source["tensor"]))
         shape = " × ".join(map(str, source["shape"] or ()))
-        stored = ", ".join(filter(None, (shape, source["dtype"], quantised(source))))
+        stored = ", ".join(filter(None, (shape, source["dtype"], describe_quantisation(source))))
         if stored:
             facts.append(Fact(f"{prefix}stored as", stored))
     if source["sha256"]:
@@ -33,7 +33,7 @@ def tensor(source: Block, prefix: str = "") -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def quantised(source: Block) -> str:
+def describe_quantisation(source: Block) -> str:
     """Say how the stored numbers were rounded to few values; empty where they were not."""
     quantisation = source.get("quantisation")
     if not quantisation:
@@ -42,7 +42,7 @@ def quantised(source: Block) -> str:
     return f"dequantised from {quantisation['name']}{step}"
 
 
-def headline(document: Block) -> str:
+def document_headline(document: Block) -> str:
     """Return the summary of the answers; bundles of earlier versions have findings alone."""
     if verdict := document.get("verdict"):
         summary: str = verdict["summary"]
@@ -50,6 +50,6 @@ def headline(document: Block) -> str:
     return " ".join(finding["text"] for finding in document["findings"])
 
 
-def versions(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
+def version_facts(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
     """Say what the numbers were made with."""
     return tuple(Fact(name, str(value)) for name, value in environment.items() if value is not None)

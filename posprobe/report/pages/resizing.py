@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from posprobe.analyses.result import numbers_of
-from posprobe.page import Cell, Evidence, Fact, Page, Row, Table, columns
+from posprobe.page import Cell, Evidence, Fact, Page, Row, Table, make_columns
 from posprobe.relations.resized import Effect, Rule
-from posprobe.report.pages.parts import versions
-from posprobe.text import Block, cell
+from posprobe.report.pages.parts import version_facts
+from posprobe.text import Block, format_cell
 from posprobe.words import (
     PICTURES,
     pictures,
@@ -31,10 +31,10 @@ def ways_page(document: Block) -> Page:
             for way in ways
         ),
         key=resizing.run_key(run),
-        numbers=_of_ways(document),
+        numbers=_way_numbers(document),
         provenance=(
             Fact("reference", table["source"]["reference"]),
-            *versions(document["environment"]),
+            *version_facts(document["environment"]),
         ),
     )
 
@@ -43,7 +43,7 @@ def rules_page(document: Block) -> Page:
     """Lay out what each rule of scaling does to rotary positions at another length."""
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
-        (Cell(number.label, note=number.meaning), *(cell(rule[key]) for rule in rules))
+        (Cell(number.label, note=number.meaning), *(format_cell(rule[key]) for rule in rules))
         for key, number, _ in numbers_of(Rule)
     ]
     names = {rule["rule"]: rule["rule"] for rule in rules}
@@ -63,41 +63,44 @@ def rules_page(document: Block) -> Page:
             for rule in rules
         ),
         key=resizing.run_key(run),
-        numbers=_table([*rows, *_costs(run, names)], names),
+        numbers=_number_table([*rows, *_cost_rows(run, names)], names),
         provenance=(
             Fact("reference", document["source"]["reference"]),
-            *versions(document["environment"]),
+            *version_facts(document["environment"]),
         ),
     )
 
 
-def _table(rows: list[Row], names: Mapping[str, str]) -> Table:
-    headings = columns("number", *(f"={name}" for name in names))
+def _number_table(rows: list[Row], names: Mapping[str, str]) -> Table:
+    headings = make_columns("number", *(f"={name}" for name in names))
     return Table("All numbers; distances and periods in positions.", headings, tuple(rows))
 
 
-def _costs(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
+def _cost_rows(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
     """Yield what the model does with each table, or by each rule, as a whole and by position."""
     if run is None:
         return
     blocks = {"before": run["before"]} | run["ways"]
     cost_blocks = [blocks.get(name) for name in names]
     yield (resizing.MEASURED, *(resizing.cost(block) if block else "–" for block in cost_blocks))
-    longest_parts = max((block["parts"] for block in blocks.values()), key=len)
-    for place, part in enumerate(longest_parts):
-        losses = (block["parts"][place : place + 1] if block else () for block in cost_blocks)
-        texts = (cell(loss_part[0]["loss"], ".3f") if loss_part else "–" for loss_part in losses)
-        yield (f"loss at positions {part['first']} to {part['last']}", *texts)
+    sections = max((block["parts"] for block in blocks.values()), key=len)
+    for index, section in enumerate(sections):
+        losses = (block["parts"][index : index + 1] if block else () for block in cost_blocks)
+        texts = (
+            format_cell(loss_blocks[0]["loss"], ".3f") if loss_blocks else "–"
+            for loss_blocks in losses
+        )
+        yield (f"loss at positions {section['first']} to {section['last']}", *texts)
 
 
-def _of_ways(document: Block) -> Table:
+def _way_numbers(document: Block) -> Table:
     blocks = {"before": document["before"]} | {way["how"]: way for way in document["ways"]}
     rows: list[Row] = [
         (
             Cell(number.label, note=number.meaning),
             # The old table against itself is no comparison.
             *(
-                "–" if way_name == "before" and key.startswith("same_") else cell(block[key])
+                "–" if way_name == "before" and key.startswith("same_") else format_cell(block[key])
                 for way_name, block in blocks.items()
             ),
         )
@@ -105,12 +108,14 @@ def _of_ways(document: Block) -> Table:
     ]
     for axis in document["before"]["turns"]:
         name = "leading period" if axis == "positions" else f"leading period along {axis}"
-        periods = [_leading(block, axis) for block in blocks.values()]
+        periods = [_leading_period(block, axis) for block in blocks.values()]
         if any(periods):
-            rows.append((name, *map(cell, periods)))
-    return _table([*rows, *_costs(document.get("run"), blocks)], dict.fromkeys(blocks, ""))
+            rows.append((name, *map(format_cell, periods)))
+    return _number_table(
+        [*rows, *_cost_rows(document.get("run"), blocks)], dict.fromkeys(blocks, "")
+    )
 
 
-def _leading(block: Block, axis: str) -> float | None:
+def _leading_period(block: Block, axis: str) -> float | None:
     turns = block["turns"].get(axis)
     return turns["periods"][0] if turns and turns["periods"] else None

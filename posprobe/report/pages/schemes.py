@@ -8,10 +8,10 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.figures.schemes import MAX_SINGLE_FIGURES
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
-from posprobe.questions.schemes import kind_of
-from posprobe.report.pages.parts import headline, origin, tensor, versions
-from posprobe.text import Block, between, cell, lookup
+from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
+from posprobe.questions.schemes import scheme_kind
+from posprobe.report.pages.parts import document_headline, origin_facts, tensor_facts, version_facts
+from posprobe.text import Block, format_cell, format_range, lookup
 from posprobe.words import PICTURES, claim, pictures, weights
 from posprobe.words.schemes import KEYS, line, what_it_is
 
@@ -21,7 +21,7 @@ def scheme_page(document: Block) -> Page:
     schemes = document["schemes"]
     kinds: dict[str, list[Block]] = {}
     for scheme in schemes:
-        kinds.setdefault(kind_of(scheme), []).append(scheme)
+        kinds.setdefault(scheme_kind(scheme), []).append(scheme)
     first_kind, *other_kinds = kinds
     notes = [(scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]]
     learned = dict.fromkeys(kind in ("bias", "cosine") for kind in kinds)
@@ -29,25 +29,29 @@ def scheme_page(document: Block) -> Page:
         title=document["name"],
         subject="how attention knows position",
         lead=f"{', '.join(map(what_it_is, kinds.values()))} · no position table",
-        headline=headline(document),
-        notes=tuple(_gathered(notes, len(schemes))),
-        pictures=tuple(_of_kind(first_kind)),
+        headline=document_headline(document),
+        notes=tuple(_gather_notes(notes, len(schemes))),
+        pictures=tuple(_kind_pictures(first_kind)),
         evidence=tuple(_evidence(document, other_kinds)),
         key=" ".join(KEYS[is_learned] for is_learned in learned),
-        numbers=_all_numbers(schemes),
+        numbers=_number_table(schemes),
         provenance=(
-            *origin(schemes[0]["source"]),
-            *(fact for scheme in schemes for fact in _whence(scheme, is_plural=len(schemes) > 1)),
-            *versions(document["environment"]),
+            *origin_facts(schemes[0]["source"]),
+            *(
+                fact
+                for scheme in schemes
+                for fact in _scheme_facts(scheme, is_plural=len(schemes) > 1)
+            ),
+            *version_facts(document["environment"]),
         ),
     )
 
 
-def _whence(scheme: Block, *, is_plural: bool) -> Iterator[Fact]:
+def _scheme_facts(scheme: Block, *, is_plural: bool) -> Iterator[Fact]:
     prefix = f"{scheme['name']}: " if is_plural else ""
     if scheme["family"]:
         yield Fact(f"{prefix}family", scheme["family"])
-    yield from tensor(scheme["source"], prefix)
+    yield from tensor_facts(scheme["source"], prefix)
 
 
 def _pictures(texts: Mapping[str, str], ending: str = "") -> tuple[Picture, ...]:
@@ -60,13 +64,13 @@ def _pictures(texts: Mapping[str, str], ending: str = "") -> tuple[Picture, ...]
     )
 
 
-def _of_kind(kind: str) -> tuple[Picture, ...]:
+def _kind_pictures(kind: str) -> tuple[Picture, ...]:
     return _pictures(PICTURES[kind], "_cosine" if kind == "cosine" else "")
 
 
 def _evidence(document: Block, other_kinds: Sequence[str]) -> Iterator[Evidence]:
     """Yield the answers; drawings of ``other_kinds`` are not those of the first screen."""
-    drawings = {kind: _of_kind(kind) for kind in other_kinds}
+    drawings = {kind: _kind_pictures(kind) for kind in other_kinds}
     depth = pictures("encodings", ("depth",))
     for answer in document.get("verdict", {}).get("answers", ()):
         kind, _, property_name = answer["question"].partition("_")
@@ -75,10 +79,10 @@ def _evidence(document: Block, other_kinds: Sequence[str]) -> Iterator[Evidence]
             # Of both kinds there is one drawing over all encodings.
             pictures_of_kind, depth = (*pictures_of_kind, *depth), ()
         yield Evidence((line(answer),), sentences=(claim(answer),), pictures=pictures_of_kind)
-    yield from _of_weights(document["schemes"])
+    yield from _weight_evidence(document["schemes"])
 
 
-def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
+def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
     """Yield what query and key weights say, and how far arithmetic carries angles."""
     is_plural = len(schemes) > 1
     with_weights = [scheme for scheme in schemes if scheme.get("weights")]
@@ -97,12 +101,12 @@ def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
         yield Evidence((weights.axes_line(ladders),), sentences=tuple(map(weights.axis, ladders)))
     horizons = [entry for scheme in schemes if (entry := lookup(scheme, "rotation.horizon"))]
     if horizons:
-        unlike = {tuple(entry.items()): entry for entry in horizons}.values()
-        horizon_sentences = tuple(map(weights.horizon, unlike))
+        distinct_horizons = {tuple(entry.items()): entry for entry in horizons}.values()
+        horizon_sentences = tuple(map(weights.horizon, distinct_horizons))
         yield Evidence((weights.horizon_line(horizons),), sentences=horizon_sentences)
 
 
-def _all_numbers(schemes: Sequence[Block]) -> Table:
+def _number_table(schemes: Sequence[Block]) -> Table:
     """Tabulate all numbers: a column for each encoding, and of its heads the range."""
     rows: list[Row] = []
     labels = read_data("report/numbers.toml")
@@ -110,7 +114,10 @@ def _all_numbers(schemes: Sequence[Block]) -> Table:
         values = [lookup(scheme, key) for scheme in schemes]
         if any(value is not None for value in values):
             rows.append(
-                (number["label"], *(cell(value, number.get("form", ".3g")) for value in values))
+                (
+                    number["label"],
+                    *(format_cell(value, number.get("form", ".3g")) for value in values),
+                )
             )
     if any(scheme.get("causal") for scheme in schemes):
         flag_texts = {True: "yes", False: "no", None: "–"}
@@ -123,25 +130,25 @@ def _all_numbers(schemes: Sequence[Block]) -> Table:
     for key in sorted({key for scheme in schemes for key in scheme.get("scaling") or ()}):
         if key not in ("rope_type", "type", "rope_theta"):
             values = [(scheme.get("scaling") or {}).get(key) for scheme in schemes]
-            rows.append((f"rule: {key}", *map(_parameter, values)))
+            rows.append((f"rule: {key}", *map(_format_parameter, values)))
     for key, label in labels["heads"].items():
-        lists = [_of_heads(scheme, key) for scheme in schemes]
+        lists = [_head_values(scheme, key) for scheme in schemes]
         if any(value is not None for values in lists for value in values):
-            rows.append((label, *map(_over_heads, lists)))
+            rows.append((label, *map(_format_over_heads, lists)))
     unit = " or ".join(dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes))
-    headings = columns("number", *(f"={scheme['name']}" for scheme in schemes))
+    headings = make_columns("number", *(f"={scheme['name']}" for scheme in schemes))
     return Table(f"All numbers; distances in {unit}.", headings, tuple(rows))
 
 
-def _parameter(value: object) -> str:
+def _format_parameter(value: object) -> str:
     if not isinstance(value, list):
-        return cell(value)
-    return f"{', '.join(map(cell, value[:4]))}{', …' if len(value) > 4 else ''}"
+        return format_cell(value)
+    return f"{', '.join(map(format_cell, value[:4]))}{', …' if len(value) > 4 else ''}"
 
 
-def _of_heads(scheme: Block, key: str) -> list[Any]:
+def _head_values(scheme: Block, key: str) -> list[Any]:
     """Return a number of every head; none of a rotary encoding, whose heads are all alike."""
-    if kind_of(scheme) == "rotary":
+    if scheme_kind(scheme) == "rotary":
         return []
     values = lookup(scheme, key) or []
     if key == "heads.peak":
@@ -153,17 +160,17 @@ def _of_heads(scheme: Block, key: str) -> list[Any]:
     return list(values)
 
 
-def _over_heads(values: list[Any]) -> str:
+def _format_over_heads(values: list[Any]) -> str:
     """Write the range of a number over heads; of offsets on a grid the most common."""
     defined = [value for value in values if value is not None]
     if any(isinstance(value, list) for value in defined):
         texts = (", ".join(map(str, value)) for value in defined)
         ((common, count),) = Counter(texts).most_common(1)
         return f"{common} ({count} of {len(values)} heads)"
-    return between(defined) if defined else "–"
+    return format_range(defined) if defined else "–"
 
 
-def _gathered(named_notes: Sequence[tuple[str, str]], count: int) -> list[str]:
+def _gather_notes(named_notes: Sequence[tuple[str, str]], count: int) -> list[str]:
     """Return every text once, with the names that it holds for unless it does for all."""
     names: dict[str, list[str]] = {}
     for name, text in named_notes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from posprobe.measurements import TABLE_MEASUREMENTS
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
+from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.report import overview
-from posprobe.report.pages.parts import origin, tensor, versions
-from posprobe.text import Block, between, cell, lookup, show
+from posprobe.report.pages.parts import origin_facts, tensor_facts, version_facts
+from posprobe.text import Block, format_cell, format_range, format_value, lookup
 from posprobe.words import REPLACED, claim
 from posprobe.words.captions import baselines_caption
 from posprobe.words.lines import key, lines, size
@@ -24,11 +24,11 @@ def table_page(document: Block) -> Page:
         lead=size(table),
         headline=verdict["summary"] if verdict else "",
         notes=tuple(notes),
-        pictures=tuple(map(Picture, overview.NAMES)),
+        pictures=tuple(map(Picture, overview.DRAWING_NAMES)),
         evidence=_evidence(verdict, grid=table["layout"]["type"] == "grid") if verdict else (),
         key=key(document) if verdict else "",
-        numbers=_numbers(document),
-        provenance=(*_source(document), *versions(document["environment"])),
+        numbers=_number_table(document),
+        provenance=(*_source_facts(document), *version_facts(document["environment"])),
     )
 
 
@@ -39,7 +39,7 @@ def _evidence(verdict: Block, *, grid: bool) -> tuple[Evidence, ...]:
     )
 
 
-def _numbers(document: Block) -> Table:
+def _number_table(document: Block) -> Table:
     """Tabulate every number with those of the sinusoid and, where asked for, of baselines."""
     nulls = document.get("nulls") or {"numbers": {}, "models": {}, "draws": 0}
     models = tuple(nulls["models"]) if nulls["draws"] else ()
@@ -51,26 +51,26 @@ def _numbers(document: Block) -> Table:
                 continue
             baselines = nulls["numbers"].get(f"{name}.{path}") or {}
             band_values = (baselines.get(model) for model in models)
-            bands = (between(band.values()) if band else "–" for band in band_values)
-            sinusoid = cell(baselines.get("sinusoid"))
-            rows.append((number.label, show(value, number.form), sinusoid, *bands))
-    headings = columns("number", "=this table", "=sinusoid", *(f"={name}" for name in models))
+            bands = (format_range(band.values()) if band else "–" for band in band_values)
+            sinusoid = format_cell(baselines.get("sinusoid"))
+            rows.append((number.label, format_value(value, number.form), sinusoid, *bands))
+    headings = make_columns("number", "=this table", "=sinusoid", *(f"={name}" for name in models))
     caption = baselines_caption(nulls["draws"] if models else 0)
     return Table(f"{caption}.", headings, tuple(rows))
 
 
-def _source(document: Block) -> tuple[Fact, ...]:
+def _source_facts(document: Block) -> tuple[Fact, ...]:
     table, verdict = document["table"], document.get("verdict", {})
-    left_out = "; ".join(f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"])
-    special = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
+    dropped_rows = "; ".join(f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"])
+    prefix_rows = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
     facts = {
         "family": table["family"],
-        "rows left out": left_out,
-        "rows kept apart": special,
+        "rows left out": dropped_rows,
+        "rows kept apart": prefix_rows,
         "answers": verdict.get("based_on"),
     }
     return (
-        *origin(table["source"]),
-        *tensor(table["source"]),
+        *origin_facts(table["source"]),
+        *tensor_facts(table["source"]),
         *(Fact(label, text) for label, text in facts.items() if text),
     )
