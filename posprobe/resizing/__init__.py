@@ -1,6 +1,6 @@
-"""A table, or a checkpoint, at another size; and what each way of resizing does to it.
+"""Resizing of tables, checkpoints and rotary ladders, and the losses at the new size.
 
-The ways by name stand here, apart from what they do, so that help starts without NumPy.
+The names of the ways are here, apart from their functions, so that help starts without NumPy.
 """
 
 from typing import Literal, TypeAlias, get_args
@@ -10,5 +10,7 @@ Way: TypeAlias = Literal[
     "repeat-last",
 ]  # fmt: skip
 WAYS: tuple[Way, ...] = get_args(Way)
-#: Ways for each layout, in the order in which they are listed.
-SEQUENCE_WAYS, GRID_WAYS = WAYS[3:], (*WAYS[:3], *WAYS[5:])
+#: Ways of resizing a sequence, in the order in which they are listed.
+SEQUENCE_WAYS = WAYS[3:]
+#: Ways of resizing a grid, in the order in which they are listed.
+GRID_WAYS = (*WAYS[:3], *WAYS[5:])

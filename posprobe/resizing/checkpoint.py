@@ -1,4 +1,4 @@
-"""A copy of a checkpoint in which one table and the configuration have another size."""
+"""Copies of checkpoints in which one table and the configuration have another size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from posprobe.relations.resized import Copied
 from posprobe.report.files import expand_user, folder_exists, open_scratch_folder, path_exists
 from posprobe.tables import PositionTable
 
-#: Files of weights in any format: a copy has those that were resized, and no others.
+#: Suffixes of weights in any format; a copy contains only the weights of the resized model.
 _WEIGHT_SUFFIXES = (*list_suffixes(READERS), ".ckpt", ".ot", ".index.json")
 _CONFIG_FILE = "config.json"
 
@@ -42,7 +42,7 @@ def check_not_source(table: PositionTable, path: Path) -> None:
     Raises
     ------
     OutputError
-        If it is that file, by whatever name.
+        If the path leads to that file, under whatever name.
     """
     target, source = expand_user(path), Path(table.source.resolved)
     source_file = source / table.source.file if source.is_dir() and table.source.file else source
@@ -51,25 +51,22 @@ def check_not_source(table: PositionTable, path: Path) -> None:
 
 
 def check_copy_folder(reference: str, folder: Path) -> Path:
-    """Return where a copy of a checkpoint goes, before anything is computed.
+    """Check the folder of a copy before anything is computed, and return its full path.
 
     Raises
     ------
     OutputError
-        If something is there, or it lies inside the checkpoint, or nowhere.
+        If it exists, lies inside the checkpoint, or has no parent folder.
     UsageError
-        If it is a formula.
+        If the reference is a formula.
     """
     target, source = expand_user(folder), _local_source(parse_reference(reference))
     if path_exists(target):
         raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
     if not folder_exists(target.parent):
         raise OutputError(f"{folder}: no folder {target.parent}. Create it first.")
-    if (
-        source is not None
-        and source.is_dir()
-        and target.parent.resolve().is_relative_to(source.resolve())
-    ):
+    root = source.resolve() if source is not None and source.is_dir() else None
+    if root is not None and target.parent.resolve().is_relative_to(root):
         raise OutputError(f"{folder}: it lies inside the checkpoint itself. Choose another place.")
     return target
 
@@ -86,8 +83,8 @@ def write_checkpoint(
 ) -> Copied:
     """Copy a checkpoint with its table at another size; all other tensors keep their bytes.
 
-    Shards stay as they are, files are read in pieces, and the copy is made beside its place and
-    moved there when complete and read back.
+    Shards stay as they are, and files are copied in pieces. The copy is written to a scratch
+    folder, read back, and moved to its place when complete.
 
     Parameters
     ----------
@@ -95,25 +92,25 @@ def write_checkpoint(
         Location of the checkpoint and its table, as for `posprobe.load`. A checkpoint of the Hub is
         downloaded into the Hub's own cache first.
     table
-        The table of that checkpoint at its new size, all positions.
+        Table of that checkpoint at its new size, with all positions.
     folder
-        A new folder.
+        Folder to create.
 
     Returns
     -------
     Copied
-        What was changed, and what was left out.
+        Changed tensor and configuration keys, and the files that were left out.
 
     Raises
     ------
     OutputError
-        If the folder cannot be written, or the copy would not be read as it should.
+        If the folder cannot be written, or the copy would not be read correctly.
     UsageError
         If the checkpoint is a formula, or not in safetensors.
     InvalidCheckpoint
         If it contains a link that leads out of it.
     PosprobeError
-        As `posprobe.load`, where a checkpoint of the Hub cannot be downloaded.
+        As `posprobe.load`, if a checkpoint of the Hub cannot be downloaded.
     """
     parsed = parse_reference(reference)
     target = check_copy_folder(reference, folder)
@@ -128,7 +125,7 @@ def write_checkpoint(
     config, keys = resize_config(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
     files = _CopiedFiles.of(source, checkpoint, new_tensor.info.file)
     for name in files.copied:
-        if files.root / name != source:  # a file that was named may be a link
+        if files.root / name != source:  # the file that the user named may be a link
             check_link_inside(files.root / name, files.root)
     try:
         with open_scratch_folder(target) as scratch_folder:
@@ -155,7 +152,7 @@ def write_checkpoint(
 
 
 def _local_source(reference: Reference) -> Path | None:
-    """Return where a checkpoint lies on this disk; None of one of the Hub."""
+    """Return the path of a checkpoint on this disk; None for one on the Hub."""
     prefix, colon, name = reference.source.partition(":")
     if colon and prefix == "sample":
         return samples.sample_path(name)
@@ -167,7 +164,7 @@ def _local_source(reference: Reference) -> Path | None:
 def download_repository(reference: Reference, revision: str | None, *, offline: bool) -> Path:
     """Download a repository of the Hub as its client does, and return its folder.
 
-    Of its weights those alone that a table is read from.
+    Of the weights, only those are downloaded that a table is read from.
 
     Raises
     ------
@@ -217,7 +214,7 @@ def _check_single_model(checkpoint: Checkpoint, reference: Reference) -> None:
 
 @dataclass(frozen=True)
 class _NewTensor:
-    """The table as it is stored: its old entry, its new shape and bytes."""
+    """The resized tensor: its old description, its new shape and bytes."""
 
     info: TensorInfo
     shape: tuple[int, ...]
@@ -260,7 +257,7 @@ def _resize_tensor(
 
 
 def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -> tuple[int, ...]:
-    """Return the stored shape with other sizes where the old ones stood."""
+    """Return the stored shape with the new sizes in place of the old ones."""
     layout, shape = table.layout, info.shape
     if isinstance(layout, Grid) and rows.channels_first:
         return (1, shape[1], layout.height, layout.width)
@@ -273,16 +270,16 @@ def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -
 
 @dataclass(frozen=True)
 class _CopiedFiles:
-    """What a copy takes over from a checkpoint.
+    """Files of a checkpoint that a copy takes over.
 
     Parameters
     ----------
     root
-        Its folder.
+        Folder of the checkpoint.
     copied, omitted
-        Names of files in it, with those of folders before them.
+        Paths of files relative to that folder.
     shard
-        The file that holds the table.
+        File that holds the table.
     """
 
     root: Path
@@ -334,7 +331,7 @@ class _CopiedFiles:
 
 
 def _list_files(root: Path) -> Iterator[str]:
-    """Name the files of a folder; hidden folders are no part of a checkpoint."""
+    """Yield the paths of the files in a folder, without those in hidden folders."""
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(files):
@@ -367,12 +364,12 @@ def _check_copy(
     tensor: str | None,
     grid: tuple[int, int] | None,
 ) -> None:
-    """Read a copy back: its configuration must say what its table is, and the others be as before.
+    """Read a copy back, and check that the table has its new size and others their old one.
 
     Raises
     ------
     OutputError
-        If it does not, or another table is not read as it was.
+        If the configuration does not state the new size, or another table is read differently.
     """
     layout = table.layout
     stated_grid = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
@@ -397,8 +394,7 @@ def _check_copy(
         raise OutputError(
             f"{reference.text}: its configuration states the size in a way that is not known, so "
             f"that the copy would not be read as a {layout} ({problem or 'other values'}). Write "
-            "the "
-            "table alone with -o FILE."
+            "the table alone with -o FILE."
         )
     names = [
         old_encoding.tensor.name
@@ -411,7 +407,6 @@ def _check_copy(
     if names:
         raise OutputError(
             f"{reference.text}: its configuration states one size for {new_tensor.info.name} and "
-            "for "
-            f"{', '.join(names)}, so that a copy in which one of them has another would not be "
+            f"for {', '.join(names)}, so that a copy in which one of them has another would not be "
             "read. Write the table alone with -o FILE."
         )

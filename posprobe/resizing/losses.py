@@ -1,4 +1,4 @@
-"""What a model loses on a text with each way of resizing, or rule of scaling, by position."""
+"""Losses of a model on a text with each way of resizing, or rule of scaling, by position."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from posprobe.resizing.checkpoint import write_checkpoint
 from posprobe.resizing.rotary import RulesCompared, ToldRun
 from posprobe.tables import PositionTable
 
-#: Standard errors of the difference by which one way must be better than another.
+#: Difference of two losses, in its standard errors, from which one way counts as better.
 MIN_CLEAR_DIFFERENCE_ERRORS = 2.0
-#: Ranges of positions over which losses are averaged: so many in the old length and in the rest.
+#: Number of ranges over which losses are averaged, in the old length and again beyond it.
 N_LOSS_RANGES = 2
-#: What contexts are run for, before the bar that shows how far the run is.
+#: Label of the progress bar of the contexts.
 _LABEL = "another size"
 
 
@@ -60,7 +60,7 @@ def run_ways(
     resized_tables
         Tables at the new size by way.
     contexts
-        With a text.
+        Contexts from a text.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _make_inputs(name: str, model: Any, contexts: Contexts, **location: Any) -> 
 def _measure_losses(
     inputs: ModelInputs, reference: str, name: str, model: Any, length: int | None
 ) -> TokenLosses:
-    """Run a model on the beginning of each window, so many tokens of it."""
+    """Run a model on the first ``length`` tokens of each window."""
     with stage(f"Running the model: {name}"):
         batches: Iterable[Array] = inputs.batches(_LABEL)
         return token_losses(
@@ -108,7 +108,7 @@ def _measure_losses(
 def _write_each_table(
     model: Any, batch: Array, resized_tables: Mapping[str, PositionTable], reference: str
 ) -> Iterator[str]:
-    """Write the table of each way into a model, one after the other, and name it."""
+    """Write the tables into a model in turn, and yield the name of each way."""
     import torch
 
     with evaluation_mode(model) as device:
@@ -126,23 +126,25 @@ def _write_each_table(
 def _collect_run(
     inputs: ModelInputs, before: TokenLosses, after: Mapping[str, TokenLosses]
 ) -> ToldRun:
-    """Set the losses of each way or rule beside those of the unchanged model."""
+    """Collect the losses of each way or rule with those of the unchanged model."""
     losses = {
         name: _mean_losses(token_losses)
         for name, token_losses in {"before": before, **after}.items()
     }
     old_length = len(losses["before"])
+    costs_by_way = {
+        name: _cost(token_losses, losses[name], old_length) for name, token_losses in after.items()
+    }
     return ToldRun(
         kind=inputs.context_source.description, contexts=before.contexts, task=before.task,
-        before=_cost(before, losses["before"], old_length),
-        ways={name: _cost(token_losses, losses[name], old_length) for name, token_losses in after.items()},
+        before=_cost(before, losses["before"], old_length), ways=costs_by_way,
         best=_cheapest_ways(after), length=inputs.contexts.length or 0, cut=old_length,
         losses=losses,
     )  # fmt: skip
 
 
 def _average_ranges(losses: Floats, old_length: int) -> tuple[Part, ...]:
-    """Average losses over parts of the old length, and of what is beyond."""
+    """Average losses over ranges of the old length, and of the positions beyond it."""
     ends = (0, min(old_length, len(losses)), len(losses))
     edges = {
         edge
@@ -157,9 +159,9 @@ def _average_ranges(losses: Floats, old_length: int) -> tuple[Part, ...]:
 
 
 def _cheapest_ways(losses_by_way: Mapping[str, TokenLosses]) -> tuple[str, ...]:
-    """Return the way that costs least over the same contexts, and those that cost hardly more.
+    """Return the way with the least loss, and those that are not clearly worse.
 
-    Without standard errors, those of a single context, none can be told from another.
+    A single context has no standard error, so that no way is clearly worse than another.
     """
     sums = {way: token_losses.losses.sum(axis=1) for way, token_losses in losses_by_way.items()}
     cheapest = min(sums, key=lambda way: float(sums[way].sum()))
@@ -175,7 +177,7 @@ def _cheapest_ways(losses_by_way: Mapping[str, TokenLosses]) -> tuple[str, ...]:
     return tuple(sorted(costs_by_way, key=costs_by_way.__getitem__))
 
 
-#: What a rule leaves as it is in a configuration.
+#: Keys of ``rope_parameters`` that a scaling rule does not change.
 _KEPT_ROPE_KEYS = ("rope_theta", "partial_rotary_factor")
 
 
@@ -189,23 +191,23 @@ def run_rules(
 ) -> ToldRun:
     """Run a rotary model on a text at another length, scaled by each rule.
 
-    transformers builds the model anew from a configuration that names the rule, with the same
-    weights. The unchanged model reads the beginning of the same windows, as long as in training.
+    transformers rebuilds the model from a configuration that names the rule, with the same weights.
+    The unchanged model reads the beginning of the same windows, up to its training length.
 
     Parameters
     ----------
     reference, revision, offline
         Location of the checkpoint, as for `posprobe.load_model`.
     rules
-        Its rules at the new length.
+        Comparison of the scaling rules at the new length.
     contexts
-        With a text.
+        Contexts from a text.
 
     Raises
     ------
     UsageError
-        If the model predicts no tokens of a text, its configuration names no rule that
-        transformers would read, or as for `posprobe.load_model`.
+        If the model does not predict tokens of a text, its configuration has no place for a rule
+        that transformers would read, or as for `posprobe.load_model`.
     """
     model = forward.load_model(reference, head=True, revision=revision, offline=offline)
     _check_rope_parameters(model, reference)
@@ -222,16 +224,16 @@ def run_rules(
 
 
 def rebuild_scaled(model: Any, scaling: Mapping[str, Any], rules: RulesCompared) -> Any:
-    """Build a rotary model anew, by transformers, from a configuration that names a rule.
+    """Rebuild a rotary model of transformers from a configuration that names a scaling rule.
 
     Parameters
     ----------
     model
         Rotary model of transformers.
     scaling
-        The rule and its numbers, as ``rope_parameters`` states them.
+        Rule and its numbers, as ``rope_parameters`` states them.
     rules
-        Both lengths, and the configuration's own rule.
+        Comparison with both lengths, and the configuration's own rule.
     """
     if scaling is rules.record.scaling:
         return model
@@ -242,26 +244,25 @@ def rebuild_scaled(model: Any, scaling: Mapping[str, Any], rules: RulesCompared)
         **{key: rope_parameters[key] for key in _KEPT_ROPE_KEYS if key in rope_parameters},
         **scaling,
     }
-    # NTK-aware scaling follows from the length of the text beyond the one that is stated.
+    # NTK-aware scaling depends on how far the context exceeds the stated length.
     is_dynamic = scaling.get("rope_type") == "dynamic"
     config.max_position_embeddings = rules.training if is_dynamic else rules.to
     return rebuild_model(model, config)
 
 
 def _check_rope_parameters(model: Any, reference: str) -> None:
-    """Refuse a configuration in which no rule can be named for the whole model."""
+    """Refuse a configuration that cannot name one scaling rule for the whole model."""
     rope_parameters = getattr(getattr(model, "config", None), "rope_parameters", None)
     if not isinstance(rope_parameters, Mapping) or "rope_type" not in rope_parameters:
         reason = "several ladders of rotations" if rope_parameters else "no rope_parameters"
         raise UsageError(
             f"{reference}: the configuration of {type(model).__name__} has {reason}, so that no "
-            "rule "
-            "of scaling can be given to it as a whole. Leave out --text."
+            "rule of scaling can be given to it as a whole. Leave out --text."
         )
 
 
 def _mean_losses(token_losses: TokenLosses) -> Floats:
-    """Return the mean loss at each position, NaN where nothing is predicted."""
+    """Return the mean loss at each position, NaN if no token there is predicted."""
     count = token_losses.prediction_counts.sum(axis=0)
     total = token_losses.losses.sum(axis=0)
     mean = np.full(len(count), np.nan)

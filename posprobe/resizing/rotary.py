@@ -1,9 +1,9 @@
-"""Rotary positions at another length: what each rule of scaling does to the ladder of wavelengths.
+"""Rotary positions at another length: the effect of each scaling rule on the wavelengths.
 
 A pair of columns that completed a turn within the training length has shown the model every angle.
-One that did not shows new angles beyond that length, unless a rule slows it down: then its angles
-are those of training, closer together (interpolated). What a rule slows, it makes neighbours harder
-to tell apart by.
+Any other pair shows new angles beyond that length, unless a rule slows it down: then its angles are
+those of training, but closer together (interpolated), so that the pair separates neighbouring
+positions less well.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.rotary import SEARCH
+from posprobe.analyses.models.rotary import MAX_SEARCHED_DISTANCE
 from posprobe.analyses.result import HIDDEN, as_block
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock, environment
+from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.encodings.rotary import (
     first_negative,
     rotary_frequencies,
@@ -28,8 +28,8 @@ from posprobe.encodings.rotary import (
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.number_types import Natural, Text, limits
 from posprobe.relations.resized import Rule, Run
-from posprobe.report.files import RESIZING
-from posprobe.report.saved import Saved
+from posprobe.report.files import RESIZING_SCHEMA
+from posprobe.report.saved import Saveable
 from posprobe.schemes import Rotary
 from posprobe.sources import Source
 from posprobe.words import resizing as words
@@ -37,36 +37,36 @@ from posprobe.words import resizing as words
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Positions that may be asked for.
+#: Largest number of positions that the user may request.
 MAX_TARGET_LENGTH = 2**31
-#: Rounding of a frequency, and of the largest angle, as a share.
+#: Relative difference of frequencies, or of largest angles, that counts as rounding.
 FREQUENCY_TOLERANCE = 1e-9
-#: Distances up to which the first negative mean rotation is looked for, in new lengths.
+#: Distance up to which the first negative mean rotation is searched, over the new length.
 NEGATIVE_SEARCH_FACTOR = 2
 
 
 @dataclass(frozen=True)
 class ToldRule(Rule):
-    """One rule of scaling, at the new length, and that in words."""
+    """A scaling rule at the new length, with its effect in numbers and in words."""
 
     @property
     def sentence(self) -> Text:
-        """What it slows down, and what it leaves to new angles."""
+        """Sentence on the pairs that the rule slows down, and those with new angles."""
         return words.rule(self)
 
 
 @dataclass(frozen=True, eq=False)
 class ToldRun(Run):
-    """The model run with each table, or by each rule, and that in words."""
+    """Losses of the model with each table or rule, with a sentence."""
 
     @property
     def sentence(self) -> Text:
-        """Which way or rule costs least."""
+        """Sentence on the way or rule with the least loss."""
         return words.costs(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RulesCompared(Saved):
+class RulesCompared(Saveable):
     """Rules of scaling of rotary positions.
 
     Parameters
@@ -74,24 +74,24 @@ class RulesCompared(Saved):
     name, source, base, pairs
         Name, source, base and number of pairs of the encoding.
     training, to
-        Positions that the model was trained with, and those wanted.
+        Training length and new length, in positions.
     rules
-        Those that have a form here.
+        Rules that apply to the encoding.
     missing
-        Why others are left out.
+        Reasons why other rules are left out.
     run
-        Losses of the model with each rule; None where it was not run.
+        Losses of the model with each rule; None if it was not run.
     environment
         Versions, command and time.
     record
-        The encoding.
+        Rotary scheme.
     ladders
         Frequencies ``[pairs]`` by rule, in radians per position at the new length.
     scalings
         Content of ``rope_parameters`` in a configuration, by rule.
     """
 
-    schema: Literal["posprobe.resizing/1"] = RESIZING
+    schema: Literal["posprobe.resizing/1"] = RESIZING_SCHEMA
     name: str
     source: Source
     base: float
@@ -111,7 +111,7 @@ class RulesCompared(Saved):
         return as_block(self)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: by rule frequencies, and losses if it was run."""
+        """Return the content of ``arrays.npz``: frequencies and losses by rule."""
         losses = {} if self.run is None else self.run.losses
         return {
             **{f"{name}_frequencies": omega for name, omega in self.ladders.items()},
@@ -119,7 +119,7 @@ class RulesCompared(Saved):
         }
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure of the bundle."""
+        """Return the builders of the bundle's figures by name."""
         from posprobe.figures.comparison import rotary_scaling_figures
 
         losses = {} if self.run is None else self.run.losses
@@ -131,24 +131,23 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
 
     The rules are those of `posprobe.encodings.rotary_frequencies` with the factor ``to /
     training``: none, linear (Chen et al. 2023), dynamic (NTK-aware), yarn (Peng et al. 2023),
-    llama3 with its
-    published factors 1 and 4, longrope (Ding et al. 2024) where the configuration has its factors,
-    and the checkpoint's own rule where it names one.
+    llama3 with its published factors 1 and 4, longrope (Ding et al. 2024) if the configuration has
+    its factors, and the checkpoint's own rule if it names one.
 
     Parameters
     ----------
     record
-        Turned along one axis, of a known training length.
+        Rotary scheme along one axis, with a known training length.
     to
-        Positions, more than in training.
+        New length in positions, larger than in training.
     command
         Command line to record.
 
     Raises
     ------
     UsageError
-        If the training length is not known, the new one not longer, or there are several axes, or
-        the layers have a window that is shorter.
+        If the training length is unknown, the new one is not larger, there are several axes, or the
+        layers have a shorter window.
     """
     training = _check_training_length(record, to)
     ladders: dict[str, Floats] = {}
@@ -165,7 +164,7 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
                 max_positions=record.max_positions if name == "its own" else training,
                 length=to,
             )
-            # Pairs that a rule lets stand still are none.
+            # Pairs that do not turn under a rule are left out.
             ladders[name], factors[name] = frequencies[frequencies > 0], factor
         except (InvalidCheckpoint, UsageError) as error:
             missing[name] = str(error)
@@ -185,13 +184,13 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
             _measure_rule(name, frequencies, factors[name], training_frequencies, training, to)
             for name, frequencies in ladders.items()
         ),
-        missing=missing, environment=environment("cpu", 0, command), record=record,
+        missing=missing, environment=describe_environment("cpu", 0, command), record=record,
         ladders=ladders, scalings=scalings,
     )  # fmt: skip
 
 
 def _check_training_length(record: Rotary, target: int) -> int:
-    """Return the training length, where rules of scaling are for a model of it."""
+    """Return the training length, after checks that scaling rules apply to the model."""
     training = record.training_length or record.max_positions
     if record.window is not None and record.window < target:
         raise UsageError(
@@ -248,7 +247,7 @@ def _measure_rule(
     training: int,
     target: int,
 ) -> ToldRule:
-    """Hold the frequencies that a rule has at the new length against those of training."""
+    """Compare the frequencies of a rule at the new length with those of training."""
     slowdown = np.divide(
         training_frequencies, frequencies, out=np.ones_like(frequencies), where=frequencies > 0
     )
@@ -258,7 +257,7 @@ def _measure_rule(
     )
     is_slowed = slowdown > 1 + FREQUENCY_TOLERANCE
     longest_wavelength = float(wavelengths(frequencies).max())
-    limit = min(NEGATIVE_SEARCH_FACTOR * target, SEARCH)
+    limit = min(NEGATIVE_SEARCH_FACTOR * target, MAX_SEARCHED_DISTANCE)
     negative_distance = first_negative(frequencies, limit)
     kernel = rotary_kernel(frequencies, np.array([1, training, target])).tolist()
     reasons = {"first_negative": f"the mean rotation is not negative up to {limit}"}

@@ -1,13 +1,13 @@
-"""A table of another size: which way suits which layout, what is kept, what is refused.
+"""Resizing of tables: the ways for each layout, and their limits.
 
-Two kinds of ways must be told apart. A way that *stretches* spreads the old rows over the new
-range, so that relative places are kept and every period grows with the table (position
-interpolation, Chen et al. 2023). A way that *continues* keeps the old rows at their positions and
-adds others, so that periods and distances are kept.
+There are two classes of ways. A way that *stretches* spreads the old rows over the new range, so
+that relative places are kept and every period grows with the table (position interpolation, Chen et
+al. 2023). A way that *continues* keeps the old rows at their positions and adds others, so that
+periods and distances are kept.
 
-What timm and transformers do to a grid of patches is done as they do it, so that the bits are
-theirs. They differ even where a grid grows: timm filters (``antialias=True``), for which PyTorch
-takes the cubic kernel with a = -0.5; most models of transformers do not: there a = -0.75.
+Grids of patches are resized as timm and transformers resize them, bit by bit. These differ even
+where a grid grows: timm filters (``antialias=True``), for which PyTorch takes the cubic kernel with
+a = -0.5; most models of transformers do not: there a = -0.75.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from posprobe.layouts import Grid
 
 
-#: Fewest rows to which sinusoids are fitted: two of them.
+#: Smallest number of rows for a fit of sinusoids, which are then two.
 MIN_SINUSOID_ROWS = 8
 
 
 def _spline(rows: Floats, size: int, degree: int) -> Floats:
-    """Lay a spline through the rows, ``[m, k]``; the first and the last row stay at the ends.
+    """Resize by a spline through the rows, ``[m, k]``; first and last row stay at the ends.
 
-    Row j comes from the place ``j (n - 1) / (m - 1)`` of the old ones (not-a-knot ends).
+    New row j is the spline at the old row ``j (n - 1) / (m - 1)`` (not-a-knot ends).
     """
     from scipy.interpolate import make_interp_spline
 
@@ -53,10 +53,10 @@ def _spline(rows: Floats, size: int, degree: int) -> Floats:
 
 
 def fourier(rows: Floats, size: int) -> Floats:
-    """Lay a trigonometric polynomial through the rows, of period n: row j from the place ``j n/m``.
+    """Resize by a trigonometric polynomial of period n; new row j is old row ``j n / m``.
 
-    Exact where a table repeats after its last row; where it does not, the jump from its last row to
-    its first one rings at both ends. Fewer rows lose the frequencies that they cannot hold.
+    This is exact for a table that repeats after its last row; otherwise the jump from its last row
+    to its first one rings at both ends. Fewer rows lose the frequencies that they cannot hold.
     """
     from scipy.signal import resample
 
@@ -64,23 +64,23 @@ def fourier(rows: Floats, size: int) -> Floats:
 
 
 def tile(rows: Floats, size: int) -> Floats:
-    """Begin again with the first row after the last one."""
+    """Repeat the table from its first row after the last one."""
     return rows[np.arange(size) % len(rows)]
 
 
 def repeat_last(rows: Floats, size: int) -> Floats:
-    """Give every further position the last row."""
+    """Repeat the last row at every further position."""
     return rows[np.minimum(np.arange(size), len(rows) - 1)]
 
 
 def sinusoids(rows: Floats, size: int) -> Floats:
-    """Continue with the sinusoids that the rows amount to; the old rows stay as they are.
+    """Continue with sinusoids that are fitted to the rows; the old rows stay as they are.
 
-    Their frequencies are those of `analyses.descriptive.matching_pursuit`, refined together to the
-    end, common to all columns; amplitudes and a constant are each column's own (least squares).
-    Without a trend, so that what rose along the table is continued by half a wave.
+    The frequencies are common to all columns: those of `analyses.descriptive.matching_pursuit`,
+    refined together until they converge. Each column has its own amplitudes and constant (least
+    squares). There is no trend, so a rise along the table is continued by half a wave.
 
-    There must be `MIN_SINUSOID_ROWS` rows.
+    The table must have at least `MIN_SINUSOID_ROWS` rows.
     """
     n = len(rows)
     if size <= n:
@@ -97,10 +97,11 @@ def sinusoids(rows: Floats, size: int) -> Floats:
 
 ResizeAxis: TypeAlias = Callable[[Floats, int], Floats]
 
-#: Ways that spread the old rows over the new range, and ways that keep them and add others.
+#: Ways that spread the old rows over the new range.
 STRETCHING: Mapping[str, ResizeAxis] = {
     "linear": partial(_spline, degree=1), "cubic": partial(_spline, degree=3), "fourier": fourier,
 }  # fmt: skip
+#: Ways that keep the old rows and add others.
 CONTINUING: Mapping[str, ResizeAxis] = {
     "tile": tile, "sinusoids": sinusoids, "repeat-last": repeat_last,
 }  # fmt: skip
@@ -113,9 +114,11 @@ def resize_both_axes(patches: Floats, size: tuple[int, int], way: ResizeAxis) ->
     Parameters
     ----------
     patches
-        ``[h, w, d]``.
+        Rows of the grid, ``[h, w, d]``.
     size
-        Height and width wanted.
+        New height and width.
+    way
+        Function that resizes one axis.
 
     Returns
     -------
@@ -132,7 +135,7 @@ def resize_both_axes(patches: Floats, size: tuple[int, int], way: ResizeAxis) ->
 
 
 def interpolate_as_library(table: PositionTable, old: Grid, new: Grid, way: str) -> NDArray[Any]:
-    """Call PyTorch's interpolation as the libraries do on their own tables; the bits are theirs.
+    """Resize by PyTorch's interpolation, with the same bits as the libraries' own functions.
 
     timm (``bicubic`` and ``bilinear``) filters, in float32. transformers does not, and computes in
     the format of the checkpoint.
@@ -166,7 +169,7 @@ def interpolate_as_library(table: PositionTable, old: Grid, new: Grid, way: str)
     return np.ascontiguousarray(rows.to(stored.dtype).to(values.dtype).numpy())
 
 
-#: Numbers that a new table may have: 512 MiB in float32.
+#: Number of values that a resized table may have: 512 MiB in float32.
 MAX_RESIZED_NUMBERS = 2**27
 
 
@@ -178,10 +181,10 @@ def resize(
     Parameters
     ----------
     table
-        A `PositionTable`, or what `posprobe.table` takes. Rows of special tokens (its ``prefix``)
-        are kept as they are.
+        Table, or an object that `posprobe.table` takes. Rows of special tokens (its ``prefix``) are
+        kept as they are.
     to
-        Positions of a sequence, or ``(height, width)`` of a grid of patches.
+        Number of positions of a sequence, or ``(height, width)`` of a grid of patches.
     how
         For a sequence ``"linear"``, ``"cubic"`` or ``"fourier"``, which spread the rows over the
         new range, so that periods grow with the table; or ``"tile"``, ``"sinusoids"`` or
@@ -194,13 +197,13 @@ def resize(
     Returns
     -------
     PositionTable
-        ``[m, d]`` in the format of the old one; a note says how it was made. At its own size a
-        table is returned with its own values.
+        Table ``[m, d]`` in the format of the old one, with a note on the method. A table of the
+        requested size is returned unchanged.
 
     Raises
     ------
     UsageError
-        If the size is invalid or too large, or size or method are for another layout.
+        If the size is invalid or too large, or size or method apply to another layout.
     MissingExtra
         If the method needs a library that is not installed.
 
@@ -232,24 +235,21 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
     Raises
     ------
     UsageError
-        If the size is none, of another layout, or makes more than `MAX_RESIZED_NUMBERS` numbers.
+        If the size is not positive, of another layout, or above `MAX_RESIZED_NUMBERS` values.
     """
     sizes = size if isinstance(size, tuple) else (size,)
+    size_text = "x".join(map(str, sizes))
     if isinstance(table.layout, Grid) != (len(sizes) == 2):
         prefix = f"{table.name}: it is a {table.layout}, so that its new size reads"
         if isinstance(table.layout, Grid):
-            raise UsageError(
-                f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {_format_sizes(sizes)}."
-            )
+            raise UsageError(f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {size_text}.")
         raise UsageError(
-            f"{prefix} as a number of positions, such as 1024, and not {_format_sizes(sizes)}. Where its rows "
+            f"{prefix} as a number of positions, such as 1024, and not {size_text}. Where its rows "
             "are patches of an image, say how they lie with --grid ROWSxCOLUMNS."
         )
     if min(sizes) < 1:
         unit = "patch" if len(sizes) == 2 else "position"
-        raise UsageError(
-            f"{table.name}: a size of {_format_sizes(sizes)} is smaller than one {unit}."
-        )
+        raise UsageError(f"{table.name}: a size of {size_text} is smaller than one {unit}.")
     layout: Layout = Grid(*sizes) if len(sizes) == 2 else Sequence(sizes[0])
     if layout.size * table.dim > MAX_RESIZED_NUMBERS:
         raise UsageError(
@@ -260,12 +260,12 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
 
 
 def check_way(table: PositionTable, layout: Layout, way: str) -> None:
-    """Refuse a way that does not exist, or not for a table or its new layout.
+    """Refuse a way that is unknown, or does not apply to a table or its new layout.
 
     Raises
     ------
     UsageError
-        With the ways that there are.
+        If so; the message lists the ways that apply.
     """
     ways = ways_of(table)
     if way not in ways:
@@ -301,7 +301,3 @@ def _resize_values(table: PositionTable, layout: Layout, way: str) -> NDArray[np
 
 def _sides(layout: Layout) -> tuple[int, ...]:
     return (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
-
-
-def _format_sizes(sizes: tuple[int, ...]) -> str:
-    return "x".join(map(str, sizes))

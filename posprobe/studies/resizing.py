@@ -325,6 +325,21 @@ def compare(
         return replace(rules, run=run_rules(reference, rules, contexts, **location))
 
 
+def _measure_way(
+    way: str, original: PositionTable, resized: PositionTable, original_effect: Effect
+) -> ToldWay:
+    stretched = way not in CONTINUING
+    return ToldWay(
+        **vars(measure_effect(resized, original, stretched=stretched)),
+        how=way,
+        kind="stretches" if stretched else "continues",
+        before=original_effect,
+        old=original.layout,
+        new=resized.layout,
+        start=original.start,
+    )
+
+
 def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
     rotations = [record for record in loaded if isinstance(record, Rotary)]
     if len(rotations) > 1:
@@ -402,18 +417,7 @@ def compare_ways(
                 cosines[way], lengths[way] = pooled_cosines(resized), norms(resized).norms
                 if way != "before":
                     tables[way] = resized
-                    stretched = way not in CONTINUING
-                    new_effect = measure_effect(resized, original, stretched=stretched)
-                    measured_way = ToldWay(
-                        **vars(new_effect),
-                        how=way,
-                        kind="stretches" if stretched else "continues",
-                        before=original_effect,
-                        old=original.layout,
-                        new=layout,
-                        start=original.start,
-                    )
-                    ways_measured.append(measured_way)
+                    ways_measured.append(_measure_way(way, original, resized, original_effect))
             advance(1)
     return WaysCompared(
         table=describe_table(original),
