@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from posprobe.analyses.breaks.outliers import without
-from posprobe.analyses.breaks.seams import Seams, long_runs, runs, seams, stretch
+from posprobe.analyses.breaks.outliers import replace_patches
+from posprobe.analyses.breaks.seams import Seams, all_stretches, long_stretches, seams, stretch
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
     MAX_PERIOD_RATIO,
@@ -212,7 +212,7 @@ def budget(
     elif models is None:
         models = {
             run: find_rotations(scaled_points(values[slice(*run)]), 0)
-            for run in long_runs(found_seams)
+            for run in long_stretches(found_seams)
         }
     # Where one model covers all rows, none is an outlier.
     is_undivided = (0, len(values)) in models
@@ -233,7 +233,7 @@ def budget(
         longest_run = max(models, key=lambda run: run[1] - run[0], default=None)
         main_fit = models[longest_run] if longest_run else main_fit
         untrained_row = None if is_undivided else found_seams.untrained
-        for run in [(0, len(values))] if is_undivided else runs(found_seams):
+        for run in [(0, len(values))] if is_undivided else all_stretches(found_seams):
             rows = values[slice(*run)]
             row_mean = rows.mean(axis=0)
             ledger.add("breaks", len(rows) * float(np.square(row_mean - level).sum()))
@@ -342,7 +342,7 @@ def _share_errors(fit: RotationFit) -> Mapping[str, float]:
 
 def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel | None:
     outlier_rows = [outlier.row for outlier in found_seams.special]
-    patches = np.asarray(without(values, outlier_rows, grid.height, grid.width, np))
+    patches = np.asarray(replace_patches(values, outlier_rows, grid.height, grid.width, np))
     if not scaled_points(patches).any():
         return None
     return fit_grid(patches, grid.height, grid.width, 0)
