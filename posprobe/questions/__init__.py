@@ -27,4 +27,4 @@ GRID_QUESTIONS: Mapping[str, AskTable] = {
 #: Names of all questions about a table.
 TABLE_QUESTIONS = tuple(dict.fromkeys((*GRID_QUESTIONS, *SEQUENCE_QUESTIONS)))
 #: Names of all questions about encodings, with a table and without.
-ANALYSIS_QUESTIONS = (*TABLE_QUESTIONS, *schemes.NAMES)
+ANALYSIS_QUESTIONS = (*TABLE_QUESTIONS, *schemes.SCHEME_QUESTIONS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posprobe.analyses.breaks.outliers import largest_ratio, usual_values
+from posprobe.analyses.breaks.outliers import largest_ratio, typical_values
 from posprobe.analyses.breaks.seams import MIN_BLURRED_STEPS, Seams
 from posprobe.analyses.composition.budget import SharedPlanes
 from posprobe.analyses.facts import Answer, Cause, Verdict
@@ -128,7 +128,7 @@ def _longest_step(seams: Seams) -> tuple[float, tuple[float, float]] | None:
     margin = MIN_BLURRED_STEPS // 2
     for left_row, _ in seams.between:
         steps[max(left_row - margin, 0) : left_row + margin + 1] = np.nan
-    return largest_ratio(steps, usual_values(steps))
+    return largest_ratio(steps, typical_values(steps))
 
 
 def ask_seams(view: View) -> Answer | None:

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from posprobe.analyses.breaks.copies import Copies, copies, returns
-from posprobe.analyses.breaks.seams import long_runs, stretch
+from posprobe.analyses.breaks.copies import Copies, copies, find_returns
+from posprobe.analyses.breaks.seams import find_stretch, long_stretches
 from posprobe.analyses.composition.budget import find_shared_planes
 from posprobe.analyses.facts import Answer, Correction
 from posprobe.analyses.view import View
@@ -40,12 +40,12 @@ def find_copied_rows(answers: Answers, view: View) -> Copies | None:
         return None
     lines = answers["rotations"].facts.lines if answers["rotations"].yes else ()
     rotation_share = 1.0 if answers["winding"].yes else sum(line.share for line in lines)
-    copied_rows = copies(view.all_rows) or returns(view.all_rows, 0.0)
+    copied_rows = copies(view.all_rows) or find_returns(view.all_rows, 0.0)
     if copied_rows and copied_rows.kind == "near" and copied_rows.period:
         ratios = [copied_rows.period / line.period for line in lines]
         n_harmonics = sum(abs(ratio - round(ratio)) < 0.1 for ratio in ratios)
         if n_harmonics < MIN_REPEATING_HARMONICS:
-            copied_rows = returns(view.all_rows, rotation_share)
+            copied_rows = find_returns(view.all_rows, rotation_share)
     equal_stretches = view.breaks.equal
     if copied_rows and copied_rows.kind == "any" and equal_stretches:
         repeats = [row for first, last in equal_stretches for row in range(first + 1, last + 1)]
@@ -75,8 +75,10 @@ def _seams_by_rotations(answers: Answers, view: View) -> Answer | None:
         return None
     if view.all_rows is None or view.breaks is None:
         return None
-    main_stretch = stretch(view.breaks)
-    other_stretches = [rows for rows in long_runs(view.breaks) if rows[0] != main_stretch.first]
+    main_stretch = find_stretch(view.breaks)
+    other_stretches = [
+        rows for rows in long_stretches(view.breaks) if rows[0] != main_stretch.first
+    ]
     if not (
         shared_planes := find_shared_planes(
             view.turning, view.all_rows, other_stretches, view.start

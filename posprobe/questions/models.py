@@ -1,7 +1,7 @@
-"""What is asked of a run of a model: each answer follows from the numbers of one measurement.
+"""Questions about a run of a model: each answer follows from the numbers of one measurement.
 
-A question whose measurement was not made is not asked, and its answer is None. Where a question
-needs a random model to compare with, there is none either.
+A question whose measurement was not made is not asked, and its answer is None. No question is
+asked that would need a random model for comparison.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from posprobe.analyses.models.experiments import (
     SubstitutionEffect,
 )
 from posprobe.analyses.models.head_logits import HeadsByLayer
-from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, Origin, RotaryUse, Summary
-from posprobe.analyses.models.states import NOISY, LayerMeans, MeanDecomposition
+from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, Origin, RotaryUse, Summary
+from posprobe.analyses.models.states import MAX_POSITION_NOISE_SHARE, LayerMeans, MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
-#: Share of the variance up to which sampling noise hides nothing to speak of.
-HIDES_LITTLE = 0.05
-#: Share of the tokens' variance in random subspaces from which no other directions are left.
-ALL = 0.99
-#: Position directions are kept apart from tokens where they hold at most half of what random ones
-#: hold: that is seen in a figure of the overlap, and a few per cent less is not.
-HALF = 0.5
-#: Steps in which sentences write a share, below which bands are not told apart.
-WRITTEN = 1e-3
-#: Relative change of hidden states that is small, as of a cost in nats: a hundredth of their norm.
-SMALL = 0.01
-#: Relative change up to which a model's own rounding can account for it, by number format.
-_ROUNDING = {"float16": 4e-3, "bfloat16": 3e-2}
-#: Share of a head's, or a layer's, attention that is most of it.
-MOST = 0.5
-#: In short contexts any head pays most of its attention somewhere: what counts is twice as much as
-#: equal logits would pay there.
-TIMES = 2.0
-#: Share of what a table is worth from which an explanation is said to be enough.
-ENOUGH = 0.9
-#: Most components that are few, and standard errors by which a share must be above, or below, what
-#: is enough.
-FEW = 10
-SURE = 2.0
-#: Standard errors from the mean of a normal distribution to 5 and to 95 % of it.
-BAND = 1.645
+#: Largest share of the variance in sampling noise at which the noise can hide no effect.
+MAX_HIDING_NOISE_SHARE = 0.05
+#: Largest share of the tokens' variance in random subspaces at which other directions are left.
+MAX_RANDOM_SUBSPACE_SHARE = 0.99
+#: Largest variance of tokens in position directions that avoid tokens, over that in random ones.
+#: Half is visible in a figure of the overlap; a few per cent less is not.
+MAX_SEPARATE_SHARE_RATIO = 0.5
+#: Precision of shares in sentences: narrower bands are not told apart.
+SENTENCE_SHARE_STEP = 1e-3
+#: Smallest relevant change of hidden states as a share of their norm, and cost in nats.
+MIN_RELEVANT_CHANGE = 0.01
+#: Largest relative change that a model's own rounding explains, by number format.
+_ROUNDING_BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
+#: More than this share of the attention of a head, or of a layer, is most of it.
+MIN_MAIN_ATTENTION_SHARE = 0.5
+#: Smallest peak attention over that of equal logits at the same offset: in short contexts every
+#: head pays most of its attention to some offset.
+MIN_PEAK_TO_UNIFORM_RATIO = 2.0
+#: Smallest share of the value of a table that a sufficient substitute keeps.
+MIN_SUFFICIENT_SHARE = 0.9
+#: Largest number of components that counts as few.
+MAX_FEW_COMPONENTS = 10
+#: Standard errors by which a share must be above, or below, the sufficient share.
+N_SURE_STANDARD_ERRORS = 2.0
+#: Standard errors from the mean of a normal distribution to its 5 and 95 % quantiles.
+N_BAND_STANDARD_ERRORS = 1.645
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """What the questions see of a run of a model.
+class ModelRun:
+    """Results of a run of a model that the questions are asked about.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Run:
     dtype
         Number format of the weights and activations.
     images
-        Whether it was run on images, not text.
+        Whether the model was run on images, not text.
     random
         Whether the contexts were random.
     """
@@ -82,42 +82,42 @@ class Run:
 
     @property
     def rounding(self) -> float:
-        """Relative change of hidden states up to which rounding can account for it."""
-        return _ROUNDING.get(self.dtype, 1e-3)
+        """Largest relative change of hidden states that rounding explains."""
+        return _ROUNDING_BY_DTYPE.get(self.dtype, 1e-3)
 
     @property
     def contexts(self) -> int:
-        """How many of the given contexts were run at most; 0 where weights were enough.
+        """Largest number of given contexts that were run; 0 where weights were enough.
 
-        Contexts that were sampled from the model are those of one result alone.
+        Contexts that were sampled from the model belong to one result alone.
         """
-        sentences = [
+        given_results = [
             result for result in self.results.values() if getattr(result, "source", "") != "sampled"
         ]
-        return max((getattr(result, "contexts", 0) for result in sentences), default=0)
+        return max((getattr(result, "contexts", 0) for result in given_results), default=0)
 
 
-Ask: TypeAlias = Callable[[Run], Answer | None]
+#: Function that answers a question about a run; None where it is not asked.
+AskRun: TypeAlias = Callable[[ModelRun], Answer | None]
 
 # Hidden states.
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What positions add to the hidden states of one layer.
+class LayerShare:
+    """Contribution of positions to the hidden states of one layer.
 
     Parameters
     ----------
     layer
-        Its number; 0 is what enters the first.
+        Number of the layer; 0 is the input of the first layer.
     share
-        Share of the variance of the hidden states that goes along with position; None where all are
-        equal.
+        Share of the variance of the hidden states that position explains; None where all are equal.
     noise
-        The part of that share that is sampling noise, as a share of the same variance; None where
-        it is unknown, or positions add nothing but rounding.
+        Share of the same variance that is sampling noise within ``share``; None where it is
+        unknown, or positions add nothing but rounding.
     rank
-        Directions above sampling noise, None as well.
+        Number of directions above sampling noise; None in the same cases.
     """
 
     layer: int
@@ -127,93 +127,97 @@ class Layer:
 
     @property
     def clear(self) -> bool:
-        """Whether the share can be told: a direction stands out, and at most half is noise."""
-        return bool(self.rank) and (self.noise or 0.0) <= NOISY * (self.share or 0.0)
+        """Whether the share is clear: a direction stands out, and at most half is noise."""
+        return bool(self.rank) and (self.noise or 0.0) <= MAX_POSITION_NOISE_SHARE * (
+            self.share or 0.0
+        )
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is left of positions in the last hidden states.
+class KeptPositions:
+    """Contribution of positions to the last hidden states.
 
     Parameters
     ----------
     first, last
-        The first layer whose hidden states differ, None where nothing can be told of it or it is
-        the last, and the last layer that was looked at.
+        First layer whose hidden states differ, None where its share is unknown or it is the last;
+        and the last layer that was measured.
     """
 
-    first: Layer | None
-    last: Layer
+    first: LayerShare | None
+    last: LayerShare
 
     @property
     def value(self) -> dict[str, Any] | None:
-        """The shares of both layers, and their numbers."""
+        """Shares of both layers, and their numbers."""
         if self.last.share is None:
             return None
-        layers = self.first or self.last, self.last
-        first, last = (layer.share for layer in layers)
-        return {"first": first, "last": last, "layers": [layer.layer for layer in layers]}
+        first = self.first or self.last
+        layers = [first.layer, self.last.layer]
+        return {"first": first.share, "last": self.last.share, "layers": layers}
 
 
-def _layer(number: int, layer_means: LayerMeans) -> Layer:
+def _layer_share(layer: int, layer_means: LayerMeans) -> LayerShare:
     share = layer_means.shares["position"] if layer_means.shares else None
     is_measured = layer_means.noise_share is not None and share is not None
     noise = (layer_means.noise_share or 0.0) * (share or 0.0) if is_measured else None
-    return Layer(number, share, noise, layer_means.rank)
+    return LayerShare(layer, share, noise, layer_means.rank)
 
 
-def ask_kept(run: Run) -> Answer | None:
-    """Ask whether positions show in the last hidden states, beside sampling noise."""
-    states: MeanDecomposition | None = run.results.get("states")
-    if states is None:
+def ask_kept(run: ModelRun) -> Answer | None:
+    """Ask whether positions show in the last hidden states above sampling noise."""
+    decomposition: MeanDecomposition | None = run.results.get("states")
+    if decomposition is None:
         return None
-    if states.layout.size == 1:
+    if decomposition.layout.size == 1:
         return Answer("kept", "cannot tell", "one_position", keys=("states.layout",))
-    layers = [_layer(number, layer) for number, layer in states.layers.items()]
-    end, last = len(layers) - 1, layers[-1]
-    place = next((index for index, layer in enumerate(layers) if layer.share is not None), end)
-    first = layers[place] if place < end and states.contexts > 1 else None
-    facts = Kept(first, last)
-    if last.share is None:
-        position_keys = (f"states.layers.{place}.shares.position",) if first else ()
-        keys = (*position_keys, f"states.layers.{end}.shares")
+    layers = [_layer_share(number, layer) for number, layer in decomposition.layers.items()]
+    last_index, last_layer = len(layers) - 1, layers[-1]
+    shared_indices = (index for index, layer in enumerate(layers) if layer.share is not None)
+    first_index = next(shared_indices, last_index)
+    has_first = first_index < last_index and decomposition.contexts > 1
+    first_layer = layers[first_index] if has_first else None
+    facts = KeptPositions(first_layer, last_layer)
+    if last_layer.share is None:
+        position_keys = (f"states.layers.{first_index}.shares.position",) if first_layer else ()
+        keys = (*position_keys, f"states.layers.{last_index}.shares")
         return Answer("kept", "no", "equal_states", facts, keys=keys)
-    if states.contexts == 1:
+    if decomposition.contexts == 1:
         return Answer("kept", "cannot tell", "one_context", keys=("states.contexts",))
     keys = tuple(
         f"states.layers.{index}.{key}"
-        for index in dict.fromkeys((place, end))
+        for index in dict.fromkeys((first_index, last_index))
         for key in ("shares.position", "noise_share", "rank")
     )
     test = None
-    if last.noise is not None:
-        noise_draws = states.layers[last.layer].noise_draws
-        low, high = np.quantile(noise_draws or [last.noise], (0.05, 0.95)).tolist()
-        band = (low, high) if len(noise_draws) > 1 else None
-        test = Test(last.share, math.nan, last.noise, band, "sampling noise", len(noise_draws))
-    return Answer("kept", *_remains(last), facts, test, keys)
+    if last_layer.noise is not None:
+        noise_draws = decomposition.layers[last_layer.layer].noise_draws
+        low, high = np.quantile(noise_draws or [last_layer.noise], (0.05, 0.95)).tolist()
+        band, n_draws = (low, high) if len(noise_draws) > 1 else None, len(noise_draws)
+        test = Test(last_layer.share, math.nan, last_layer.noise, band, "sampling noise", n_draws)
+    return Answer("kept", *_judge_last_layer(last_layer), facts, test, keys)
 
 
-def _remains(last_layer: Layer) -> tuple[Verdict, str]:
+def _judge_last_layer(last_layer: LayerShare) -> tuple[Verdict, str]:
     if last_layer.rank is None:
         return "no", "rounding"
     if last_layer.rank == 0:
-        # Little noise hides little: that nothing is seen is no evidence where there is much.
-        little = last_layer.noise is not None and last_layer.noise <= HIDES_LITTLE
-        return ("no", "noise") if little else ("cannot tell", "few_contexts")
+        # Only where there is little noise, it is evidence that no direction stands out.
+        is_quiet = last_layer.noise is not None and last_layer.noise <= MAX_HIDING_NOISE_SHARE
+        return ("no", "noise") if is_quiet else ("cannot tell", "few_contexts")
     if not last_layer.clear:
         return "cannot tell", "noisy"
     return ("no", "small") if (last_layer.share or 0.0) < MIN_EFFECT_SHARE else ("yes", "seen")
 
 
 @dataclass(frozen=True)
-class Changed:
-    """How much the last hidden states change.
+class StateChange:
+    """Change of the last hidden states.
 
     Parameters
     ----------
     change
-        Norm of the change over theirs.
+        Norm of the change over that of the hidden states.
     images
         Whether patches were permuted, not tokens.
     shift
@@ -227,55 +231,56 @@ class Changed:
     value = value_property("change")
 
 
-def _against_rounding(
-    question: str, value: float, rounding: float, small: float, facts: Any, *keys: str
+def _answer_change(
+    question: str, change: float, rounding: float, min_change: float, facts: Any, *keys: str
 ) -> Answer:
-    """Answer by a change, which is nothing up to the rounding, and little up to ``small``."""
-    answer: Verdict = "yes" if value >= max(rounding, small) else "no"
-    reason = "rounding" if value < rounding else "slight" if value < small else "changed"
-    test = Test(value, math.nan, rounding, (0.0, rounding), "rounding")
+    """Answer whether a change exceeds both the rounding and ``min_change``."""
+    answer: Verdict = "yes" if change >= max(rounding, min_change) else "no"
+    reason = "rounding" if change < rounding else "slight" if change < min_change else "changed"
+    test = Test(change, math.nan, rounding, (0.0, rounding), "rounding")
     return Answer(question, answer, reason, facts, test, keys)
 
 
-def _permuted(question: str, kind: str) -> Ask:
-    def ask(run: Run) -> Answer | None:
+def _ask_permutation(question: str, variant: str) -> AskRun:
+    def ask(run: ModelRun) -> Answer | None:
         effect: PermutationEffect | None = run.results.get("permutation")
         if effect is None:
             return None
-        change = getattr(effect, kind).tokens
-        facts, key = Changed(change, run.images), f"permutation.{kind}.tokens"
-        return _against_rounding(question, change, run.rounding, SMALL, facts, key)
+        change = getattr(effect, variant).tokens
+        facts, key = StateChange(change, run.images), f"permutation.{variant}.tokens"
+        return _answer_change(question, change, run.rounding, MIN_RELEVANT_CHANGE, facts, key)
 
     return ask
 
 
-def ask_absolute(run: Run) -> Answer | None:
-    """Ask whether outputs change when all positions are counted from a later one."""
+def ask_absolute(run: ModelRun) -> Answer | None:
+    """Ask whether outputs change when all positions are shifted."""
     phase_shift: PhaseShift | None = run.results.get("shift")
     if phase_shift is None:
         return None
     keys = ("shift.change", "shift.shifts")
-    pairs = zip(phase_shift.change.tolist(), phase_shift.shifts.tolist(), strict=True)
-    changes = [(change, shift) for change, shift in pairs if shift]
+    shifted_changes = zip(phase_shift.change.tolist(), phase_shift.shifts.tolist(), strict=True)
+    changes = [(change, shift) for change, shift in shifted_changes if shift]
     if not changes:
         return Answer("absolute", "cannot tell", "no_room", keys=keys)
     largest_change, shift = max(changes)
-    facts = Changed(largest_change, shift=shift)
-    return _against_rounding("absolute", largest_change, run.rounding, SMALL, facts, *keys)
+    facts = StateChange(largest_change, shift=shift)
+    limits = (run.rounding, MIN_RELEVANT_CHANGE)
+    return _answer_change("absolute", largest_change, *limits, facts, *keys)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How much of the tokens' variance lies in the leading position directions.
+    """Share of the tokens' variance in the leading position directions.
 
     Parameters
     ----------
     rank, width
-        Position directions, and dimensions of the space.
+        Number of position directions, and dimensions of the space.
     share
         Share of the variance of the tokens; None where that is undefined.
     expected
-        The mean of random subspaces.
+        Mean share in random subspaces.
     """
 
     rank: int
@@ -286,8 +291,8 @@ class Overlap:
     value = value_property("share")
 
 
-def ask_apart(run: Run) -> Answer | None:
-    """Ask whether positions avoid the directions of tokens, beside random subspaces."""
+def ask_apart(run: ModelRun) -> Answer | None:
+    """Ask whether positions avoid the directions of tokens, compared with random subspaces."""
     overlap: SubspaceOverlap | None = run.results.get("subspaces")
     if overlap is None:
         return None
@@ -297,28 +302,28 @@ def ask_apart(run: Run) -> Answer | None:
     if share.value is None:
         return Answer("apart", "cannot tell", "all_alike", facts, keys=keys)
     test = Test(share.value, math.nan, share.expected, (low, high), "random subspaces")
-    # One random subspace in ten lies outside its band: a claim needs more.
-    margin = max(high - low, WRITTEN)
+    # One random subspace in ten lies outside the band, so that a claim needs a margin.
+    margin = max(high - low, SENTENCE_SHARE_STEP)
     answer: Verdict = "no"
     reason = "more" if share.value > high + margin else "chance"
-    if share.expected > ALL:
+    if share.expected > MAX_RANDOM_SUBSPACE_SHARE:
         answer, reason = "cannot tell", "no_room"
     elif share.value < low - margin:
-        small = share.value > HALF * share.expected
-        answer, reason = ("no", "small") if small else ("yes", "less")
+        is_small = share.value > MAX_SEPARATE_SHARE_RATIO * share.expected
+        answer, reason = ("no", "small") if is_small else ("yes", "less")
     elif share.value < low:
         answer, reason = "cannot tell", "open"
     return Answer("apart", answer, reason, facts, test, keys)
 
 
 @dataclass(frozen=True)
-class Blank:
-    """How an image of one grey looks at the last layer.
+class BlankImage:
+    """Hidden states of an image of one grey at the last layer.
 
     Parameters
     ----------
     layer
-        Its number.
+        Number of the layer.
     share
         Share of the squared norm of the states that differs between patches.
     cosine
@@ -332,38 +337,39 @@ class Blank:
     value = value_property("share")
 
 
-def ask_blank(run: Run) -> Answer | None:
-    """Ask whether positions alone tell the patches of an image of one grey apart."""
+def ask_blank(run: ModelRun) -> Answer | None:
+    """Ask whether positions alone distinguish the patches of an image of one grey."""
     blank_images: BlankImages | None = run.results.get("blank")
     if blank_images is None:
         return None
     measured_layers = [
-        (place, Blank(number, pattern.share, pattern.alignment))
-        for place, (number, pattern) in enumerate(blank_images.constant.items())
+        (index, BlankImage(number, pattern.share, pattern.alignment))
+        for index, (number, pattern) in enumerate(blank_images.constant.items())
         if pattern.share is not None
     ]
     if not measured_layers:
         return Answer("blank", "cannot tell", "no_states", keys=("blank.layers",))
-    place, facts = measured_layers[-1]
-    keys = [f"blank.layers.{place}.constant.{key}" for key in ("share", "alignment")]
-    # Shares are of squares.
-    return _against_rounding("blank", facts.share, run.rounding**2, SMALL**2, facts, *keys)
+    index, facts = measured_layers[-1]
+    keys = [f"blank.layers.{index}.constant.{key}" for key in ("share", "alignment")]
+    # Shares are ratios of squares, so the limits are squared.
+    limits = (run.rounding**2, MIN_RELEVANT_CHANGE**2)
+    return _answer_change("blank", facts.share, *limits, facts, *keys)
 
 
 # Heads.
 
 
 @dataclass(frozen=True)
-class Preferred:
-    """An offset, key minus query, ``[1]`` or ``[rows, columns]``, and how many heads prefer it."""
+class PreferredOffset:
+    """Offset, key minus query, ``[1]`` or ``[rows, columns]``, and its number of heads."""
 
     offset: tuple[int, ...]
     heads: int
 
 
 @dataclass(frozen=True)
-class Heads:
-    """Heads that positions alone make look mainly at one offset.
+class OffsetHeads:
+    """Heads that attend mainly to one offset by position alone.
 
     Parameters
     ----------
@@ -372,7 +378,7 @@ class Heads:
     sharpest
         Largest attention of any head at the offset that it prefers, 0 where none prefers one.
     uniform
-        Attention that equal logits would pay there.
+        Attention that equal logits would pay at that offset.
     offsets
         Three most frequent offsets of these heads.
     """
@@ -381,18 +387,18 @@ class Heads:
     of: int
     sharpest: float
     uniform: float
-    offsets: tuple[Preferred, ...]
+    offsets: tuple[PreferredOffset, ...]
 
     value = value_property("heads", "of", "sharpest")
 
 
-def ask_heads(run: Run) -> Answer | None:
-    """Ask whether positions alone make a head look mainly at one offset."""
+def ask_heads(run: ModelRun) -> Answer | None:
+    """Ask whether any head attends mainly to one offset by position alone."""
     heads: HeadsByLayer | None = run.results.get("heads")
     if heads is None:
         return None
     layers = tuple(heads.layers.values())
-    keys = tuple(f"heads.layers.{place}.attention" for place in range(len(layers)))
+    keys = tuple(f"heads.layers.{layer_index}.attention" for layer_index in range(len(layers)))
     if layers[0].layout.size == 1:
         return Answer("heads", "cannot tell", "one_position", keys=keys)
     peaks = [
@@ -406,29 +412,31 @@ def ask_heads(run: Run) -> Answer | None:
         )
     ]
     sharpest, uniform, _ = max(peaks)
-    sharp = Counter(
-        offset for paid, uniform_share, offset in peaks if paid > max(MOST, TIMES * uniform_share)
+    sharp_offsets = Counter(
+        offset
+        for attention, uniform_share, offset in peaks
+        if attention > max(MIN_MAIN_ATTENTION_SHARE, MIN_PEAK_TO_UNIFORM_RATIO * uniform_share)
     )
-    offsets = tuple(Preferred(*counted_offset) for counted_offset in sharp.most_common(3))
-    facts = Heads(sharp.total(), len(peaks), sharpest, uniform, offsets)
-    if sharp:
+    offsets = tuple(PreferredOffset(*common) for common in sharp_offsets.most_common(3))
+    facts = OffsetHeads(sharp_offsets.total(), len(peaks), sharpest, uniform, offsets)
+    if sharp_offsets:
         return Answer("heads", "yes", "sharp", facts, keys=keys)
-    reason = "short" if sharpest > MOST else "even" if sharpest else "no_peak"
+    reason = "short" if sharpest > MIN_MAIN_ATTENTION_SHARE else "even" if sharpest else "no_peak"
     return Answer("heads", "no", reason, facts, keys=keys)
 
 
 @dataclass(frozen=True)
-class First:
-    """Attention to the first position, in the layer where it is most.
+class FirstPosition:
+    """Attention to the first position, in the layer where it is largest.
 
     Parameters
     ----------
     layer
         Number of the attention layer, from 0.
     attention
-        Share of the other positions' attention, in the mean over heads.
+        Share of the other positions' attention, mean over heads.
     uniform
-        Share that uniform attention would pay.
+        Share under uniform attention.
     """
 
     layer: int
@@ -438,37 +446,38 @@ class First:
     value = value_property("attention")
 
 
-def ask_first(run: Run) -> Answer | None:
-    """Ask whether most attention of a layer goes to the first position; patches have none."""
+def ask_first(run: ModelRun) -> Answer | None:
+    """Ask whether most attention of a layer goes to the first position, except on grids."""
     attention: AttentionByOffset | None = run.results.get("attention")
     if attention is None or attention.uniform_first is None:
         return None
     keys: tuple[str, ...] = ("attention.uniform_first",)
-    means = [
-        (float(layer.first.mean()), place, number)
-        for place, (number, layer) in enumerate(attention.layers.items())
+    layer_means = [
+        (float(layer.first.mean()), layer_index, number)
+        for layer_index, (number, layer) in enumerate(attention.layers.items())
         if not np.isnan(layer.first).any()
     ]
-    if not means:
+    if not layer_means:
         return Answer("first", "cannot tell", "no_layer", keys=keys)
-    largest_share, place, number = max(means)
-    facts = First(number, largest_share, attention.uniform_first)
+    largest_share, layer_index, layer_number = max(layer_means)
+    facts = FirstPosition(layer_number, largest_share, attention.uniform_first)
     test = Test(largest_share, math.nan, facts.uniform, None, "uniform attention")
-    keys = (f"attention.layers.{place}.first", *keys)
-    answer: Verdict = "yes" if largest_share > MOST else "no"
-    return Answer("first", answer, "most" if largest_share > MOST else "less", facts, test, keys)
+    keys = (f"attention.layers.{layer_index}.first", *keys)
+    if largest_share > MIN_MAIN_ATTENTION_SHARE:
+        return Answer("first", "yes", "most", facts, test, keys)
+    return Answer("first", "no", "less", facts, test, keys)
 
 
 @dataclass(frozen=True)
-class Preferring:
-    """How many heads prefer a distance, and what distance explains.
+class DistanceHeads:
+    """Number of heads that prefer a distance, and the share that distance explains.
 
     Parameters
     ----------
     told
-        The numbers over all heads.
+        Summary of the numbers over all heads.
     contexts, length, source
-        Number of contexts, tokens of each, and their kind.
+        Number of contexts, tokens of each, and their origin.
     """
 
     told: Summary
@@ -478,25 +487,25 @@ class Preferring:
 
     @property
     def heads(self) -> int:
-        """All of them."""
+        """Number of all heads."""
         return self.told.yes + self.told.no + self.told.open
 
     @property
     def value(self) -> dict[str, Any]:
-        """The counts, and the median share."""
+        """Numbers of heads, and the median share."""
         return {"heads": self.told.yes, "of": self.heads, "share": self.told.share}
 
 
-def ask_distance(run: Run) -> Answer | None:
+def ask_distance(run: ModelRun) -> Answer | None:
     """Ask whether any head prefers a distance."""
     rotary_use: RotaryUse | None = run.results.get("rotary_use")
     if rotary_use is None:
         return None
     summary = rotary_use.summary
     keys = tuple(f"rotary_use.summary.{key}" for key in ("share", "yes", "no", "open", "never"))
-    facts = Preferring(summary, rotary_use.contexts, rotary_use.length, rotary_use.source)
+    facts = DistanceHeads(summary, rotary_use.contexts, rotary_use.length, rotary_use.source)
     answer: Verdict = "cannot tell"
-    if rotary_use.contexts < MIN_CONTEXTS:
+    if rotary_use.contexts < MIN_HEAD_CONTEXTS:
         reason = "few_contexts"
     elif summary.share is None:
         reason = "even"
@@ -509,21 +518,21 @@ def ask_distance(run: Run) -> Answer | None:
     return Answer("distance", answer, reason, facts, keys=keys)
 
 
-# What positions are worth to the model, and whether less than all of them is enough.
+# Cost of removing positions, and of substitutes for them.
 
 
 @dataclass(frozen=True)
-class Worth:
-    """What positions are worth to what: the words of a cost.
+class CostMeasure:
+    """Description of a cost: what is replaced, and what is measured.
 
     Parameters
     ----------
     scheme
-        Part that is replaced: the rows of a table, rotations, or biases.
+        Encoding that is replaced: the rows of a table, rotations, or biases.
     table
         Name of the model's parameter or buffer.
     measure
-        The cost: loss, divergence, answers or states.
+        Name of the cost: loss, divergence, answers or states.
     task
         Task of the model.
     """
@@ -536,58 +545,58 @@ class Worth:
 
 @dataclass(frozen=True)
 class Removal:
-    """What removing positions costs.
+    """Cost of removing positions.
 
     Parameters
     ----------
     worth
-        Description of what is removed, and of its task.
+        Description of the cost.
     cost, error
-        Mean over contexts and its standard error: nats, or for states a share of their norm; None
-        where outputs are not finite, and of one context.
+        Mean cost over contexts and its standard error, in nats, or for states as a share of their
+        norm. The cost is None where outputs are not finite; the error also for one context.
     loss, loss_error
-        Loss of the unchanged model in nats, and its error; None without one.
+        Loss of the unchanged model in nats and its standard error; None where it has no loss.
     answers, answers_error
-        Share of the top answers that change; None where there are none.
+        Share of the top answers that change, and its standard error; None where there are none.
     small
-        Cost up to which nothing is lost to speak of.
+        Largest cost that counts as no loss.
     """
 
-    worth: Worth
+    worth: CostMeasure
     cost: float | None
     error: float | None
     loss: float | None
     loss_error: float | None
     answers: float | None
     answers_error: float | None
-    small: float = SMALL
+    small: float = MIN_RELEVANT_CHANGE
 
     value = value_property("cost")
 
     @property
     def most(self) -> float | None:
-        """The cost and `SURE` standard errors more."""
+        """Upper bound of the cost: `N_SURE_STANDARD_ERRORS` standard errors above it."""
         if self.cost is None or self.error is None:
             return None
-        return self.cost + SURE * self.error
+        return self.cost + N_SURE_STANDARD_ERRORS * self.error
 
 
 @dataclass(frozen=True)
-class Enough:
-    """How much of what positions are worth one substitute keeps: the first that is enough, or best.
+class SufficientSubstitute:
+    """The first sufficient substitute for positions, or else the best one.
 
     Parameters
     ----------
     label
-        Its name in the table of costs.
+        Name of the substitute in the table of costs.
     size
         Number of components; None for random tables.
     kept, error
-        Share that is kept, and its standard error.
+        Share of the cost of removal that it saves, and its standard error.
     of
         Number of substitutes that were tried.
     worth
-        Description of what is replaced, and of its task.
+        Description of the cost.
     """
 
     label: str
@@ -595,103 +604,125 @@ class Enough:
     kept: float
     error: float
     of: int
-    worth: Worth
+    worth: CostMeasure
 
     value = value_property("kept")
 
 
-def _worth(effect: SubstitutionEffect) -> Worth:
-    return Worth(effect.scheme, effect.table, effect.measure, effect.task)
+def _cost_measure(effect: SubstitutionEffect) -> CostMeasure:
+    return CostMeasure(effect.scheme, effect.table, effect.measure, effect.task)
 
 
-def _key(effect: SubstitutionEffect, substitute: Substitute) -> str:
+def _cost_key(effect: SubstitutionEffect, substitute: Substitute) -> str:
     return f"substitution.substitutes.{effect.substitutes.index(substitute)}.{effect.measure}"
 
 
-def ask_needed(run: Run) -> Answer | None:
-    """Ask whether the model loses something when its positions are taken away."""
+def ask_needed(run: ModelRun) -> Answer | None:
+    """Ask whether the model loses something when its positions are removed."""
     effect: SubstitutionEffect | None = run.results.get("substitution")
     if effect is None:
         return None
     removed = effect[effect.removed]
     cost, changed_answers = removed.costs[effect.measure], removed.costs.get("answers")
     facts = Removal(
-        _worth(effect), cost.value, cost.error, effect.loss, effect.loss_error,
-        changed_answers.value if changed_answers else None,
-        changed_answers.error if changed_answers else None,
-    )  # fmt: skip
+        worth=_cost_measure(effect),
+        cost=cost.value,
+        error=cost.error,
+        loss=effect.loss,
+        loss_error=effect.loss_error,
+        answers=changed_answers.value if changed_answers else None,
+        answers_error=changed_answers.error if changed_answers else None,
+    )
     test = None
     if cost.value is not None:
-        band = None if cost.error is None else (-BAND * cost.error, BAND * cost.error)
+        band = None if cost.error is None else _band(0.0, cost.error)
         test = Test(cost.value, math.nan, 0.0, band, "no cost")
-    answer, reason = _loses(cost, facts.most)
-    return Answer("needed", answer, reason, facts, test, (_key(effect, removed),))
+    answer, reason = _judge_cost(cost, facts.most)
+    return Answer("needed", answer, reason, facts, test, (_cost_key(effect, removed),))
 
 
-def _loses(cost: Cost, limit: float | None) -> tuple[Verdict, str]:
+def _band(mean: float, error: float) -> tuple[float, float]:
+    """Return the 5 and 95 % quantiles of a normal distribution with this standard error."""
+    return mean - N_BAND_STANDARD_ERRORS * error, mean + N_BAND_STANDARD_ERRORS * error
+
+
+def _judge_cost(cost: Cost, upper_bound: float | None) -> tuple[Verdict, str]:
     if cost.value is None:
         return "cannot tell", "not_finite"
-    if limit is None:
+    if upper_bound is None:
         return "cannot tell", "one_context"
-    if cost.is_gain and cost.value < -SMALL:
+    if cost.is_gain and cost.value < -MIN_RELEVANT_CHANGE:
         return "no", "gain"
-    # A divergence is above 0 by any change: what is next to nothing is no loss, however certain.
-    if limit < SMALL:
+    # Any change makes a divergence positive, so a tiny one is no loss, however certain it is.
+    if upper_bound < MIN_RELEVANT_CHANGE:
         return "no", "little"
-    # That no loss was seen is no evidence that there is none: few contexts see nothing.
+    # A loss that is not significant is no evidence of none: few contexts show nothing.
     if cost.kept is None:
         return "cannot tell", "open"
-    return ("yes", "loses") if cost.value >= SMALL else ("cannot tell", "small")
+    return ("yes", "loses") if cost.value >= MIN_RELEVANT_CHANGE else ("cannot tell", "small")
 
 
-def _few_components(substitute: Substitute) -> bool:
-    return substitute.kind == "components" and (substitute.size or 0) <= FEW
+def _has_few_components(substitute: Substitute) -> bool:
+    return substitute.kind == "components" and (substitute.size or 0) <= MAX_FEW_COMPONENTS
 
 
-def _enough(question: str, kind: Callable[[Substitute], bool]) -> Ask:
-    """Make the question whether one of some substitutes keeps `ENOUGH`, where something is lost."""
+def _ask_substitutes(question: str, is_candidate: Callable[[Substitute], bool]) -> AskRun:
+    """Make the question whether one of the candidates keeps `MIN_SUFFICIENT_SHARE`.
 
-    def ask(run: Run) -> Answer | None:
+    It is asked only where removing positions costs something.
+    """
+
+    def ask(run: ModelRun) -> Answer | None:
         effect: SubstitutionEffect | None = run.results.get("substitution")
-        needed = ask_needed(run)
-        if effect is None or needed is None or not needed.yes:
+        needed_answer = ask_needed(run)
+        if effect is None or needed_answer is None or not needed_answer.yes:
             return None
         costs = [
             (substitute, substitute.costs[effect.measure])
             for substitute in effect.substitutes
-            if kind(substitute)
+            if is_candidate(substitute)
         ]
-        measured_costs = [
+        kept_shares = [
             (substitute, cost.kept, cost.kept_error)
             for substitute, cost in costs
             if cost.kept is not None and cost.kept_error is not None
         ]
-        if not measured_costs:
+        if not kept_shares:
             return None
-        sure = [cost for cost in measured_costs if cost[1] - SURE * cost[2] >= ENOUGH]
-        best, kept_share, error = sure[0] if sure else max(measured_costs, key=lambda cost: cost[1])
-        facts = Enough(
-            best.label, best.size, kept_share, error, len(measured_costs), _worth(effect)
+        lower, upper = (
+            [share + sign * N_SURE_STANDARD_ERRORS * error for _, share, error in kept_shares]
+            for sign in (-1, 1)
         )
-        band = (ENOUGH - BAND * error, ENOUGH + BAND * error)
-        test = Test(kept_share, math.nan, ENOUGH, band, "90 % kept")
-        keys = tuple(_key(effect, cost[0]) for cost in measured_costs)
+        sufficient = [bound >= MIN_SUFFICIENT_SHARE for bound in lower]
+        best = max(kept_shares, key=lambda kept: kept[1])
+        substitute, share, error = kept_shares[sufficient.index(True)] if any(sufficient) else best
+        facts = SufficientSubstitute(
+            label=substitute.label,
+            size=substitute.size,
+            kept=share,
+            error=error,
+            of=len(kept_shares),
+            worth=_cost_measure(effect),
+        )
+        band = _band(MIN_SUFFICIENT_SHARE, error)
+        test = Test(share, math.nan, MIN_SUFFICIENT_SHARE, band, "90 % kept")
+        keys = tuple(_cost_key(effect, substitute) for substitute, _, _ in kept_shares)
         answer: Verdict = "no"
         reason = "less"
-        if sure:
+        if any(sufficient):
             answer, reason = "yes", "enough"
-        elif any(share + SURE * spread >= ENOUGH for _, share, spread in measured_costs):
+        elif max(upper) >= MIN_SUFFICIENT_SHARE:
             answer, reason = "cannot tell", "open"
         return Answer(question, answer, reason, facts, test, keys)
 
     return ask
 
 
-#: By name, in the order of the page.
-QUESTIONS: Mapping[str, Ask] = {
+#: Questions by name, in the order of the page.
+RUN_QUESTIONS: Mapping[str, AskRun] = {
     "kept": ask_kept,
-    "order": _permuted("order", "with_positions"),
-    "order_without": _permuted("order_without", "without_positions"),
+    "order": _ask_permutation("order", "with_positions"),
+    "order_without": _ask_permutation("order_without", "without_positions"),
     "absolute": ask_absolute,
     "apart": ask_apart,
     "heads": ask_heads,
@@ -699,6 +730,6 @@ QUESTIONS: Mapping[str, Ask] = {
     "blank": ask_blank,
     "distance": ask_distance,
     "needed": ask_needed,
-    "few": _enough("few", _few_components),
-    "random": _enough("random", lambda substitute: substitute.kind == "null"),
+    "few": _ask_substitutes("few", _has_few_components),
+    "random": _ask_substitutes("random", lambda substitute: substitute.kind == "null"),
 }

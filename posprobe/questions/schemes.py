@@ -1,9 +1,9 @@
-"""What encodings without a table tell attention about position, one kind after the other.
+"""Questions about encodings without a table, by kind.
 
-What a configuration decides, of rotary and linear positions, is known exactly. What was learned of
-each distance is held against permuted distances, and of kernels side by side single numbers are
-read. Questions are asked of the blocks of ``analysis.json``, numbered as they stand there; what
-concerns none of them is not asked, and its answer is None.
+Rotary and linear positions follow exactly from the configuration. Values that were learned for each
+distance are compared with permuted distances. Kernels are judged by single numbers. Questions are
+asked about the blocks of ``analysis.json`` with their indices there. A question that concerns none
+of them is not asked, and its answer is None.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from functools import partial
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from posprobe.analyses.facts import Answer, Correction, Test, Verdict, decide
-from posprobe.analyses.models.head_biases import SIDED
+from posprobe.analyses.models.head_biases import MIN_ODD_SHARE
 from posprobe.analyses.result import HIDDEN
 from posprobe.questions.rank_tests import binomial_tail, judge_p_value, value_property
 from posprobe.schemes import POSITION_UNIT
 
 Block: TypeAlias = Mapping[str, Any]
-#: Encodings of one kind, with their places in the document.
-Numbered: TypeAlias = Sequence[tuple[int, Block]]
-Ask: TypeAlias = Callable[[Numbered], Answer | None]
+#: Encodings of one kind, with their indices in the document.
+NumberedBlocks: TypeAlias = Sequence[tuple[int, Block]]
+#: Function that answers a question about encodings of one kind; None where it is not asked.
+AskSchemes: TypeAlias = Callable[[NumberedBlocks], Answer | None]
 
 #: Share of heads without structure that lie above 95 % of permutations.
-CHANCE = 0.05
-#: Share of steps that do not rise from which a curve falls steadily: as many as a test at the 5 %
-#: level leaves to chance may rise.
-STEADY = 0.95
-#: Share of a kernel's variance by offset from which the offset alone decides, as of a sinusoid that
-#: was rounded, and below which a tenth or more depends on something else.
-DECIDES = 0.99
-LEAVES = 0.9
+CHANCE_HEAD_SHARE = 0.05
+#: Smallest share of steps of a steadily falling curve that do not rise: the other steps are as many
+#: as a test at the 5 % level leaves to chance.
+MIN_FALLING_STEP_SHARE = 0.95
+#: Smallest share of a kernel's variance that offsets explain if they alone decide, as in a rounded
+#: sinusoid.
+MIN_OFFSET_SHARE = 0.99
+#: Below this share of a kernel's variance, more than a tenth depends on something else.
+MAX_DENIAL_OFFSET_SHARE = 0.9
 
 E = TypeVar("E")
 
 
 @dataclass(frozen=True)
-class Encodings(Generic[E]):
-    """Facts of several encodings.
+class SchemeFacts(Generic[E]):
+    """Facts about several encodings.
 
     Parameters
     ----------
@@ -53,12 +55,12 @@ class Encodings(Generic[E]):
     encodings: tuple[E, ...]
     value: Annotated[Any, HIDDEN] = None
 
-    def total(self, count: str) -> int:
-        """Return a count over all encodings, by its name."""
-        return sum(getattr(encoding, count) for encoding in self.encodings)
+    def total(self, name: str) -> int:
+        """Return the sum of a count over all encodings, by the name of its field."""
+        return sum(getattr(facts, name) for facts in self.encodings)
 
 
-def _keys(schemes: Numbered, *paths: str) -> tuple[str, ...]:
+def _scheme_keys(schemes: NumberedBlocks, *paths: str) -> tuple[str, ...]:
     return tuple(f"schemes.{number}.{path}" for number, _ in schemes for path in paths)
 
 
@@ -66,27 +68,27 @@ def _keys(schemes: Numbered, *paths: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """A rotary encoding beside the positions that a query sees.
+class RotaryLadder:
+    """Frequencies of a rotary encoding and the positions that a query can see.
 
     Parameters
     ----------
     name
         Name of the encoding.
     pairs, axes
-        Pairs of numbers that turn along each axis, and axes.
+        Number of pairs along each axis, and number of axes.
     shortest, longest
-        Wavelengths in positions per turn; None where it is infinite.
+        Shortest and longest wavelength in positions; None where it is infinite.
     slow
-        Pairs along each axis that make no whole turn over the positions seen.
+        Number of pairs along each axis that make no whole turn over the visible positions.
     seen, windowed
-        Positions that a query sees, None where the configuration states no length; and whether a
-        window of the layers is what bounds them.
+        Number of positions that a query can see, None where the configuration states no length; and
+        whether a window of the layers limits it.
     first, searched
-        The first distance in positions at which the mean rotation is negative, None where there is
-        none up to the largest that was tried. With several axes, along one of them.
+        Smallest distance in positions at which the mean rotation is negative, None where there is
+        none; and the largest distance that was tried. With several axes, along one of them.
     rule, changes
-        The rule for longer contexts, and whether it changes a wavelength.
+        Name of the scaling for longer contexts, and whether it changes a wavelength.
     length, training
         Positions of the text that the wavelengths are for, and of training; None where unknown.
     """
@@ -108,69 +110,80 @@ class Ladder:
 
     @property
     def known(self) -> bool:
-        """Whether its sign can be answered: with several axes it is the same at every length."""
+        """Whether the sign can be decided: with several axes it is the same at every length."""
         return self.axes > 1 or self.seen is not None
 
 
-def _ladders(schemes: Numbered) -> Iterator[Ladder]:
+def _rotary_ladders(schemes: NumberedBlocks) -> Iterator[RotaryLadder]:
     for _, block in schemes:
         rotation = block["rotation"]
-        share, pairs, target = (rotation[key] for key in ("never_turn_target", "pairs", "target"))
-        yield Ladder(
-            name=block["name"], pairs=pairs, axes=block["axes"],
-            shortest=rotation["shortest_wavelength"], longest=rotation["longest_wavelength"],
-            slow=None if share is None else round(share * pairs),
-            seen=target, windowed=target is not None and block["window"] == target,
-            first=rotation["first_negative"], searched=rotation["searched"],
-            rule=block["rule"], changes=rotation["rescaled"], length=rotation["length"],
+        pairs, target = rotation["pairs"], rotation["target"]
+        slow_share = rotation["never_turn_target"]
+        yield RotaryLadder(
+            name=block["name"],
+            pairs=pairs,
+            axes=block["axes"],
+            shortest=rotation["shortest_wavelength"],
+            longest=rotation["longest_wavelength"],
+            slow=None if slow_share is None else round(slow_share * pairs),
+            seen=target,
+            windowed=target is not None and block["window"] == target,
+            first=rotation["first_negative"],
+            searched=rotation["searched"],
+            rule=block["rule"],
+            changes=rotation["rescaled"],
+            length=rotation["length"],
             training=block["training_length"],
-        )  # fmt: skip
+        )
 
 
-def ask_turns(schemes: Numbered) -> Answer:
+def ask_rotary_turns(schemes: NumberedBlocks) -> Answer:
     """Ask whether every pair completes a turn within the stated length."""
-    ladders = tuple(_ladders(schemes))
-    # Of encodings with a stated length, the share of pairs that complete none.
-    shares = [encoding.slow / encoding.pairs for encoding in ladders if encoding.slow is not None]
+    ladders = tuple(_rotary_ladders(schemes))
+    # Share of pairs that complete no turn, for encodings with a stated length.
+    slow_shares = [ladder.slow / ladder.pairs for ladder in ladders if ladder.slow is not None]
     answer: Verdict = "yes"
     reason = "all"
-    if not shares:
+    if not slow_shares:
         answer, reason = "cannot tell", "no_length"
-    elif any(shares):
+    elif any(slow_shares):
         answer, reason = "no", "never"
-    keys = _keys(schemes, "rotation.never_turn_target", "rotation.longest_wavelength")
-    return Answer("rotary_turns", answer, reason, Encodings(ladders, shares or None), keys=keys)
+    keys = _scheme_keys(schemes, "rotation.never_turn_target", "rotation.longest_wavelength")
+    facts = SchemeFacts(ladders, slow_shares or None)
+    return Answer("rotary_turns", answer, reason, facts, keys=keys)
 
 
-def ask_positive(schemes: Numbered) -> Answer:
+def ask_rotary_positive(schemes: NumberedBlocks) -> Answer:
     """Ask whether the mean rotation stays positive within the stated length."""
-    ladders = tuple(_ladders(schemes))
-    decided = [encoding for encoding in ladders if encoding.known]
+    ladders = tuple(_rotary_ladders(schemes))
+    decided = [ladder for ladder in ladders if ladder.known]
+    negative = [
+        ladder.first is not None and ladder.first < (ladder.seen or 0) for ladder in decided
+    ]
+    not_searched = [
+        ladder.first is None and ladder.axes == 1 and ladder.searched < (ladder.seen or 0)
+        for ladder in decided
+    ]
     answer: Verdict = "yes"
     reason = "positive"
     if not decided:
         answer, reason = "cannot tell", "no_length"
-    elif any(
-        encoding.first is not None and encoding.first < (encoding.seen or 0) for encoding in decided
-    ):
+    elif any(negative):
         answer, reason = "no", "within"
-    elif any(
-        encoding.first is None and encoding.axes == 1 and encoding.searched < (encoding.seen or 0)
-        for encoding in decided
-    ):
+    elif any(not_searched):
         answer, reason = "cannot tell", "not_searched"
-    facts = Encodings(ladders, [encoding.first for encoding in decided] or None)
-    keys = _keys(schemes, "rotation.first_negative", "rotation.target")
+    facts = SchemeFacts(ladders, [ladder.first for ladder in decided] or None)
+    keys = _scheme_keys(schemes, "rotation.first_negative", "rotation.target")
     return Answer("rotary_positive", answer, reason, facts, keys=keys)
 
 
-def ask_stretched(schemes: Numbered) -> Answer:
-    """Ask whether a rule for longer contexts changes the wavelengths."""
-    ruled = tuple(encoding for encoding in _ladders(schemes) if encoding.rule != "default")
-    answer: Verdict = "yes" if any(encoding.changes for encoding in ruled) else "no"
-    reason = "changed" if answer == "yes" else "unchanged" if ruled else "no_rule"
-    facts = Encodings(ruled, [encoding.rule for encoding in ruled] or None)
-    keys = _keys(schemes, "rule", "rotation.rescaled", "rotation.length")
+def ask_rotary_stretched(schemes: NumberedBlocks) -> Answer:
+    """Ask whether a scaling for longer contexts changes the wavelengths."""
+    scaled = tuple(ladder for ladder in _rotary_ladders(schemes) if ladder.rule != "default")
+    answer: Verdict = "yes" if any(ladder.changes for ladder in scaled) else "no"
+    reason = "changed" if answer == "yes" else "unchanged" if scaled else "no_rule"
+    facts = SchemeFacts(scaled, [ladder.rule for ladder in scaled] or None)
+    keys = _scheme_keys(schemes, "rule", "rotation.rescaled", "rotation.length")
     return Answer("rotary_stretched", answer, reason, facts, keys=keys)
 
 
@@ -178,16 +191,16 @@ def ask_stretched(schemes: Numbered) -> Answer:
 
 
 @dataclass(frozen=True)
-class Slopes:
+class LinearSlopes:
     """The linear biases of one encoding.
 
     Parameters
     ----------
     slopes
-        Slope of each head, logits per position.
+        Slope of each head, in logits per position.
     windows, length
         Number of keys over which the bias alone spreads attention, for each head, and number of
-        keys in all.
+        all keys.
     """
 
     slopes: tuple[float, ...]
@@ -195,35 +208,33 @@ class Slopes:
     length: int
 
 
-def ask_linear_near(schemes: Numbered) -> Answer:
+def ask_linear_near(schemes: NumberedBlocks) -> Answer:
     """Ask whether near keys get more attention, as they do by definition."""
-    slopes = tuple(
-        Slopes(
-            tuple(block["slopes"]),
-            tuple(block["heads"]["window"]),
-            block["heads"]["layout"]["length"],
-        )
-        for _, block in schemes
-    )
-    # Positions over which attention halves, contents being equal.
-    halving = [math.log(2) / slope for slope_facts in slopes for slope in slope_facts.slopes]
-    facts = Encodings(slopes, {"halving": halving})
-    keys = _keys(schemes, "slopes", "heads.window")
+    slopes_by_scheme = []
+    for _, block in schemes:
+        windows, length = block["heads"]["window"], block["heads"]["layout"]["length"]
+        slopes_by_scheme.append(LinearSlopes(tuple(block["slopes"]), tuple(windows), length))
+    # Distances in positions at which attention halves, with equal contents.
+    half_distances = [
+        math.log(2) / slope for linear_slopes in slopes_by_scheme for slope in linear_slopes.slopes
+    ]
+    facts = SchemeFacts(tuple(slopes_by_scheme), {"halving": half_distances})
+    keys = _scheme_keys(schemes, "slopes", "heads.window")
     return Answer("alibi_near", "yes", "falls", facts, keys=keys)
 
 
 @dataclass(frozen=True)
-class Left:
-    """What the head with the smallest slope leaves of attention at the end of the context.
+class RemainingAttention:
+    """Attention at the end of the context in the head with the smallest slope.
 
     Parameters
     ----------
     length
-        Positions of the context, None where none is stated.
+        Length of the context in positions; None where none is stated.
     left
-        Attention to a key at that distance over that to the nearest, with equal contents.
+        Attention to a key at that distance over that to the nearest key, with equal contents.
     halving
-        Distance at which it gets half of it.
+        Distance in positions at which attention halves.
     """
 
     length: int | None
@@ -233,13 +244,13 @@ class Left:
     value = value_property("left")
 
 
-def ask_linear_reach(schemes: Numbered) -> Answer:
+def ask_linear_reach(schemes: NumberedBlocks) -> Answer:
     """Ask whether half of the attention is left at the end of the stated context."""
-    facts = max(
-        (_left(min(block["slopes"]), block["max_positions"]) for _, block in schemes),
-        key=lambda encoding: -1.0 if encoding.left is None else encoding.left,
-    )
-    keys = _keys(schemes, "slopes", "max_positions")
+    candidates = [
+        _remaining_attention(min(block["slopes"]), block["max_positions"]) for _, block in schemes
+    ]
+    facts = max(candidates, key=lambda facts: -1.0 if facts.left is None else facts.left)
+    keys = _scheme_keys(schemes, "slopes", "max_positions")
     if facts.length is None:
         return Answer("alibi_reach", "cannot tell", "no_length", facts, keys=keys)
     if facts.halving >= facts.length:
@@ -247,24 +258,24 @@ def ask_linear_reach(schemes: Numbered) -> Answer:
     return Answer("alibi_reach", "no", "less", facts, keys=keys)
 
 
-def _left(slope: float, length: int | None) -> Left:
-    remaining = None if length is None else math.exp(-slope * length)
-    return Left(length, remaining, math.log(2) / slope)
+def _remaining_attention(slope: float, length: int | None) -> RemainingAttention:
+    remaining_share = None if length is None else math.exp(-slope * length)
+    return RemainingAttention(length, remaining_share, math.log(2) / slope)
 
 
-# What was learned of each distance: biases, or vectors by their cosines with that of distance 0.
+# Learned values per distance: biases, or cosines of vectors with that of distance 0.
 
 
 @dataclass(frozen=True)
-class Smooth:
+class SmoothHeads:
     """Heads whose neighbouring distances have similar values.
 
     Parameters
     ----------
     heads, varying
-        All that were learned, and those whose values are not all equal.
+        Number of learned heads, and of those whose values are not all equal.
     structured
-        Heads above 95 % of permutations of their distances; None where nothing was tested.
+        Number of heads above 95 % of permutations of their distances; None where none was tested.
     """
 
     heads: int
@@ -275,53 +286,55 @@ class Smooth:
 
     @property
     def chance(self) -> float:
-        """Heads above it where nothing was learned."""
-        return CHANCE * self.varying
+        """Expected number of structured heads where nothing was learned."""
+        return CHANCE_HEAD_SHARE * self.varying
 
 
-def ask_smooth(name: str, schemes: Numbered) -> Answer:
-    """Ask whether neighbouring distances have similar values, beside permuted distances."""
-    learned = [(number, block) for number, block in schemes if not block["computed"]]
-    keys = _keys(learned or schemes, "smoothness.structured")
-    heads = sum(block["head_count"] for _, block in learned or schemes)
-    if not learned:
-        return Answer(name, "cannot tell", "computed", Smooth(heads, heads, None), keys=keys)
-    n_measured = sum(
-        value is not None for _, b in learned for value in b["smoothness"]["correlation"]
-    )
-    if not n_measured:
-        return Answer(name, "cannot tell", "equal", Smooth(heads, 0, None), keys=keys)
-    count = sum(block["smoothness"]["structured"] for _, block in learned)
-    facts = Smooth(heads, n_measured, count)
-    # Each head is above its own permutations with a chance of 5 %: their number is binomial.
-    p = binomial_tail(count, n_measured, CHANCE)
-    low, high = (
-        next(
-            float(k)
-            for k in range(n_measured + 1)
-            if binomial_tail(k + 1, n_measured, CHANCE) <= level
-        )
-        for level in (0.95, 0.05)
-    )
-    draws = learned[0][1]["smoothness"]["permutations"]
-    test = Test(count, p, facts.chance, (low, high), "permuted", draws, CHANCE**n_measured)
-    return Answer(name, *judge_p_value(p, "smooth", "no_order", "weak"), facts, test, keys)
+def ask_smooth_distances(question: str, schemes: NumberedBlocks) -> Answer:
+    """Ask whether neighbouring distances have more similar values than permuted ones."""
+    learned_schemes = [(number, block) for number, block in schemes if not block["computed"]]
+    keys = _scheme_keys(learned_schemes or schemes, "smoothness.structured")
+    n_heads = sum(block["head_count"] for _, block in learned_schemes or schemes)
+    if not learned_schemes:
+        facts = SmoothHeads(n_heads, n_heads, None)
+        return Answer(question, "cannot tell", "computed", facts, keys=keys)
+    smoothness = [block["smoothness"] for _, block in learned_schemes]
+    correlations = [value for block in smoothness for value in block["correlation"]]
+    n_tested = sum(value is not None for value in correlations)
+    if not n_tested:
+        return Answer(question, "cannot tell", "equal", SmoothHeads(n_heads, 0, None), keys=keys)
+    n_structured = sum(block["structured"] for block in smoothness)
+    facts = SmoothHeads(n_heads, n_tested, n_structured)
+    # Each head is above its own permutations with a chance of 5 %, so their number is binomial.
+    p = binomial_tail(n_structured, n_tested, CHANCE_HEAD_SHARE)
+    band = (_chance_quantile(n_tested, 0.95), _chance_quantile(n_tested, 0.05))
+    n_draws, smallest_p = smoothness[0]["permutations"], CHANCE_HEAD_SHARE**n_tested
+    test = Test(n_structured, p, facts.chance, band, "permuted", n_draws, smallest_p)
+    return Answer(question, *judge_p_value(p, "smooth", "no_order", "weak"), facts, test, keys)
+
+
+def _chance_quantile(n_heads: int, tail: float) -> float:
+    """Return the number of heads that chance exceeds with a probability of at most ``tail``."""
+    tails = (binomial_tail(k + 1, n_heads, CHANCE_HEAD_SHARE) for k in range(n_heads + 1))
+    return next(float(k) for k, probability in enumerate(tails) if probability <= tail)
 
 
 @dataclass(frozen=True)
-class Preference:
-    """Which distances the heads of an encoding favour, of those that have an order of distances.
+class HeadPreference:
+    """Numbers of heads of an encoding by the distances that they favour.
+
+    Heads count only if they have an order of distances.
 
     Parameters
     ----------
     computed
         Whether a function gives the values, so that their order needs no test.
     heads, varying
-        All heads, and those whose values are not all equal.
+        Number of all heads, and of those whose values are not all equal.
     near, far
-        Heads with an order whose largest value lies within a quarter of the length, and beyond.
+        Number of ordered heads whose largest value lies within a quarter of the length, and beyond.
     before, after
-        Heads with an order whose largest value is at an earlier key, and at a later one.
+        Number of ordered heads whose largest value is at an earlier key, and at a later one.
     """
 
     computed: bool
@@ -334,86 +347,96 @@ class Preference:
 
     @property
     def ordered(self) -> int:
-        """Heads with an order of distances."""
+        """Number of heads with an order of distances."""
         return self.near + self.far
 
 
-def _preference(block: Block) -> Preference:
-    """Count the heads of an encoding that have an order of distances by what they favour."""
+def _count_preferences(block: Block) -> HeadPreference:
+    """Count the ordered heads of an encoding by the distances that they favour."""
     heads = block["heads"]
-    varying = [head for head, prefers_near in enumerate(heads["near"]) if prefers_near is not None]
-    ordered = [head for head in varying if block["computed"] or _above(block, head)]
-    prefers_near = [head for head in ordered if heads["near"][head]]
-    # Where both sides are equal, the largest value is on either.
-    sided = [] if _sideless(block) else [h for h in ordered if (heads["asymmetry"][h] or 0) > SIDED]
-    return Preference(
-        computed=block["computed"], heads=block["head_count"], varying=len(varying),
-        near=len(prefers_near), far=len(ordered) - len(prefers_near),
-        before=sum(heads["peak"][head] < 0 for head in sided),
-        after=sum(heads["peak"][head] > 0 for head in sided),
-    )  # fmt: skip
+    varying_heads = [head for head, is_near in enumerate(heads["near"]) if is_near is not None]
+    ordered_heads = [
+        head for head in varying_heads if block["computed"] or _exceeds_permutations(block, head)
+    ]
+    n_near = sum(bool(heads["near"][head]) for head in ordered_heads)
+    # Where both sides are equal, the side of the largest value means nothing.
+    has_sides = not _is_sideless(block)
+    peaks = [
+        heads["peak"][head]
+        for head in ordered_heads
+        if has_sides and (heads["asymmetry"][head] or 0) > MIN_ODD_SHARE
+    ]
+    return HeadPreference(
+        computed=block["computed"],
+        heads=block["head_count"],
+        varying=len(varying_heads),
+        near=n_near,
+        far=len(ordered_heads) - n_near,
+        before=sum(peak < 0 for peak in peaks),
+        after=sum(peak > 0 for peak in peaks),
+    )
 
 
-def _above(block: Block, head: int) -> bool:
+def _exceeds_permutations(block: Block, head: int) -> bool:
     correlation = block["smoothness"]["correlation"][head]
     return correlation is not None and bool(correlation > block["smoothness"]["p95"][head])
 
 
-def _line(block: Block) -> bool:
+def _is_line(block: Block) -> bool:
     return bool(block["layout"]["type"] == "sequence")
 
 
-def _sideless(block: Block) -> bool:
-    """Tell where no key is earlier and none later: among patches, on a page, with hidden keys."""
-    return not _line(block) or block["unit"] != POSITION_UNIT or bool(block["causal"])
+def _is_sideless(block: Block) -> bool:
+    """Return whether keys have no two sides: among patches, on a page, with a causal mask."""
+    return not _is_line(block) or block["unit"] != POSITION_UNIT or bool(block["causal"])
 
 
-def ask_near(name: str, schemes: Numbered) -> Answer:
+def ask_near_distances(question: str, schemes: NumberedBlocks) -> Answer:
     """Ask whether most heads favour near positions."""
-    facts = _near(tuple(_preference(block) for _, block in schemes))
-    keys = _keys(schemes, "heads.near", "heads.half_width", "smoothness.structured")
-    return Answer(name, *_most(facts), facts, keys=keys)
+    facts = _near_facts(tuple(_count_preferences(block) for _, block in schemes))
+    keys = _scheme_keys(schemes, "heads.near", "heads.half_width", "smoothness.structured")
+    return Answer(question, *_judge_near(facts), facts, keys=keys)
 
 
-def _near(heads: tuple[Preference, ...]) -> Encodings[Preference]:
-    """Return whether heads favour near positions; without a value where none has an order."""
-    facts = Encodings(heads)
+def _near_facts(preferences: tuple[HeadPreference, ...]) -> SchemeFacts[HeadPreference]:
+    """Return facts whose value counts heads by near and far; None where none has an order."""
+    facts = SchemeFacts(preferences)
     counts = {name: facts.total(name) for name in ("near", "far")}
     return replace(facts, value=counts if any(counts.values()) else None)
 
 
-def _most(facts: Encodings[Preference]) -> tuple[Verdict, str]:
-    heads, varying, ordered = (facts.total(name) for name in ("heads", "varying", "ordered"))
-    if not ordered:
-        return "cannot tell", "no_order" if varying else "equal"
-    if facts.total("near") > heads / 2:
+def _judge_near(facts: SchemeFacts[HeadPreference]) -> tuple[Verdict, str]:
+    n_heads, n_varying, n_ordered = (facts.total(name) for name in ("heads", "varying", "ordered"))
+    if not n_ordered:
+        return "cannot tell", "no_order" if n_varying else "equal"
+    if facts.total("near") > n_heads / 2:
         return "yes", "most"
-    # Heads without order may favour either; heads of one value favour nothing.
-    if facts.total("near") + varying - ordered <= heads / 2:
+    # Heads without order may favour either; heads with a single value favour none.
+    if facts.total("near") + n_varying - n_ordered <= n_heads / 2:
         return "no", "few"
     return "cannot tell", "open"
 
 
-def ask_sides(schemes: Numbered) -> Answer | None:
+def ask_sides(schemes: NumberedBlocks) -> Answer | None:
     """Ask whether heads prefer one side of the query, where there are two."""
-    schemes = [(number, block) for number, block in schemes if not _sideless(block)]
+    schemes = [(number, block) for number, block in schemes if not _is_sideless(block)]
     if not schemes:
         return None
-    facts = _sides(tuple(_preference(block) for _, block in schemes))
-    keys = _keys(schemes, "heads.peak", "heads.asymmetry", "smoothness.structured")
-    return Answer("bias_sides", *_sided(facts), facts, keys=keys)
+    facts = _side_facts(tuple(_count_preferences(block) for _, block in schemes))
+    keys = _scheme_keys(schemes, "heads.peak", "heads.asymmetry", "smoothness.structured")
+    return Answer("bias_sides", *_judge_sides(facts), facts, keys=keys)
 
 
-def _sides(heads: tuple[Preference, ...]) -> Encodings[Preference]:
-    """Return heads by side, with those of neither; without a value where none has an order."""
-    facts = Encodings(heads)
-    ordered = facts.total("ordered")
-    sides = {name: facts.total(name) for name in ("before", "after")}
-    counts = {"same": ordered - sum(sides.values())}
-    return replace(facts, value=sides | counts if ordered else None)
+def _side_facts(preferences: tuple[HeadPreference, ...]) -> SchemeFacts[HeadPreference]:
+    """Return facts whose value counts heads by side; None where none has an order."""
+    facts = SchemeFacts(preferences)
+    n_ordered = facts.total("ordered")
+    side_counts = {name: facts.total(name) for name in ("before", "after")}
+    even_counts = {"same": n_ordered - sum(side_counts.values())}
+    return replace(facts, value=side_counts | even_counts if n_ordered else None)
 
 
-def _sided(facts: Encodings[Preference]) -> tuple[Verdict, str]:
+def _judge_sides(facts: SchemeFacts[HeadPreference]) -> tuple[Verdict, str]:
     if not facts.total("ordered"):
         return "cannot tell", "no_order" if facts.total("varying") else "equal"
     if facts.total("before") or facts.total("after"):
@@ -422,17 +445,17 @@ def _sided(facts: Encodings[Preference]) -> tuple[Verdict, str]:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """From where on distances share one value.
+class DistanceLimit:
+    """Distance from which on all distances share one value.
 
     Parameters
     ----------
     name, unit
         Name of the encoding, and unit of its distances.
     causal
-        Whether later keys are hidden; else each side has a value of its own.
+        Whether later keys are masked; else each side has a value of its own.
     reach
-        The smallest distance that shares its value with all farther ones; None where all differ.
+        Smallest distance that shares its value with all larger ones; None where all differ.
     """
 
     name: str
@@ -441,127 +464,129 @@ class Limit:
     reach: int | None
 
 
-def ask_limit(name: str, schemes: Numbered) -> Answer | None:
-    """Ask from where on distances share one value, of encodings on a line."""
-    schemes = [(number, block) for number, block in schemes if _line(block)]
+def ask_limit(question: str, schemes: NumberedBlocks) -> Answer | None:
+    """Ask whether distances on a line share one value from some distance on."""
+    schemes = [(number, block) for number, block in schemes if _is_line(block)]
     if not schemes:
         return None
-    limits = tuple(Limit(b["name"], b["unit"], b["causal"], b["reach"]) for _, b in schemes)
-    reached = [encoding.reach for encoding in limits if encoding.reach is not None]
-    answer: Verdict = "yes" if reached else "no"
-    facts = Encodings(limits, reached or None)
-    reason = "shared" if reached else "changing"
-    return Answer(name, answer, reason, facts, keys=_keys(schemes, "reach"))
+    limits = tuple(
+        DistanceLimit(block["name"], block["unit"], block["causal"], block["reach"])
+        for _, block in schemes
+    )
+    reaches = [limit.reach for limit in limits if limit.reach is not None]
+    answer: Verdict = "yes" if reaches else "no"
+    facts = SchemeFacts(limits, reaches or None)
+    reason = "shared" if reaches else "changing"
+    return Answer(question, answer, reason, facts, keys=_scheme_keys(schemes, "reach"))
 
 
-#: By kind of encoding the questions by name, in the order of the page.
-KINDS: Mapping[str, Mapping[str, Ask]] = {
+#: Questions by kind of encoding and by name, in the order of the page.
+QUESTIONS_BY_KIND: Mapping[str, Mapping[str, AskSchemes]] = {
     "rotary": {
-        "rotary_turns": ask_turns,
-        "rotary_positive": ask_positive,
-        "rotary_stretched": ask_stretched,
+        "rotary_turns": ask_rotary_turns,
+        "rotary_positive": ask_rotary_positive,
+        "rotary_stretched": ask_rotary_stretched,
     },
     "alibi": {"alibi_near": ask_linear_near, "alibi_reach": ask_linear_reach},
     "bias": {
-        "bias_smooth": partial(ask_smooth, "bias_smooth"),
-        "bias_near": partial(ask_near, "bias_near"),
+        "bias_smooth": partial(ask_smooth_distances, "bias_smooth"),
+        "bias_near": partial(ask_near_distances, "bias_near"),
         "bias_sides": ask_sides,
         "bias_limit": partial(ask_limit, "bias_limit"),
     },
     "cosine": {
-        "cosine_smooth": partial(ask_smooth, "cosine_smooth"),
-        "cosine_near": partial(ask_near, "cosine_near"),
+        "cosine_smooth": partial(ask_smooth_distances, "cosine_smooth"),
+        "cosine_near": partial(ask_near_distances, "cosine_near"),
         "cosine_limit": partial(ask_limit, "cosine_limit"),
     },
 }
-#: The questions of all kinds by name.
-NAMES = tuple(name for questions in KINDS.values() for name in questions)
+#: Names of the questions about all kinds of encodings.
+SCHEME_QUESTIONS = tuple(name for questions in QUESTIONS_BY_KIND.values() for name in questions)
 
 
-def _by_order(
-    name: str,
+def _make_order_correction(
     question: str,
-    make_facts: Callable[[tuple[Preference, ...]], Encodings[Preference]],
-    settle: Callable[[Encodings[Preference]], tuple[Verdict, str]],
+    order_question: str,
+    make_facts: Callable[[tuple[HeadPreference, ...]], SchemeFacts[HeadPreference]],
+    judge: Callable[[SchemeFacts[HeadPreference]], tuple[Verdict, str]],
 ) -> Correction[Sequence[Block]]:
-    """Return the correction of a preference where heads have no more order than chance makes.
+    """Return the correction of a preference where heads have no more order than by chance.
 
-    Of values without order the largest lies somewhere as well.
+    The largest of unordered values also lies at some distance.
     """
     no_counts: dict[str, Any] = dict.fromkeys(("near", "far", "before", "after"), 0)
 
     def correct(answers: Mapping[str, Answer], _: Sequence[Block]) -> Answer | None:
-        answer = answers.get(name)
-        if answer is None or answers[question].yes:
+        answer = answers.get(question)
+        if answer is None or answers[order_question].yes:
             return None
-        heads = answer.facts.encodings
-        facts = make_facts(
-            tuple(
-                head_facts if head_facts.computed else replace(head_facts, **no_counts)
-                for head_facts in heads
-            )
-        )
-        return (
-            None
-            if facts == answer.facts
-            else answer.corrected(*settle(facts), question, facts=facts)
-        )
+        preferences = [
+            preference if preference.computed else replace(preference, **no_counts)
+            for preference in answer.facts.encodings
+        ]
+        facts = make_facts(tuple(preferences))
+        if facts == answer.facts:
+            return None
+        return answer.corrected(*judge(facts), order_question, facts=facts)
 
     return correct
 
 
-CORRECTIONS = (
-    _by_order("bias_near", "bias_smooth", _near, _most),
-    _by_order("bias_sides", "bias_smooth", _sides, _sided),
-    _by_order("cosine_near", "cosine_smooth", _near, _most),
+SCHEME_CORRECTIONS = (
+    _make_order_correction("bias_near", "bias_smooth", _near_facts, _judge_near),
+    _make_order_correction("bias_sides", "bias_smooth", _side_facts, _judge_sides),
+    _make_order_correction("cosine_near", "cosine_smooth", _near_facts, _judge_near),
 )
 
 
-def answers_of(schemes: Sequence[Block]) -> dict[str, Answer]:
-    """Answer what can be asked of the encodings of a checkpoint, by question.
+def answer_schemes(schemes: Sequence[Block]) -> dict[str, Answer]:
+    """Return the answers about the encodings of a checkpoint, by question.
 
     Parameters
     ----------
     schemes
-        The blocks of ``analysis.json``.
+        Blocks of the encodings in ``analysis.json``.
     """
     answers = []
-    for kind, questions in KINDS.items():
-        schemes_of_kind = [
-            numbered for numbered in enumerate(schemes) if kind_of(numbered[1]) == kind
+    for kind, questions in QUESTIONS_BY_KIND.items():
+        blocks = [
+            (number, block) for number, block in enumerate(schemes) if scheme_kind(block) == kind
         ]
-        if schemes_of_kind:
-            answers += [answer for ask in questions.values() if (answer := ask(schemes_of_kind))]
-    return decide(answers, CORRECTIONS, schemes)
+        if blocks:
+            answers += [answer for ask in questions.values() if (answer := ask(blocks))]
+    return decide(answers, SCHEME_CORRECTIONS, schemes)
 
 
-def kind_of(block: Block) -> str:
+def scheme_kind(block: Block) -> str:
     """Return the kind of an encoding: rotary, alibi, bias or cosine."""
     return str(block["quantity"] if block["scheme"] == "relative" else block["scheme"])
 
 
-# Kernels between positions, side by side.
+# Kernels between positions.
 
 
-def _by_offset(share: float) -> Verdict:
-    if LEAVES <= share < DECIDES:
+def _judge_offset_share(share: float) -> Verdict:
+    if MAX_DENIAL_OFFSET_SHARE <= share < MIN_OFFSET_SHARE:
         return "cannot tell"
-    return "yes" if share >= DECIDES else "no"
+    return "yes" if share >= MIN_OFFSET_SHARE else "no"
 
 
-#: Of the kernel that an encoding of any kind induces between positions: by question, the number
-#: that answers it, and the rule.
-KERNELS: Mapping[str, tuple[str, Callable[[float], Verdict]]] = {
-    "kernel_falls": ("monotone_fraction", lambda share: "yes" if share >= STEADY else "no"),
-    "kernel_offset": ("translation_invariance", _by_offset),
-    "kernel_sides": ("asymmetry", lambda share: "yes" if share <= SIDED else "no"),
+#: Key of the number, and function that judges it, by question about the kernel that an encoding of
+#: any kind induces between positions.
+KERNEL_QUESTIONS: Mapping[str, tuple[str, Callable[[float], Verdict]]] = {
+    "kernel_falls": (
+        "monotone_fraction",
+        lambda share: "yes" if share >= MIN_FALLING_STEP_SHARE else "no",
+    ),
+    "kernel_offset": ("translation_invariance", _judge_offset_share),
+    "kernel_sides": ("asymmetry", lambda share: "yes" if share <= MIN_ODD_SHARE else "no"),
 }
 
 
-def kernel_answers(record: Block) -> list[Answer]:
-    """Answer every question about a kernel, by the block of its encoding."""
+def answer_kernel(block: Block) -> list[Answer]:
+    """Answer every question about the kernel of an encoding from its block."""
     answers = []
-    for name, (key, rule) in KERNELS.items():
-        answer: Verdict = "cannot tell" if record[key] is None else rule(record[key])
-        answers.append(Answer(name, answer, key, keys=(key,)))
+    for question, (key, judge) in KERNEL_QUESTIONS.items():
+        answer: Verdict = "cannot tell" if block[key] is None else judge(block[key])
+        answers.append(Answer(question, answer, key, keys=(key,)))
     return answers

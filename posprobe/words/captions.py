@@ -21,7 +21,7 @@ from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 from posprobe.words.formats import Words, capital, listed, some
 from posprobe.words.models import no_heads
 
@@ -211,7 +211,7 @@ def caption(*sentences: str) -> str:
     A byte of a file's name that is not text is written as an escape.
     """
     credit = f"Made with posprobe {version('posprobe')}."
-    text = plain(" ".join(" ".join([*filter(None, sentences), credit]).split()))
+    text = escape_invisible(" ".join(" ".join([*filter(None, sentences), credit]).split()))
     return text.encode(errors="backslashreplace").decode() + "\n"
 
 

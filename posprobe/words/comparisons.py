@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.analyses.facts import Shared, Verdict
-from posprobe.page import Line
-from posprobe.text import Block, show
+from posprobe.page import AnswerLine
+from posprobe.text import Block, format_value
 from posprobe.words import ASKS
 from posprobe.words.formats import capital, listed, similarity, some
 from posprobe.words.lines import size
@@ -104,16 +104,16 @@ def similar(pair: Block) -> str:
     return "yes" if pair["cka"] > walk["p95"] else "no"
 
 
-def pair_line(pair: Block, name: str) -> Line:
+def pair_line(pair: Block, name: str) -> AnswerLine:
     """Return how similar two tables are as a line."""
     question, cka = " · ".join(pair["tables"]), pair["cka"]
     if cka is None:
-        return Line(name, "", question, "CKA (0–1)")
+        return AnswerLine(name, "", question, "CKA (0–1)")
     walk = (pair["nulls"] or {}).get("walk")
     if walk is None:
-        return Line(name, "", question, "CKA (0–1)", similarity(cka))
+        return AnswerLine(name, "", question, "CKA (0–1)", similarity(cka))
     chance = f"{similarity(walk['p5'])} to {similarity(walk['p95'])}"
-    return Line(
+    return AnswerLine(
         name, similar(pair), question, "CKA (0–1)", similarity(cka), chance, tested=cka,
         interval=(walk["p5"], walk["p95"]), facts=_distances(pair),
     )  # fmt: skip
@@ -128,8 +128,8 @@ def pair_sentences(pair: Block) -> Iterator[str]:
 
 def _distances(pair: Block) -> str:
     return (
-        f"Procrustes distance {show(pair['procrustes'])} (0: a rotated copy), subspace overlap "
-        f"{show(pair['subspace_overlap'])} (1: the same subspace)."
+        f"Procrustes distance {format_value(pair['procrustes'])} (0: a rotated copy), subspace overlap "
+        f"{format_value(pair['subspace_overlap'])} (1: the same subspace)."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any, TypeAlias
 
-from posprobe.text import fine_percent, period_of, show
+from posprobe.text import format_percent, format_period, format_value
 
 #: A hyphen in the place of a minus sign: before a number, and not within a name or an exponent.
 _HYPHEN = re.compile(r"(?<![\w.])-(?=\d)")
@@ -138,8 +138,8 @@ def patches(numbers: Sequence[int], width: int) -> str:
 Template: TypeAlias = str | Callable[[Any], str]
 #: What may stand after the colon of a template's field, with words of its own after a space.
 FORMS: Mapping[str, Callable[..., str]] = {
-    "capital": capital, "either": either, "fine_percent": fine_percent, "lower": str.lower,
-    "number": number, "percent": percent, "period_of": period_of, "rounded": rounded, "show": show,
+    "capital": capital, "either": either, "fine_percent": format_percent, "lower": str.lower,
+    "number": number, "percent": percent, "period_of": format_period, "rounded": rounded, "show": format_value,
     "similarity": similarity, "some": some, "spelled": spelled, "turned": turned,
     "two_figures": two_figures,
 }  # fmt: skip

@@ -8,8 +8,8 @@ from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from posprobe.analyses.composition.budget import BUDGET_LABELS
-from posprobe.page import NO_VALUE, Line
-from posprobe.text import Block, minus, period_of
+from posprobe.page import NO_VALUE, AnswerLine
+from posprobe.text import Block, format_period, use_minus_sign
 from posprobe.words import ASKS, NULLS
 from posprobe.words.formats import capital, hundredths, listed, percent, some, two_figures
 
@@ -122,7 +122,7 @@ _FACTS_FORMATS: Mapping[str, Callable[[Block], dict[str, Any]]] = {
 }
 
 
-def lines(verdict: Block, *, grid: bool) -> tuple[Line, ...]:
+def lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
     """Return the answers of a block ``verdict`` in a line each, in the order of the page.
 
     Parameters
@@ -145,30 +145,32 @@ def lines(verdict: Block, *, grid: bool) -> tuple[Line, ...]:
     return tuple(line(answers[name], grid=grid) for name in names)
 
 
-def line(answer: Block, *, grid: bool = False) -> Line:
+def line(answer: Block, *, grid: bool = False) -> AnswerLine:
     """Return an answer's block as a line."""
     name, facts = answer["question"], answer.get("facts") or {}
     question = ASKS[name]
     if name == "special_rows" and grid:
         question = "Outlier patches?"
     if name == "smooth" and facts.get("curve") is not None:
-        return Line(
+        return AnswerLine(
             name, answer["answer"], "Only a smooth curve?", "R²: curve, rotations",
             f"{hundredths(facts['curve'])}, {hundredths(facts['waves'])}",
         )  # fmt: skip
     if name == "rotations" and answer["reason"] == "formula" and not facts.get("lines"):
-        return Line(name, answer["answer"], question, "periodic components", "many")
+        return AnswerLine(name, answer["answer"], question, "periodic components", "many")
     if name in _FACTS_FORMATS:
-        return Line(name, answer["answer"], question, **_FACTS_FORMATS[name](facts))
+        return AnswerLine(name, answer["answer"], question, **_FACTS_FORMATS[name](facts))
     if answer.get("interval") and name in _TESTED:
         return held_against(answer, question, *_TESTED[name](facts))
     if name == "absolute_position" and facts.get("invariance") is not None:
         share = _share(facts["invariance"])
-        return Line(name, answer["answer"], question, "explained by distance", share)
-    return Line(name, answer["answer"], question)
+        return AnswerLine(name, answer["answer"], question, "explained by distance", share)
+    return AnswerLine(name, answer["answer"], question)
 
 
-def held_against(answer: Block, question: str, measure: str, form: Form, value: str = "") -> Line:
+def held_against(
+    answer: Block, question: str, measure: str, form: Form, value: str = ""
+) -> AnswerLine:
     """Return an answer's block as a line with what it was held against, if with anything.
 
     Parameters
@@ -176,7 +178,7 @@ def held_against(answer: Block, question: str, measure: str, form: Form, value: 
     answer
         The block.
     question, measure
-        See `Line`.
+        See `AnswerLine`.
     form
         Format of such numbers.
     value
@@ -184,16 +186,18 @@ def held_against(answer: Block, question: str, measure: str, form: Form, value: 
     """
     number, interval = answer.get("tested"), answer.get("interval")
     if number is None or not interval:
-        return Line(answer["question"], answer["answer"], question, measure, value or NO_VALUE)
-    low, high = (minus(form(limit)) for limit in interval)
+        return AnswerLine(
+            answer["question"], answer["answer"], question, measure, value or NO_VALUE
+        )
+    low, high = (use_minus_sign(form(limit)) for limit in interval)
     chance = low if low == high else f"{low.removesuffix(' %')} to {high}"
-    value, p = value or minus(form(number)), p_value(answer)
+    value, p = value or use_minus_sign(form(number)), p_value(answer)
     null = NULLS.get(answer["baseline"], answer["baseline"])
     draws_text = f", {answer['draws']:,} draws" if answer.get("draws") else ""
     facts = f"{measure}: {value}. By chance ({null}{draws_text}): {chance}."
     if p != NO_VALUE:
         facts += f" p {'' if p[0] == '≤' else '= '}{p}."
-    return Line(
+    return AnswerLine(
         answer["question"], answer["answer"], question, measure, value, chance, p, number,
         tuple(interval), facts,
     )  # fmt: skip
@@ -250,7 +254,7 @@ def budget_parts(document: Block) -> tuple[Part, ...]:
         kind, label = part["part"], BUDGET_LABELS[part["part"]]
         look, name, short_name = "line-part" if kind == "line" else kind, label, label
         if part["period"]:
-            period = period_of(part["period"])
+            period = format_period(part["period"])
             label, short_name = f"{period} positions", period
             name = f"{label} ({BUDGET_LABELS[kind]})"
         if kind == "rotation":

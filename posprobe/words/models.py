@@ -8,10 +8,25 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.head_logits import peak_name
-from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, RotaryUse
-from posprobe.page import NO_VALUE, Line
-from posprobe.questions.models import SURE, Enough, Layer, Preferring, Removal, Run, Worth
-from posprobe.text import Block, fine_percent, minus, percent_with_error, show, with_error
+from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, RotaryUse
+from posprobe.page import NO_VALUE, AnswerLine
+from posprobe.questions.models import (
+    N_SURE_STANDARD_ERRORS,
+    CostMeasure,
+    DistanceHeads,
+    LayerShare,
+    ModelRun,
+    Removal,
+    SufficientSubstitute,
+)
+from posprobe.text import (
+    Block,
+    format_percent,
+    format_percent_with_error,
+    format_value,
+    format_with_error,
+    use_minus_sign,
+)
 from posprobe.words import ASKS, TEXTS, in_short
 from posprobe.words.formats import Template, capital, listed, percent, some
 from posprobe.words.lines import Form, held_against
@@ -22,12 +37,12 @@ SOURCES: Mapping[str, str] = TEXTS["sources"]
 REASONS: Mapping[str, str] = TEXTS["layers"]
 
 
-def on(f: Preferring | RotaryUse) -> str:
+def on(f: DistanceHeads | RotaryUse) -> str:
     """Say what contexts the numbers are of."""
     return f"on {f.contexts:,} contexts of {f.length:,} tokens {SOURCES[f.source]}".rstrip()
 
 
-def _explains(f: Preferring) -> str:
+def _explains(f: DistanceHeads) -> str:
     if f.told.share is None or f.told.least is None or f.told.most is None:
         return "All logits of a query are equal"
     # An estimate of nothing can be a little below 0.
@@ -71,12 +86,12 @@ WORDS = 60
 # Hidden states.
 
 
-def _explained(*layers: Layer | None, noise: bool = True) -> str:
+def _explained(*layers: LayerShare | None, noise: bool = True) -> str:
     """Say what position explains at layers of which it can be told: each with its own noise."""
     parts = [
-        f"{fine_percent(layer.share or 0.0)}{'' if place else ' of the hidden-state variance'} at "
+        f"{format_percent(layer.share or 0.0)}{'' if place else ' of the hidden-state variance'} at "
         f"layer {layer.layer}"
-        + (f" (sampling noise {fine_percent(layer.noise)})" if noise and layer.noise else "")
+        + (f" (sampling noise {format_percent(layer.noise)})" if noise and layer.noise else "")
         for place, layer in enumerate(layer for layer in layers if layer and layer.clear)
     ]
     return f"Position explains {' and '.join(parts)}." if parts else ""
@@ -92,27 +107,27 @@ _TASKS = {
 }
 
 
-def _task(f: Worth) -> str:
+def _task(f: CostMeasure) -> str:
     return f"the {f.task.replace(' ', '-')} loss"
 
 
 def _cost(f: Removal) -> str:
-    cost = with_error(f.cost, f.error)
+    cost = format_with_error(f.cost, f.error)
     if f.worth.measure == "loss":
-        loss_text = with_error(f.loss, f.loss_error)
+        loss_text = format_with_error(f.loss, f.loss_error)
         return f"{_task(f.worth)} changes by {cost} nats (unchanged: {loss_text})"
     if f.worth.measure == "divergence":
-        answers_text = percent_with_error(f.answers, f.answers_error)
+        answers_text = format_percent_with_error(f.answers, f.answers_error)
         return f"outputs diverge by {cost} nats; {answers_text} of the top answers change"
     return f"the last hidden states change by {cost} times their norm"
 
 
-def _keeps(f: Enough) -> str:
+def _keeps(f: SufficientSubstitute) -> str:
     who = capital(f.label) if f.size else f"A random table ({f.label})"
-    worse = ", worse than no positions" if f.kept < -SURE * f.error else ""
+    worse = ", worse than no positions" if f.kept < -N_SURE_STANDARD_ERRORS * f.error else ""
     task = _TASKS.get(f.worth.measure) or _task(f.worth)
     return (
-        f"{who} keep{'' if (f.size or 1) > 1 else 's'} {percent_with_error(f.kept, f.error)} of "
+        f"{who} keep{'' if (f.size or 1) > 1 else 's'} {format_percent_with_error(f.kept, f.error)} of "
         f"what {_WORTH[f.worth.scheme]} worth to {task}{worse}"
     )
 
@@ -135,13 +150,13 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     },
     "needed": {
         "cost": _cost,
-        "change": lambda f: with_error(f.cost, f.error),
+        "change": lambda f: format_with_error(f.cost, f.error),
         "unit": lambda f: "of the norm of the states" if f.worth.measure == "states" else "nats",
     },
     "few": _ENOUGH_TEMPLATES,
     "random": _ENOUGH_TEMPLATES,
     "distance": {
-        "on": on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
+        "on": on, "explains": _explains, "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
         "turning": lambda f: "" if f.told.never is None else "strength",
     },
 }  # fmt: skip
@@ -154,7 +169,7 @@ _SUMMARY_ORDER = (
 )  # fmt: skip
 
 
-def summary(answers: Mapping[str, Answer], run: Run) -> str:
+def summary(answers: Mapping[str, Answer], run: ModelRun) -> str:
     """Sum a run up in at most `WORDS` words, the first answers first.
 
     Parameters
@@ -178,7 +193,7 @@ def summary(answers: Mapping[str, Answer], run: Run) -> str:
     return " ".join([*clauses.values(), _note(run, clauses)]).rstrip()
 
 
-def _note(run: Run, clauses: Mapping[str, str]) -> str:
+def _note(run: ModelRun, clauses: Mapping[str, str]) -> str:
     """Say that contexts are random; the sentence on distances names its own."""
     if not (run.random and run.contexts) or list(clauses) == ["distance"]:
         return ""
@@ -219,7 +234,7 @@ def _changed(_: Block) -> tuple[str, str]:
 
 
 def _enough(f: Block) -> tuple[str, str]:
-    return "share kept", minus(percent_with_error(f["kept"], f["error"]))
+    return "share kept", use_minus_sign(format_percent_with_error(f["kept"], f["error"]))
 
 
 def _preferring(f: Block) -> tuple[str, str]:
@@ -238,7 +253,7 @@ _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
     "first": lambda f: (f"attention, layer {f['layer']}", _short(f["attention"])),
     "blank": lambda _: ("share that differs", ""),
-    "needed": lambda f: ("cost", with_error(f["cost"], f["error"])),
+    "needed": lambda f: ("cost", format_with_error(f["cost"], f["error"])),
     "few": _enough,
     "random": _enough,
 }
@@ -251,16 +266,16 @@ _NO_CHANCE = {"needed", "few", "random"}
 def _short(share: float | None) -> str:
     if share is None:
         return NO_VALUE
-    return fine_percent(share).replace("less than", "<").replace("more than", ">")
+    return format_percent(share).replace("less than", "<").replace("more than", ">")
 
 
-def line(answer: Block) -> Line:
+def line(answer: Block) -> AnswerLine:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
     name, facts = answer["question"], answer.get("facts")
     measure, value = _MEASURES[name](facts) if facts else ("", NO_VALUE)
     if name in _NO_CHANCE:
-        return Line(name, answer["answer"], ASKS[name], measure, value)
-    form: Form = (lambda number: show(number, ".2g")) if name in _NO_SHARES else _short
+        return AnswerLine(name, answer["answer"], ASKS[name], measure, value)
+    form: Form = (lambda number: format_value(number, ".2g")) if name in _NO_SHARES else _short
     return held_against(answer, ASKS[name], measure, form, value)
 
 

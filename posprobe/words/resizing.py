@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.layouts import Grid
-from posprobe.page import NO_VALUE, Line
+from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.relations.resized import Copied, Period, Rule, Run, Way
-from posprobe.text import Block, show, with_error
+from posprobe.text import Block, format_value, format_with_error
 from posprobe.words.formats import listed, some, two_figures
 
 #: How positions that a way adds come about.
@@ -116,7 +116,7 @@ def rule(f: Rule) -> str:
     sentences = (
         f"Of {some(f.pairs, 'pair')}, {f.slowed} turn more slowly{slowest} and {f.extrapolated} "
         f"reach angles unseen in training. The mean rotation between neighbours is "
-        f"{show(f.kernel_at_1)}."
+        f"{format_value(f.kernel_at_1)}."
     )
     if f.attention_factor != 1:
         sentences += f" Logits are multiplied by {two_figures(f.attention_factor**2)}."
@@ -184,7 +184,7 @@ MEASURED = "mean loss (nats)"
 
 def cost(block: Block) -> str:
     """Write what the model loses with one table, or by one rule."""
-    return with_error(block["value"], block["error"])
+    return format_with_error(block["value"], block["error"])
 
 
 def run_key(run: Block | None) -> str:
@@ -194,24 +194,24 @@ def run_key(run: Block | None) -> str:
     return f"{run['contexts']} windows of {run['kind'].removeprefix('windows of ')}, no training."
 
 
-def way_line(way: Block, run: Block | None) -> Line:
+def way_line(way: Block, run: Block | None) -> AnswerLine:
     """Return what a way keeps, or what it costs the model, as a line without an answer."""
     name, way_name = f"way-{way['how']}", way["how"]
     if run is not None:
-        return Line(name, "", way_name, MEASURED, cost(run["ways"][way_name]))
+        return AnswerLine(name, "", way_name, MEASURED, cost(run["ways"][way_name]))
     unit = "place" if way["kind"] == "stretches" else "position"
     value = way[f"same_{unit}"]
     written = NO_VALUE if value is None else _short(value)
-    return Line(name, "", way_name, f"cosine, same {unit}", written)
+    return AnswerLine(name, "", way_name, f"cosine, same {unit}", written)
 
 
-def rule_line(rule: Block, pairs: int, run: Block | None) -> Line:
+def rule_line(rule: Block, pairs: int, run: Block | None) -> AnswerLine:
     """Return what a rule leaves to new angles, or costs the model, as a line without an answer."""
     name = f"rule-{rule['rule']}"
     if run is not None and rule["rule"] in run["ways"]:
-        return Line(name, "", rule["rule"], MEASURED, cost(run["ways"][rule["rule"]]))
+        return AnswerLine(name, "", rule["rule"], MEASURED, cost(run["ways"][rule["rule"]]))
     count = f"{rule['extrapolated']} of {pairs}"
-    return Line(name, "", rule["rule"], "pairs at unseen angles", count)
+    return AnswerLine(name, "", rule["rule"], "pairs at unseen angles", count)
 
 
 def copied(f: Copied) -> tuple[str, ...]:

@@ -7,17 +7,17 @@ from functools import partial
 from math import ceil, log
 
 from posprobe.analyses.facts import Answer
-from posprobe.page import NO_VALUE, Line
+from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.questions.schemes import (
-    KERNELS,
-    Encodings,
-    Ladder,
-    Limit,
-    Preference,
-    Slopes,
-    kind_of,
+    KERNEL_QUESTIONS,
+    DistanceLimit,
+    HeadPreference,
+    LinearSlopes,
+    RotaryLadder,
+    SchemeFacts,
+    scheme_kind,
 )
-from posprobe.text import Block, minus
+from posprobe.text import Block, use_minus_sign
 from posprobe.words import ASKS, TEXTS, sentence
 from posprobe.words.comparisons import walked
 from posprobe.words.formats import (
@@ -54,28 +54,28 @@ def _span(values: Iterable[float]) -> str:
 # Rotary positions.
 
 
-def _seen(f: Ladder) -> str:
+def _seen(f: RotaryLadder) -> str:
     return f"{'window' if f.windowed else 'context'} of {f.seen:,} positions"
 
 
-def _pairs(f: Ladder) -> str:
+def _pairs(f: RotaryLadder) -> str:
     """Count the pairs of a head, those of all axes."""
     per = f" ({f.pairs} per axis)" if f.axes > 1 else ""
     return f"{some(f.axes * f.pairs, 'pair')}{per}"
 
 
-def _turn(f: Ladder) -> str:
+def _turn(f: RotaryLadder) -> str:
     need = "" if f.longest is None else f" (the slowest needs {ceil(f.longest):,})"
     return f"{(f.slow or 0) * f.axes} of {_pairs(f)} never turn within the {_seen(f)}{need}"
 
 
-def _turns(f: Encodings[Ladder]) -> str:
+def _turns(f: SchemeFacts[RotaryLadder]) -> str:
     return _each(
         [(encoding.name, _turn(encoding)) for encoding in f.encodings if encoding.slow is not None]
     )
 
 
-def _sign(f: Ladder) -> str:
+def _sign(f: RotaryLadder) -> str:
     """Say how far the mean rotation stays positive: the logit of equal unit pairs is just that."""
     score = "with identical query and key, the RoPE score"
     if f.first is None and f.axes > 1:
@@ -86,12 +86,12 @@ def _sign(f: Ladder) -> str:
     return f"{score} stays positive up to distance {f.first - 1:,}{context}"
 
 
-def _score(f: Encodings[Ladder]) -> str:
+def _score(f: SchemeFacts[RotaryLadder]) -> str:
     decided = [encoding for encoding in f.encodings if encoding.known] or f.encodings
     return _each([(encoding.name, _sign(encoding)) for encoding in decided])
 
 
-def _rule(f: Ladder) -> str:
+def _rule(f: RotaryLadder) -> str:
     length = "" if f.length is None else f" for texts of {f.length:,} positions"
     if not f.changes:
         return f"the rule {f.rule} changes no wavelength{length}"
@@ -99,7 +99,7 @@ def _rule(f: Ladder) -> str:
     return f"the rule {f.rule} changes the wavelengths{length}{training}"
 
 
-def _rules(f: Encodings[Ladder]) -> str:
+def _rules(f: SchemeFacts[RotaryLadder]) -> str:
     changed_encodings = [encoding for encoding in f.encodings if encoding.changes]
     return _each(
         [(encoding.name, _rule(encoding)) for encoding in changed_encodings or f.encodings]
@@ -109,7 +109,7 @@ def _rules(f: Encodings[Ladder]) -> str:
 # Linear biases.
 
 
-def _falls(f: Encodings[Slopes]) -> str:
+def _falls(f: SchemeFacts[LinearSlopes]) -> str:
     slopes = [slope for encoding in f.encodings for slope in encoding.slopes]
     sentences = [
         f"The bias falls by {_span(slopes)} logits per position in {some(len(slopes), 'head')}."
@@ -126,7 +126,7 @@ def _falls(f: Encodings[Slopes]) -> str:
 # What was learned of each distance.
 
 
-def _near(noun: str, f: Encodings[Preference]) -> str:
+def _near(noun: str, f: SchemeFacts[HeadPreference]) -> str:
     n_near, n_far, ordered, heads = (
         f.total(encoding) for encoding in ("near", "far", "ordered", "heads")
     )
@@ -138,7 +138,7 @@ def _near(noun: str, f: Encodings[Preference]) -> str:
     return f"{sentence}; {unordered} of {heads} have no order." if unordered else f"{sentence}."
 
 
-def _sides(f: Encodings[Preference]) -> str:
+def _sides(f: SchemeFacts[HeadPreference]) -> str:
     counts = f.value or {}
     return (
         f"{some(f.total('ordered'), 'head')} with an order of distances: the largest bias is at an "
@@ -147,7 +147,7 @@ def _sides(f: Encodings[Preference]) -> str:
     )
 
 
-def _limits(noun: str, f: Encodings[Limit]) -> str:
+def _limits(noun: str, f: SchemeFacts[DistanceLimit]) -> str:
     """Say each limit once, with the encodings that it is of where others have another or none."""
     names_by_limit: dict[str, list[str]] = {}
     for encoding in sorted(f.encodings, key=lambda encoding: encoding.reach or 0):
@@ -244,7 +244,7 @@ _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 }
 
 
-def line(answer: Block) -> Line:
+def line(answer: Block) -> AnswerLine:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
     question, facts = ASKS[answer["question"]], answer.get("facts")
     measure, value = _MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
@@ -258,7 +258,7 @@ KEYS: Mapping[bool, str] = {False: "From the configuration: exact.", True: f"Lea
 def what_it_is(schemes: Sequence[Block]) -> str:
     """Say what encodings of one kind are."""
     places_text = f" in {len(schemes)} places" if len(schemes) > 1 else ""
-    match kind_of(schemes[0]):
+    match scheme_kind(schemes[0]):
         case "rotary":
             return f"rotary embeddings (RoPE){places_text}"
         case "alibi":
@@ -287,7 +287,7 @@ def summary(answers: Mapping[str, Answer]) -> str:
     """
     clauses = []
     if "rotary_turns" in answers:
-        ladders: Sequence[Ladder] = answers["rotary_turns"].facts.encodings
+        ladders: Sequence[RotaryLadder] = answers["rotary_turns"].facts.encodings
         clauses.append(_each([(ladder.name, _wavelengths(ladder)) for ladder in ladders], LEADING))
         # Of several, the answers tell it.
         clauses += [sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
@@ -306,7 +306,7 @@ def summary(answers: Mapping[str, Answer]) -> str:
 _LEARNED = ("smooth", "near", "limit")
 
 
-def _wavelengths(f: Ladder) -> str:
+def _wavelengths(f: RotaryLadder) -> str:
     ends = [end for end in (f.shortest, f.longest) if end is not None]
     reach = f"of wavelength {_span(ends)} positions" if len(ends) == 2 else "that never turn"
     if f.slow is None:
@@ -344,11 +344,11 @@ KERNEL_OF = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rota
 KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 
 
-def kernel_line(question: str, answer: str, record: Block) -> Line:
+def kernel_line(question: str, answer: str, record: Block) -> AnswerLine:
     """Return the answer about a kernel as a line, from the block of the encoding."""
-    number = record[KERNELS[question][0]]
+    number = record[KERNEL_QUESTIONS[question][0]]
     value = NO_VALUE if number is None else percent(number)
-    return Line(question, answer, ASKS[question], _OF_KERNELS[question], value)
+    return AnswerLine(question, answer, ASKS[question], _OF_KERNELS[question], value)
 
 
 def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
@@ -365,15 +365,17 @@ def _similar(pair: Block, walk: Block | None) -> str:
     return "yes" if pair["correlation"] > walk["correlation"] else "no"
 
 
-def pair_line(pair: Block, name: str, walk: Block | None) -> Line:
+def pair_line(pair: Block, name: str, walk: Block | None) -> AnswerLine:
     """Return how similar the curves of two encodings are as a line."""
     question = " · ".join(pair["records"])
     if heads := pair.get("heads"):
-        value = minus(hundredths(heads["correlation"]))
-        return Line(name, "", question, "correlation of heads", value)
+        value = use_minus_sign(hundredths(heads["correlation"]))
+        return AnswerLine(name, "", question, "correlation of heads", value)
     value = NO_VALUE if pair["correlation"] is None else hundredths(pair["correlation"])
     chance = NO_VALUE if walk is None else f"below {hundredths(walk['correlation'])}"
-    return Line(name, _similar(pair, walk), question, "correlation", minus(value), chance)
+    return AnswerLine(
+        name, _similar(pair, walk), question, "correlation", use_minus_sign(value), chance
+    )
 
 
 def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.corrections import classify_table
-from posprobe.text import period_of
+from posprobe.text import format_period
 from posprobe.words import TEXTS
 from posprobe.words.formats import (
     Template,
@@ -91,7 +91,7 @@ def _of_budget(verdicts: Verdicts) -> str:
     is_single = len(lines) == 1
     noun = "rotation" if all(line.is_circular for line in lines) else "periodic component"
     text = f"a {noun}" if is_single else f"{noun}s"
-    sentence = listed([period_of(line.period) for line in lines])
+    sentence = listed([format_period(line.period) for line in lines])
     text += f" with {'a period' if is_single else 'periods'} of {sentence} positions "
     text += f"explain{'s' if is_single else ''} {percent(share)} of the variance"
     if ladder is not None:

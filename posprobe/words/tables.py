@@ -15,7 +15,7 @@ from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.grids import Code
 from posprobe.questions.rotations import Ladder, Rotations
 from posprobe.questions.sequences import Smooth
-from posprobe.text import period_of, show
+from posprobe.text import format_period, format_value
 from posprobe.words import TEXTS, cause
 from posprobe.words.formats import (
     Template,
@@ -61,7 +61,7 @@ def _lined(code: Code) -> str:
     noun = "a periodic component with a period of|periodic components with periods of"
     return (
         f"The {code.axis[:-1]} code has {either(code.lines, noun)} "
-        f"{listed([show(line.period) for line in code.lines])} {code.axis} ({percent(share)} of "
+        f"{listed([format_value(line.period) for line in code.lines])} {code.axis} ({percent(share)} of "
         "its variance)."
     )
 
@@ -80,7 +80,7 @@ def periods(lines: Sequence[Rotation]) -> str:
     """Name the periods of lines, with three figures where all of them are fixed."""
     noun = "a period" if len(lines) == 1 else "periods"
     fixed = all(line.pace == "fixed" for line in lines)
-    texts = [show(line.period) if fixed else period_of(line.period) for line in lines]
+    texts = [format_value(line.period) if fixed else format_period(line.period) for line in lines]
     qualifier = "" if fixed else "about "
     return f"{noun} of {qualifier}{listed(texts)} positions"
 
@@ -100,7 +100,7 @@ def _flat(f: Rotations) -> str:
 
 def _varying(f: Rotations) -> str:
     varying = [line for line in f.lines if line.pace != "fixed"]
-    ranges = [f"{show(line.fastest)} to {show(line.slowest)}" for line in varying]
+    ranges = [f"{format_value(line.fastest)} to {format_value(line.slowest)}" for line in varying]
     sentence = f" Along the table, periods vary: {listed(ranges)} positions."
     return sentence if varying else ""
 
@@ -108,7 +108,7 @@ def _varying(f: Rotations) -> str:
 def _formula(f: ClosedForm) -> str:
     base = "" if f.base is None else f", base {rounded(f.base)}"
     scaled = f.scale is not None and abs(f.scale - 1) >= 0.01
-    return f"{f.formula}{base}{f', times {show(f.scale)}' if scaled else ''}"
+    return f"{f.formula}{base}{f', times {format_value(f.scale)}' if scaled else ''}"
 
 
 def matches(f: ClosedForm) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from posprobe.page import NO_VALUE, Line
+from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.text import Block
 from posprobe.words import TEXTS
 from posprobe.words.formats import percent, rounded, some, two_figures
@@ -26,11 +26,13 @@ def _bytes(size: int) -> str:
     return some(size, "byte")
 
 
-def line(block: Block) -> Line:
+def line(block: Block) -> AnswerLine:
     """Return what the weights of one encoding say as a line of the overview."""
     idle_share = block["never"]
     value = NO_VALUE if idle_share is None else percent(idle_share)
-    return Line("weights", "", "Strength of pairs, from weights", "in pairs that never turn", value)
+    return AnswerLine(
+        "weights", "", "Strength of pairs, from weights", "in pairs that never turn", value
+    )
 
 
 def sentences(block: Block) -> Iterator[str]:
@@ -89,10 +91,10 @@ def _skipped(block: Block) -> str:
     return f"{layers_text} {verb} left out: {problem}"
 
 
-def axes_line(ladders: Sequence[Block]) -> Line:
+def axes_line(ladders: Sequence[Block]) -> AnswerLine:
     """Return how many pairs of the axes are dead as a line of the overview."""
     dead, pairs = (sum(ladder[key] for ladder in ladders) for key in ("dead", "pairs"))
-    return Line("axes", "", "Pairs of each axis", "that hardly turn", f"{dead} of {pairs}")
+    return AnswerLine("axes", "", "Pairs of each axis", "that hardly turn", f"{dead} of {pairs}")
 
 
 def axis(ladder: Block) -> str:
@@ -107,7 +109,7 @@ def axis(ladder: Block) -> str:
     )
 
 
-def horizon_line(horizons: Sequence[Block]) -> Line:
+def horizon_line(horizons: Sequence[Block]) -> AnswerLine:
     """Return the first position at which half precision is off as a line of the overview."""
     first_positions = [
         horizon_block["bfloat16"]
@@ -115,7 +117,7 @@ def horizon_line(horizons: Sequence[Block]) -> Line:
         if horizon_block["bfloat16"] is not None
     ]
     value = f"{min(first_positions):,}" if first_positions else NO_VALUE
-    return Line("precision", "", "Precision of angles", "bfloat16 off from position", value)
+    return AnswerLine("precision", "", "Precision of angles", "bfloat16 off from position", value)
 
 
 def horizon(block: Block) -> str:

@@ -15,7 +15,7 @@ from posprobe.analyses import Result
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.experiments import Change, Cost, PermutationEffect, PhaseShift
 from posprobe.analyses.models.rotary_use import Summary
-from posprobe.analyses.models.states import mean_decomposition, moments
+from posprobe.analyses.models.states import build_decomposition, sum_moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions.models import (
@@ -60,11 +60,11 @@ def phase_shift(*changes: float) -> PhaseShift:
 def ask_kept(states: Any, *earlier_states: Any) -> Answer:
     """Return the answer about the hidden states of a layer and of those before it."""
     layer_moments = {
-        number: moments(layer_states)
+        number: sum_moments(layer_states)
         for number, layer_states in enumerate((*earlier_states, states))
     }
     layout = Sequence(states.shape[1])
-    return answers_about("states", mean_decomposition(layer_moments, layout=layout))["kept"]
+    return answers_about("states", build_decomposition(layer_moments, layout=layout))["kept"]
 
 
 def reason_of(answer: Answer) -> str:
@@ -103,8 +103,8 @@ def test_states_hold_positions_only_where_planted(
 
 
 def test_position_shares_belong_to_their_layers() -> None:
-    decomposition = mean_decomposition(
-        {0: moments(PLANTED_STATES), 5: moments(PLANTED_STATES)}, layout=Sequence(24)
+    decomposition = build_decomposition(
+        {0: sum_moments(PLANTED_STATES), 5: sum_moments(PLANTED_STATES)}, layout=Sequence(24)
     )
     answer = answers_about("states", decomposition)["kept"]
     layer: Any = decomposition.layers[5]
@@ -433,8 +433,8 @@ def test_sentences_report_sampling_noise_as_noise() -> None:
     assert "At layer 2, no direction" in text
     # The same of a run.
     states = states_of(Sequence(40), 40, signal=0.0, seed=3)
-    decomposition = mean_decomposition(
-        {0: moments(states), 2: moments(states)}, layout=Sequence(40)
+    decomposition = build_decomposition(
+        {0: sum_moments(states), 2: sum_moments(states)}, layout=Sequence(40)
     )
     verdict = forward_analysis(results={"states": decomposition}).to_dict()["verdict"]
     assert "explains" not in verdict["summary"] + verdict["answers"][0]["sentence"]
@@ -504,8 +504,8 @@ def test_summaries_are_short_and_admit_that_no_answer_is_clear(layout: Any) -> N
 def test_notes_of_an_interruption_count_the_finished_contexts() -> None:
     from posprobe.words.models import interrupted
 
-    states: Any = mean_decomposition(
-        {0: moments(np.ones((3, 4, WIDTH)))}, layout=Sequence(4), stopped=True
+    states: Any = build_decomposition(
+        {0: sum_moments(np.ones((3, 4, WIDTH)))}, layout=Sequence(4), is_interrupted=True
     )
     assert interrupted("Hidden states", states) == (
         "Hidden states: the run was interrupted after 3 contexts",

@@ -107,7 +107,7 @@ def test_distances_beyond_the_search_are_not_claimed(monkeypatch: pytest.MonkeyP
     scaling = {"rope_type": "linear", "factor": 2 * quarter / np.pi}
     module = import_module("posprobe.analyses.models.rotary")
     for limit, length, answer in ((8000, 6000, "yes"), (8000, 9000, "cannot tell")):
-        monkeypatch.setattr(module, "SEARCH", limit)
+        monkeypatch.setattr(module, "MAX_SEARCHED_DISTANCE", limit)
         record = Rotary(2, "one", source(), max_positions=length, scaling=scaling)
         scheme_answer = answers_about(record)["rotary_positive"]
         assert scheme_answer.answer == answer
@@ -116,7 +116,7 @@ def test_distances_beyond_the_search_are_not_claimed(monkeypatch: pytest.MonkeyP
             scheme_answer.facts.encodings[0].searched,
         ) == (None, 8000)
     assert scheme_answer.reason == "not_searched"
-    monkeypatch.setattr(module, "SEARCH", 2 * quarter)
+    monkeypatch.setattr(module, "MAX_SEARCHED_DISTANCE", 2 * quarter)
     assert answers_about(record)["rotary_positive"].value == [quarter + 1]
 
 

@@ -1,4 +1,4 @@
-"""The page of encodings without a table."""
+"""The page of schemes, encodings without a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from posprobe.words.schemes import KEYS, line, what_it_is
 
 
 def scheme_page(document: Block) -> Page:
-    """Lay out the page of encodings without a table."""
+    """Build the page of schemes, encodings without a table."""
     schemes = document["schemes"]
     kinds: dict[str, list[Block]] = {}
     for scheme in schemes:
@@ -55,7 +55,7 @@ def _scheme_facts(scheme: Block, *, is_plural: bool) -> Iterator[Fact]:
 
 
 def _pictures(texts: Mapping[str, str], ending: str = "") -> tuple[Picture, ...]:
-    """Name the drawings that a bundle may hold: of each stem one, or several with numbers."""
+    """Return the pictures that a bundle may hold: for each stem one, or several numbered ones."""
     numbers = ("", *(f"_{k + 1}" for k in range(1, MAX_SINGLE_FIGURES)))
     return tuple(
         Picture(f"{stem}{number}{ending}", text)
@@ -76,14 +76,14 @@ def _evidence(document: Block, other_kinds: Sequence[str]) -> Iterator[Evidence]
         kind, _, property_name = answer["question"].partition("_")
         pictures_of_kind = drawings.pop(kind, ())
         if property_name == "smooth":
-            # Of both kinds there is one drawing over all encodings.
+            # Biases and cosines share one drawing over all encodings.
             pictures_of_kind, depth = (*pictures_of_kind, *depth), ()
         yield Evidence((line(answer),), sentences=(claim(answer),), pictures=pictures_of_kind)
     yield from _weight_evidence(document["schemes"])
 
 
 def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
-    """Yield what query and key weights say, and how far arithmetic carries angles."""
+    """Yield the evidence of query and key weights, and of the precision of the angles."""
     is_plural = len(schemes) > 1
     with_weights = [scheme for scheme in schemes if scheme.get("weights")]
     if with_weights:
@@ -107,7 +107,7 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
 
 
 def _number_table(schemes: Sequence[Block]) -> Table:
-    """Tabulate all numbers: a column for each encoding, and of its heads the range."""
+    """Tabulate all numbers in a column for each encoding, with ranges over its heads."""
     rows: list[Row] = []
     labels = read_data("report/numbers.toml")
     for key, number in labels["encodings"].items():
@@ -147,12 +147,12 @@ def _format_parameter(value: object) -> str:
 
 
 def _head_values(scheme: Block, key: str) -> list[Any]:
-    """Return a number of every head; none of a rotary encoding, whose heads are all alike."""
+    """Return a number of every head; none for a rotary encoding, whose heads are all equal."""
     if scheme_kind(scheme) == "rotary":
         return []
     values = lookup(scheme, key) or []
     if key == "heads.peak":
-        # Where all values of a head are equal, none is the largest.
+        # A head whose values are all equal has no peak.
         preferences = scheme["heads"].get("near", values)
         values = [
             None if no is None else peak for peak, no in zip(values, preferences, strict=True)
@@ -161,7 +161,7 @@ def _head_values(scheme: Block, key: str) -> list[Any]:
 
 
 def _format_over_heads(values: list[Any]) -> str:
-    """Write the range of a number over heads; of offsets on a grid the most common."""
+    """Format the range of a number over heads; for displacements, the most common one."""
     defined = [value for value in values if value is not None]
     if any(isinstance(value, list) for value in defined):
         texts = (", ".join(map(str, value)) for value in defined)
@@ -171,7 +171,7 @@ def _format_over_heads(values: list[Any]) -> str:
 
 
 def _gather_notes(named_notes: Sequence[tuple[str, str]], count: int) -> list[str]:
-    """Return every text once, with the names that it holds for unless it does for all."""
+    """Return every note once, preceded by the encodings that it holds for unless all."""
     names: dict[str, list[str]] = {}
     for name, text in named_notes:
         names.setdefault(text, []).append(name)
