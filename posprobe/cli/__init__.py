@@ -35,7 +35,7 @@ from posprobe.cli.process import (
 from posprobe.cli.sweep import sweep, table
 from posprobe.errors import OUT_OF_MEMORY_EXIT_CODE, PosprobeError, UsageError
 from posprobe.progress import show_stages
-from posprobe.text import brief, plain
+from posprobe.text import escape_invisible, shorten_message
 
 _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
@@ -195,9 +195,9 @@ def _print_usage_error(error: Any) -> int:
         error.show()
         return int(error.exit_code)
     for line in context.get_usage().split("\n"):
-        print_message(plain(line))
+        print_message(escape_invisible(line))
     print_message(f"Try '{context.command_path} -h' for help.\n")
-    print_message(f"Error: {brief(error.format_message())}")
+    print_message(f"Error: {shorten_message(error.format_message())}")
     return int(error.exit_code)
 
 
@@ -206,6 +206,6 @@ def _print_failure(message: str, code: int, debug: bool) -> int:
         import traceback
 
         for line in traceback.format_exc().rstrip("\n").split("\n"):
-            print_message(plain(line))
-    print_message(f"posprobe: {brief(message)}")
+            print_message(escape_invisible(line))
+    print_message(f"posprobe: {shorten_message(message)}")
     return code

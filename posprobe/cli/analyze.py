@@ -17,10 +17,10 @@ from posprobe.text import escape_invisible
 
 def analyze(
     ref: str,
-    out: Path | None = None,
+    out_folder: Path | None = None,
     rows: str | None = None,
     all_rows: bool = False,
-    only: str | None = None,
+    measurement_list: str | None = None,
     as_json: bool = False,
     figures: Literal["first", "all"] = "first",
     formats: str = "svg",
@@ -38,17 +38,18 @@ def analyze(
     Write a folder with a report, figures and data. A checkpoint without a position table is
     analysed by what it uses instead: rotary, relative or ALiBi positions.
     """
-    requested, figure_formats = options.split_names(only), options.parse_formats(formats)
+    requested = options.split_names(measurement_list)
+    figure_formats = options.parse_formats(formats)
     layer_indices = options.parse_layers(layers)
     trim_freed_memory()
-    options.check_arguments(out, requested, nulls, device)
+    options.check_arguments(out_folder, requested, nulls, device)
     from posprobe.studies.checkpoint import analyze_any, open_weights
     from posprobe.words.weights import reading
 
     loaded = options.load_any(ref, rows=rows, load_options=load_options)
     if isinstance(loaded, tuple):
         print_note(describe_loaded(loaded))
-    folder = options.bundle_folder(out, loaded)
+    folder = options.bundle_folder(out_folder, loaded)
     opened_weights = open_weights(
         loaded, everywhere=weights, layers=layer_indices, offline=load_options.offline
     )

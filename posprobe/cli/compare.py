@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def compare(
     refs: list[str],
-    out: Path | None = None,
+    out_folder: Path | None = None,
     label: list[str] | None = None,
     rows: str | None = None,
-    only: str | None = None,
+    measurement_list: str | None = None,
     as_json: bool = False,
     nulls: int = 0,
     seed: int = 0,
@@ -36,8 +36,8 @@ def compare(
     tables share. With a rotary, relative or ALiBi encoding among them, all are compared by how
     similarity depends on distance.
     """
-    names = options.split_names(only)
-    options.check_arguments(out, names, nulls, device)
+    names = options.split_names(measurement_list)
+    options.check_arguments(out_folder, names, nulls, device)
     from posprobe.studies.comparison import compare_any
 
     records = options.load_records(
@@ -48,7 +48,7 @@ def compare(
         accepts_runs=True,
         seed=seed,
     )
-    folder = options.bundle_folder(out, *records)
+    folder = options.bundle_folder(out_folder, *records)
     result = compare_any(
         *records,
         rows=options.parse_rows(rows),
@@ -64,7 +64,7 @@ def compare(
 def check(
     a: str,
     b: str,
-    out: Path | None = None,
+    out_folder: Path | None = None,
     same_weights: bool = False,
     all_layers: bool = False,
     as_json: bool = False,
@@ -79,8 +79,8 @@ def check(
         from posprobe.report import check_bundle_folder
         from posprobe.studies.check import check as run_check
 
-        if out is not None:
-            check_bundle_folder(out)
+        if out_folder is not None:
+            check_bundle_folder(out_folder)
     result = run_check(
         a,
         b,
@@ -89,15 +89,15 @@ def check(
         offline=offline,
         command=typed_command(),
     )
-    if out is not None:
-        result.save(out)
+    if out_folder is not None:
+        result.save(out_folder)
     if as_json:
         print_json(result.to_dict())
     else:
         for line in str(result).split("\n"):
             typer.echo(escape_invisible(line))
-    if out is not None:
-        print_report_path(out)
+    if out_folder is not None:
+        print_report_path(out_folder)
     raise typer.Exit(result.exit_code)
 
 

@@ -12,7 +12,7 @@ from posprobe.cli.show import describe_loaded, print_analysis, print_path
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.resizing import WAYS, Way
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from posprobe.measurements.model import Contexts
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def forward(
     ref: str,
-    out: Path | None = None,
+    out_folder: Path | None = None,
     text: Path | None = None,
     images: Path | None = None,
-    only: str | None = None,
+    measurement_list: str | None = None,
     length: int | None = None,
     tokens: str | None = None,
     contexts: int = 64,
@@ -52,15 +52,15 @@ def forward(
     """
     with stage("Starting"):
         from posprobe.measurements.model import Contexts
-        from posprobe.report import check_place, default_place, forward_name
+        from posprobe.report import check_bundle_folder, default_folder, forward_name
         from posprobe.studies.model import analyze_model
 
-        folder = out or default_place(forward_name(ref), {(ref, None)})
-        check_place(folder)
+        folder = out_folder or default_folder(forward_name(ref), {(ref, None)})
+        check_bundle_folder(folder)
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed, _token_ids(tokens)),
-        only=options.split_names(only),
+        only=options.split_names(measurement_list),
         positions=options.parse_rows(rows),
         layers=options.parse_layers(layers),
         nulls=nulls,
@@ -92,7 +92,7 @@ def resize(
     into: Path | None = None,
     text: Path | None = None,
     contexts: int = 64,
-    out: Path | None = None,
+    out_folder: Path | None = None,
     rows: str | None = None,
     as_json: bool = False,
     *,
@@ -107,7 +107,7 @@ def resize(
     """
     size = parse_size(to)
     if output or into:
-        if out or text or as_json:
+        if out_folder or text or as_json:
             raise UsageError(
                 "--text, --out and --json apply to the comparison. Leave them out, or leave out "
                 "-o and --into."
@@ -115,10 +115,10 @@ def resize(
         _write_resized(ref, size, method, output, into, rows, load_options)
         return
     loss_contexts = None if text is None else _loss_contexts(text, contexts, rows)
-    if out is not None:
-        from posprobe.report import check_place
+    if out_folder is not None:
+        from posprobe.report import check_bundle_folder
 
-        check_place(out)
+        check_bundle_folder(out_folder)
     loaded = options.load_any(ref, rows=rows, load_options=load_options)
     print_note(describe_loaded(loaded))
     with stage("Starting"):
@@ -132,7 +132,7 @@ def resize(
         **load_options.parse(),
         command=typed_command(),
     )
-    folder = None if out is None else comparison.save(out)
+    folder = None if out_folder is None else comparison.save(out_folder)
     print_analysis(comparison.to_dict(), folder, as_json=as_json)
 
 
@@ -154,7 +154,7 @@ def _write_resized(
     if into and rows:
         raise UsageError("--into resizes the whole table. Leave out --rows.")
     with stage("Starting"):
-        from posprobe.report import table_path, write_table
+        from posprobe.report import resolve_table_path, write_table
         from posprobe.resizing.checkpoint import (
             check_copy_folder,
             check_not_source,
@@ -164,7 +164,7 @@ def _write_resized(
         from posprobe.words.resizing import copied
 
         if output is not None:
-            table_path(output)
+            resolve_table_path(output)
         if into is not None:
             check_copy_folder(ref, into)
     table = options.load_table(ref, rows=rows, load_options=load_options)
@@ -177,7 +177,7 @@ def _write_resized(
         print_path(output)
     if into is not None:
         copy = write_checkpoint(ref, resized, into, **load_options.parse())
-        print_note("\n".join(map(plain, copied(copy))))
+        print_note("\n".join(map(escape_invisible, copied(copy))))
         print_path(into)
 
 

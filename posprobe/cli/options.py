@@ -99,11 +99,11 @@ def check_arguments(
 ) -> None:
     """Check the output folder, analyses, draws and device before anything is read."""
     with stage("Starting"):
-        from posprobe.report import check_place
+        from posprobe.report import check_bundle_folder
         from posprobe.studies import check_request
 
     if folder is not None:
-        check_place(folder)
+        check_bundle_folder(folder)
     check_request(requested, nulls, device)
 
 
@@ -111,13 +111,13 @@ def bundle_folder(
     folder: Path | None, *loaded: PositionTable | Scheme | tuple[Scheme, ...]
 ) -> Path:
     """Return the folder of a bundle, by default one named after the loaded encodings."""
-    from posprobe.report import bundle_name, check_place, default_place, sources_of
+    from posprobe.report import bundle_name, check_bundle_folder, default_folder, list_sources
 
     if folder is None:
         scheme_groups = (record if isinstance(record, tuple) else (record,) for record in loaded)
         name = "-vs-".join(map(bundle_name, loaded))[:200]
-        folder = default_place(name, sources_of(chain.from_iterable(scheme_groups)))
-        check_place(folder)
+        folder = default_folder(name, list_sources(chain.from_iterable(scheme_groups)))
+        check_bundle_folder(folder)
     return folder
 
 
@@ -156,12 +156,12 @@ def load_records(
     `posprobe forward` stands for the heads that were measured.
     """
     from posprobe.encodings import FORMULAS
-    from posprobe.report.files import there
+    from posprobe.report.files import path_exists
     from posprobe.studies.kernels import measured_heads
 
     labels_by_reference = _parse_labels(refs, labels or ())
     formula = refs[0].partition(",")[0]
-    if formula in FORMULAS and not there(Path(refs[0])):
+    if formula in FORMULAS and not path_exists(Path(refs[0])):
         raise UsageError(
             f"{refs[0]}: alone it takes the first table's shape, so it cannot be the first. Put it "
             f"after a table, or name its sizes: {formula}:{'x'.join(FORMULAS[formula].sizes)}."
@@ -192,13 +192,13 @@ def _generate(
 ) -> PositionTable | tuple[Scheme, ...] | None:
     """Return a null model or formula in the shape of the first table; None for other references."""
     from posprobe.encodings import of_shape
-    from posprobe.nulls import NULLS, surrogate
-    from posprobe.report.files import there
+    from posprobe.nulls import NULL_MODELS, surrogate
+    from posprobe.report.files import path_exists
     from posprobe.tables import PositionTable
 
     if not isinstance(first_record, PositionTable):
         return None
-    if ref in NULLS and not there(Path(ref)):
+    if ref in NULL_MODELS and not path_exists(Path(ref)):
         return surrogate(first_record, ref, seed)
     return of_shape(ref, first_record)
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TextIO, cast
 
 from posprobe.progress import handle_signals
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 #: Parameters of glibc's `mallopt` and their values: the thresholds of trimming and of mapping, in
 #: bytes, above which freed memory returns to the system, and the number of heaps, as each thread
@@ -128,7 +128,7 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a message, with control characters of quoted names escaped."""
-        print_message(plain(self.format(record)))
+        print_message(escape_invisible(self.format(record)))
 
 
 def set_up_logging(*, quiet: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from posprobe.cli.process import print_note
-from posprobe.text import escaped, plain
+from posprobe.text import escape_invisible, json_escape
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
@@ -75,7 +75,7 @@ def _quantisation_note(source: Source) -> str:
 
 
 def _join_plain(lines: Iterable[str]) -> str:
-    return "\n".join(map(plain, lines))
+    return "\n".join(map(escape_invisible, lines))
 
 
 def _format_rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
@@ -85,7 +85,7 @@ def _format_rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
 
 def print_path(path: Path) -> None:
     """Print a path; bytes of a name that are not text are written unchanged."""
-    typer.echo(os.fsencode(plain(str(path))))
+    typer.echo(os.fsencode(escape_invisible(str(path))))
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ def print_json(document: Mapping[str, Any]) -> None:
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = re.sub(r"[^\x00-\x7f]", lambda letter: escaped(letter[0]), text)
+        text = re.sub(r"[^\x00-\x7f]", lambda letter: json_escape(letter[0]), text)
     typer.echo(text, nl=False)
 
 
@@ -104,16 +104,16 @@ def print_analysis(
     document: Mapping[str, Any], folder: Path | None, *, as_json: bool, verbose: bool = True
 ) -> None:
     """Print a document as JSON or text, and the path of its page."""
-    from posprobe.report.screen import text
+    from posprobe.report.screen import render_text
 
     if as_json:
         print_json(document)
     else:
-        typer.echo(text(document, verbose=verbose))
+        typer.echo(render_text(document, verbose=verbose))
     if folder is not None:
         print_report_path(folder)
 
 
 def print_report_path(folder: Path) -> None:
     """Print the path of a bundle's page."""
-    print_note(plain(f"Report: {folder / 'report.html'}"))
+    print_note(escape_invisible(f"Report: {folder / 'report.html'}"))

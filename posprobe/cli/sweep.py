@@ -16,7 +16,7 @@ from posprobe.cli.process import print_message, print_note, stop_on_signals, typ
 from posprobe.cli.show import print_json
 from posprobe.errors import UsageError
 from posprobe.progress import stage
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from posprobe.sweeps.many import Sweep
@@ -30,9 +30,9 @@ MAX_PRINTED_FAILURES = 5
 def sweep(
     refs: list[str] | None = None,
     source: Path | None = None,
-    out: Path = Path("reports/sweep"),
+    out_folder: Path = Path("reports/sweep"),
     jobs: int | None = None,
-    only: str | None = None,
+    measurement_list: str | None = None,
     rows: str | None = None,
     revisions: str | None = None,
     nulls: int = 0,
@@ -54,11 +54,11 @@ def sweep(
 
     prepared = sweeps.sweep(
         _read_references(refs or [], source),
-        out=out,
+        out=out_folder,
         revisions=revisions,
         jobs=jobs,
         scheduler=scheduler,
-        only=options.split_names(only),
+        only=options.split_names(measurement_list),
         nulls=nulls,
         rows=options.parse_rows(rows),
         bundles=bundles,
@@ -71,7 +71,10 @@ def sweep(
     _print_plan(prepared, jobs)
     if nulls and not bundles:
         print_note("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
-    with stop_on_signals(_stop_handler(out)), stage("Sweeping", len(prepared.entries)) as advance:
+    with (
+        stop_on_signals(_stop_handler(out_folder)),
+        stage("Sweeping", len(prepared.entries)) as advance,
+    ):
         prepared.run(advance)
     _print_outcome(prepared, as_json=as_json)
     if strict and (failures := prepared.failures()):
@@ -90,12 +93,15 @@ def _print_outcome(prepared: Sweep, *, as_json: bool) -> None:
         rows = _format_count(counts["rows"], "row")
         typer.echo(f"{references}: {rows}, {_format_count(counts['failures'], 'failure')}")
     for failure in failures[:MAX_PRINTED_FAILURES]:
-        reference, message = plain(failure["reference"]), plain(failure["message"])
+        reference, message = (
+            escape_invisible(failure["reference"]),
+            escape_invisible(failure["message"]),
+        )
         line = message if message.startswith(reference) else f"{reference}: {message}"
         print_note(f"failed ({failure['exit_code']}): {line}")
     if len(failures) > MAX_PRINTED_FAILURES:
         print_note(f"... and {len(failures) - MAX_PRINTED_FAILURES} more in failures.csv")
-    folder = plain(str(prepared.folder))
+    folder = escape_invisible(str(prepared.folder))
     print_note(f"Table    {folder}/sweep.parquet, {folder}/sweep.csv")
     print_note(f"Failures {folder}/failures.csv")
     print_note(f"Atlas    {folder}/atlas.html")
@@ -128,7 +134,8 @@ def _print_plan(sweep: Sweep, jobs: int | None) -> None:
     if jobs is not None and engine.jobs < jobs:
         print_note(f"note: {_format_count(engine.jobs, 'worker')}: this machine has no more cores")
     print_note(
-        f"{_format_count(len(sweep.entries), 'reference')}, results in {plain(str(sweep.folder))}"
+        f"{_format_count(len(sweep.entries), 'reference')}, "
+        f"results in {escape_invisible(str(sweep.folder))}"
     )
 
 
@@ -140,8 +147,8 @@ def _stop_handler(folder: Path) -> Callable[[int, FrameType | None], None]:
         # The progress bar hides the cursor.
         cursor_reset = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         print_message(
-            f"{cursor_reset}stopped. Results so far are in {plain(str(folder))}. Run the same "
-            "command again to resume."
+            f"{cursor_reset}stopped. Results so far are in {escape_invisible(str(folder))}. "
+            "Run the same command again to resume."
         )
         # Busy workers end with their parent; idle ones would stay for a while.
         try:

@@ -268,7 +268,7 @@ def _interpolation_kernel(offsets: Floats, method: str) -> Floats:
     """Return the weight at each offset, in rows over the width of the kernel."""
     x = np.abs(offsets)
     if method == "linear":
-        return np.maximum(1 - x, 0.0)
+        return np.asarray(np.maximum(1 - x, 0.0))
     a = -0.5 if method == "bicubic_antialias" else -0.75  # Keys (1981); PyTorch
     inner = (a + 2) * x**3 - (a + 3) * x**2 + 1
     outer = a * (x**3 - 5 * x**2 + 8 * x - 4)

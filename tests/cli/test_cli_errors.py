@@ -218,7 +218,7 @@ def test_an_unexpected_exception_is_reported_as_a_bug(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("posprobe.studies.checkpoint.load", broken)
+    monkeypatch.setattr("posprobe.families.read.load", broken)
     completed = cli("analyze", "sinusoidal:8x4")
     assert completed.code == 1
     assert completed.err.startswith("posprobe: a bug: ZeroDivisionError")

@@ -25,7 +25,7 @@ from made_workers import workers_in_this_process
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import OutputError
-from posprobe.report.files import foreign_in
+from posprobe.report.files import list_foreign_files
 
 pytestmark = [needs_fork, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -44,7 +44,7 @@ def copied(place: Path) -> State:
 
 
 def bundled(place: Path) -> State:
-    assert foreign_in(place / "out") == []
+    assert list_foreign_files(place / "out") == []
     return ()
 
 

@@ -622,7 +622,7 @@ def test_smoothness_shows_every_head_over_its_band(ax: Axes) -> None:
     result.plot(ax)
     (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
     np.testing.assert_array_equal(dots.get_ydata(), result.correlation)
-    heights = [bar.get_height() for bar in ax.grid_model]  # type: ignore[attr-defined]
+    heights = [bar.get_height() for bar in ax.patches]  # type: ignore[attr-defined]
     np.testing.assert_allclose(heights, result.p95)
 
 

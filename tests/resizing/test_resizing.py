@@ -209,4 +209,4 @@ def test_every_way_that_is_offered_is_one_of_some_layout() -> None:
     assert {*GRID_WAYS, *SEQUENCE_WAYS} == {*WAYS}
     texts = json.loads((files("posprobe") / "cli/options.json").read_bytes())
     for kind, ways in (("Grids", GRID_WAYS), ("Sequences", SEQUENCE_WAYS)):
-        assert f"{kind}: {', '.join(ways)}." in texts["resize"]["how"]["help"]
+        assert f"{kind}: {', '.join(ways)}." in texts["resize"]["method"]["help"]

@@ -15,7 +15,7 @@ from posprobe.errors import NoPositionTable, UsageError
 from posprobe.layouts import Sequence
 from posprobe.relations.resized import Effect, Period, Turns, Way
 from posprobe.report import render_bundle, to_json
-from posprobe.report.screen import text as summary
+from posprobe.report.screen import render_text as summary
 from posprobe.resizing.rotary import compare_rules
 from posprobe.studies.resizing import compare, compare_ways
 
