@@ -22,7 +22,7 @@ from posprobe.number_types import PAIR_LIMITS, Count, Natural, Text, limits
 from posprobe.sources import Source, describe_source
 from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
-# What several documents share.
+# Blocks that several documents share.
 
 
 class TableBlock(TypedDict):
@@ -74,7 +74,7 @@ def describe_table(table: PositionTable) -> dict[str, Any]:
 
 
 def describe_environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
-    """Return the ``describe_environment`` block: versions, device, seed, command and time."""
+    """Return the ``environment`` block: versions, device, seed, command and time."""
     versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
     versions["numpy"] = np.__version__
     libraries = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
@@ -89,7 +89,7 @@ def describe_environment(device: str, seed: int, command: str | None) -> Environ
 
 
 def creation_time() -> datetime:
-    """Return the time that documents state: now, or that of SOURCE_DATE_EPOCH.
+    """Return the time of creation that documents state: now, or SOURCE_DATE_EPOCH.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What users hold: drawings, which are looked up when asked for, cards, lines, data frames."""
+"""Presentation of the objects that users hold: drawings, `repr`, HTML cards, data frames."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: Longest `repr` of what users hold, in characters.
+#: Longer texts of a `repr` are cut, in characters.
 MAX_REPR_LETTERS = 500
 
 
 class Drawable:
-    """What `posprobe.figures` has a drawing for: results and positional encodings."""
+    """A result or positional encoding that `posprobe.figures` can draw."""
 
-    #: Module and function of `posprobe.figures` that draw this kind; empty where none does.
+    #: Module and function of `posprobe.figures` that draw this class; empty for none.
     figures: ClassVar[str] = ""
 
     def plot(self, ax: Axes | None = None, **properties: Any) -> Axes:
@@ -41,7 +41,7 @@ class Drawable:
         Raises
         ------
         TypeError
-            If there is no drawing for this kind of result.
+            If results of this class have no drawing.
         AttributeError
             If Axes have no such property.
         """
@@ -57,7 +57,7 @@ class Drawable:
 
 
 def format_repr(record: object, *facts: str) -> str:
-    """Return ``Kind(fact, fact)``, cut to `MAX_REPR_LETTERS`, for a `repr`."""
+    """Format the `repr` ``Class(fact, fact)`` of a record, cut to `MAX_REPR_LETTERS`."""
     text = f"{type(record).__name__}({escape_invisible(', '.join(facts))})"
     return text if len(text) <= MAX_REPR_LETTERS else f"{text[: MAX_REPR_LETTERS - 5]} ...)"
 

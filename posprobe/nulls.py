@@ -22,7 +22,7 @@ from posprobe.tables import PositionTable
 if TYPE_CHECKING:
     from posprobe.blocks import BandBlock
 
-#: What each null model keeps of the table.
+#: Description of each null model: the property of the table that it keeps.
 NULL_MODELS: Mapping[str, str] = {
     "gaussian": "independent Gaussian rows with the table's row norms",
     "permuted": "the table's own rows in random order",
@@ -30,16 +30,16 @@ NULL_MODELS: Mapping[str, str] = {
     "stationary": "a smooth stationary process with the table's covariance of columns",
 }
 
-#: Surrogates larger than this many numbers in all are refused: they would take hours.
+#: Surrogates with more numbers in all are refused, since they would take hours.
 MAX_SURROGATE_NUMBERS = 2**36
-#: Draws of each null model: more would take hours, and move no band by what a reader could see.
+#: More draws of a null model are refused: they would take hours and move no band visibly.
 MAX_DRAWS = 10_000
-#: Draws of a band that is asked for without a number.
+#: Number of draws of a band where none is given.
 DEFAULT_DRAWS = 9
 
 
 def null_models(layout: Layout) -> tuple[str, ...]:
-    """Return the null models that a layout has: patches on a grid have no walk."""
+    """Return the names of the null models of a layout; patches on a grid have no walk."""
     return tuple(name for name in NULL_MODELS if name != "walk" or not isinstance(layout, Grid))
 
 
@@ -130,7 +130,7 @@ def draw_rows(
 def _random_directions(
     rng: np.random.Generator, shape: tuple[int, ...], lengths: NDArray[np.floating[Any]]
 ) -> NDArray[np.float32]:
-    """Draw vectors of given lengths in random directions."""
+    """Draw vectors of these lengths in random directions."""
     normals = rng.standard_normal(shape, dtype=np.float32)
     norm = np.sqrt(np.einsum("ij,ij->i", normals, normals))
     normals *= (lengths / np.where(norm > 0, norm, 1.0)).astype(np.float32)[:, None]
@@ -138,7 +138,7 @@ def _random_directions(
 
 
 def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
-    """Refuse numbers of draws below 0, above `MAX_DRAWS`, or that would take hours.
+    """Check that a number of draws is not negative, too large, or more than takes hours.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
 
 
 def null_band(values: Sequence[float | None]) -> BandBlock | None:
-    """Summarise draws by their 5, 50 and 95 %; None where one of them is undefined."""
+    """Return the 5, 50 and 95 % of draws; None where one of them is undefined."""
     defined = [value for value in values if value is not None]
     if not defined or len(defined) < len(values):
         return None

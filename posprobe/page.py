@@ -1,7 +1,7 @@
-"""What a page says, as data: one model for the HTML page, the terminal and the notebook.
+"""Content of a page as data: one model for the HTML page, the terminal and the notebook.
 
 Every analysis has a page of the same four sections: overview, evidence, all numbers, provenance.
-What they hold is decided by the builders in `posprobe.report`, and how it looks by the renderers.
+The builders in `posprobe.report.pages` fill them, and the renderers decide on their appearance.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Table:
     rows
         Cells.
     preview_rows
-        Indices of the rows that a terminal prints unasked.
+        Indices of the rows that a terminal prints even where it does not print all numbers.
     """
 
     caption: str
@@ -76,19 +76,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing by name, and the text that stands for it; empty where it says it itself."""
+    """A drawing by name, and its alternative text; empty where the drawing has its own."""
 
     name: str
     alt: str = ""
 
 
-#: In place of what there is none of.
+#: Text of a value that does not exist.
 NO_VALUE = "–"
 
 
 @dataclass(frozen=True)
 class AnswerLine:
-    """An answer in a line.
+    """An answer in one line: the question with its value.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class AnswerLine:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What shows an answer, or the answers of several subjects to one question.
+    """Sentences and pictures behind an answer, or behind several subjects' answers.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a listing under its own heading.
+    """A section of a listing under its own heading.
 
     Parameters
     ----------
@@ -215,12 +215,12 @@ class Page:
 
     @property
     def single_answers(self) -> tuple[AnswerLine, ...]:
-        """The answers of which there is one for each question."""
+        """The answers to questions that have a single answer."""
         return tuple(evidence.lines[0] for evidence in self.evidence if len(evidence.lines) == 1)
 
     @property
     def shared_answers(self) -> tuple[tuple[AnswerLine, ...], ...]:
-        """The answers of which there is one for each subject."""
+        """The answers to questions that have an answer for each subject."""
         return tuple(evidence.lines for evidence in self.evidence if len(evidence.lines) > 1)
 
     @property
@@ -255,5 +255,5 @@ class Listing:
 
 
 def make_columns(*labels: str) -> tuple[Column, ...]:
-    """Make headings; a label that begins with ``=`` is of a column of numbers."""
+    """Make columns; a label that begins with ``=`` heads a column of numbers."""
     return tuple(Column(label.removeprefix("="), label.startswith("=")) for label in labels)

@@ -1,8 +1,8 @@
-"""Text: numbers as they stand in tables and sentences, and what others wrote.
+"""Formatted numbers of tables and sentences, and escapes for text of foreign origin.
 
 Names of tensors, values of configurations, file names, options and messages of a server are written
 by others. In a terminal a control character clears the screen or types a command, and a mark of
-direction makes a name read as another: `escape_invisible` shows them so that they do nothing and hide nothing.
+direction makes one name read as another. `escape_invisible` makes both visible and harmless.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Block = Mapping[str, Any]
 
 
 def format_period(positions: float) -> str:
-    """Return a period: with two figures below 10, else in whole positions."""
+    """Format a period, with two figures below 10 and in whole positions from there on."""
     return f"{positions:.2g}" if positions < 9.95 else f"{positions:,.0f}"
 
 
@@ -27,7 +27,7 @@ def use_minus_sign(text: str) -> str:
 
 
 def format_value(value: object, number_format: str = ".3g") -> str:
-    """Format a number for reading; None is undefined, numbers of a list stand around ``number_format``."""
+    """Format a value for reading; None is undefined, and a list is joined by ``number_format``."""
     if value is None:
         return "undefined"
     if isinstance(value, list):
@@ -44,7 +44,7 @@ def format_value(value: object, number_format: str = ".3g") -> str:
 
 
 def format_percent(share: float) -> str:
-    """Return a share in per cent with two figures, more where it is nearly all: ``3.9 %``.
+    """Format a share in per cent with two figures, and more where it is nearly 1: ``3.9 %``.
 
     0.9996 is ``99.96 %``, and what is less than 0.01 % away from nothing, or from all, says so.
     """
@@ -65,19 +65,19 @@ def _percent_text(share: float, decimals: int) -> str:
 
 
 def _decimals(value: float, figures: int) -> int:
-    """Return the decimals with which a number has so many figures; 0 of 0."""
+    """Return the number of decimals at which a value has ``figures`` figures; 0 for 0."""
     if not value:
         return 0
     return max(0, figures - 1 - math.floor(math.log10(float(f"{value:.{figures - 1}e}"))))
 
 
 def format_with_error(value: float | None, error: float | None) -> str:
-    """Write a number with its standard error, where it has one, and as many decimals as that."""
+    """Format a number with its standard error, if any, and to as many decimals as the error."""
     if value is None:
         return "–"
     if error is None:
         return format_value(value)
-    # Of a smaller one the last decimals would not be exact in single precision.
+    # The last decimals of a smaller error would not be exact in single precision.
     if not 1e-6 <= error < 100 or (abs(value) < 5e-4 and error < 5e-4):
         return f"{format_value(value)} ± {format_value(error, '.2g')}"
     decimals = _decimals(error, 2)
@@ -85,29 +85,30 @@ def format_with_error(value: float | None, error: float | None) -> str:
 
 
 def format_percent_with_error(value: float | None, error: float | None) -> str:
-    """Write a share with its standard error: both with as many decimals as the error has."""
+    """Format a share with its standard error, both to as many decimals as the error has."""
     if value is None:
         return "–"
-    if error is None or error < 5e-6:  # what would be written as 0
+    # Smaller errors would be written as 0.
+    if error is None or error < 5e-6:
         return format_percent(value)
     digits = sum(error < limit for limit in (0.0095, 0.00095, 0.000095))
     return f"{100 * value:z.{digits}f} ± {_percent_text(error, digits)}"
 
 
 def format_cell(value: object, number_format: str = ".3g") -> str:
-    """Format a number for a table, where a dash says that there is none."""
+    """Format a value for a table, where a dash stands for None."""
     return "–" if value is None else format_value(value, number_format)
 
 
 def lookup(block: Any, key: str) -> Any:
-    """Follow a dotted key path; None where it leads nowhere."""
+    """Return the value at a dotted path of keys; None where a key is missing."""
     for name in key.split("."):
         block = block.get(name) if isinstance(block, Mapping) else None
     return block
 
 
 def format_range(values: Iterable[float | None]) -> str:
-    """Return the smallest and the largest of the numbers that are defined."""
+    """Format the range of the numbers that are defined."""
     defined = [value for value in values if value is not None]
     if not defined:
         return "undefined"
@@ -116,7 +117,7 @@ def format_range(values: Iterable[float | None]) -> str:
 
 
 def escape_invisible(text: str) -> str:
-    r"""Return a text with every character that is not seen as itself written as an escape.
+    r"""Write every character of a text that is not visible as itself as an escape.
 
     Control characters, line breaks, marks of direction and other invisible ones become ``\x1b``,
     ``\n``, ``\u202e``; letters, signs and spaces of any script stay. So do the stand-ins of bytes
@@ -131,14 +132,14 @@ def escape_invisible(text: str) -> str:
 
 
 def shorten_message(text: str) -> str:
-    """Return a message with the middle of endless words left out; few paths are so long."""
+    """Leave out the middle of endless words of a message; few paths are that long."""
     return re.sub(
         r"\S{1000,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", escape_invisible(text)
     )
 
 
 def escape_invisible_json(text: str) -> str:
-    r"""Do the same to indented JSON, in its own escapes: the document stays what it was."""
+    r"""Escape the invisible characters of indented JSON in its own syntax, without changing it."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(
@@ -147,12 +148,13 @@ def escape_invisible_json(text: str) -> str:
 
 
 def json_escape(letter: str) -> str:
-    """Return a character as JSON escapes it: one or two units of UTF-16."""
+    """Return the JSON escape of a character: one or two units of UTF-16."""
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2))
 
 
 def _is_visible(letter: str) -> bool:
-    import unicodedata  # few names need its megabyte
+    # The module takes a megabyte, which few names need.
+    import unicodedata
 
     return letter.isprintable() or unicodedata.category(letter) in ("Zs", "Cs")

@@ -1,4 +1,4 @@
-"""What is written: a bundle, which is data, figures and a page, or a table alone."""
+"""Writing of bundles (data, figures and a page) and of tables."""
 
 from __future__ import annotations
 
@@ -52,21 +52,19 @@ if TYPE_CHECKING:
     from posprobe.schemes import Scheme
 
 
-#: How often a folder is looked into that other processes may replace meanwhile.
+#: A folder is searched this often for foreign files, as other processes may replace it meanwhile.
 _MAX_FOREIGN_CHECKS = 5
-#: What a table is written as.
+#: Suffixes of the formats that a table can be written in.
 TABLE_SUFFIXES = (".npy", ".npz", ".safetensors", ".csv")
 
 
 def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
-    """Name a bundle so that different tables, tensors, rows and encodings get different folders."""
+    """Name a bundle such that different tables, tensors, rows and encodings differ in name."""
     if isinstance(table, tuple):
-        first_reference = table[0].source.reference
-        return (
-            bundle_name(table[0])
-            if len(table) == 1
-            else _safe_name(Path(first_reference).name or first_reference)
-        )
+        if len(table) == 1:
+            return bundle_name(table[0])
+        reference = table[0].source.reference
+        return _safe_name(Path(reference).name or reference)
     source = table.source
     name = source.reference if table.family == "formula" else table.name
     if not isinstance(table, PositionTable):
@@ -78,7 +76,7 @@ def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
 
 
 def forward_name(reference: str) -> str:
-    """Name the bundle of a run of a model, which stands beside that of the model's table."""
+    """Name the bundle of a run of a model differently from that of the model's table."""
     parsed = parse_reference(reference)
     path = parsed.path.resolve() if parsed.is_path else Path(parsed.source)
     name_parts = (path.name.rpartition(":")[2], parsed.revision, parsed.table, "forward")
@@ -95,7 +93,7 @@ def _stored_positions(table: PositionTable) -> int:
 
 
 def default_folder(name: str, sources: set[tuple[str, str | None]]) -> Path:
-    """Return the folder in ``reports`` where a bundle goes that was given no other.
+    """Return the folder in ``reports`` of a bundle for which no other was given.
 
     It is called ``name``, or ``name-2``, ``name-3``, ... where that is a bundle of other sources:
     folders of two checkpoints may have the same name.
@@ -106,17 +104,18 @@ def default_folder(name: str, sources: set[tuple[str, str | None]]) -> Path:
             if _document_sources(read_bundle(folder)) == sources:
                 return folder
         except (UnknownReference, InvalidCheckpoint):
-            return folder  # free, or no bundle and refused as such
+            # The folder is free, or no bundle and refused later.
+            return folder
     raise AssertionError
 
 
 def list_sources(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str | None]]:
-    """Return what was read: for each table or encoding where, and which tensor."""
+    """Return the resolved source and the tensor of each table or encoding."""
     return {(record.source.resolved, record.source.tensor) for record in records}
 
 
 def _document_sources(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
-    """Return what a bundle was made of; None where it does not say."""
+    """Return the sources that a document states; None if it states none."""
     multiple = document.get("tables") or document.get("schemes") or document.get("records")
     try:
         if document["schema"] == FORWARD_SCHEMA:
@@ -128,7 +127,7 @@ def _document_sources(document: Mapping[str, Any]) -> set[tuple[str, str | None]
 
 
 class BundleContent(Protocol):
-    """What can be written as a bundle: an analysis or a comparison."""
+    """An analysis or comparison that can be written as a bundle."""
 
     def to_dict(self) -> Mapping[str, Any]:
         """Return the content of ``analysis.json``."""
@@ -137,7 +136,7 @@ class BundleContent(Protocol):
         """Return the content of ``arrays.npz``."""
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
-        """Return how to make each figure."""
+        """Return a function that makes each figure, by name."""
 
 
 def write_bundle(
@@ -172,7 +171,7 @@ def write_bundle(
     missing = [parent for parent in folder.parents if not path_exists(parent)]
 
     def check(old_bundle: Path) -> None:
-        # Somebody may have saved a file there while figures were drawn.
+        # The user may have saved a file there while figures were drawn.
         _check_foreign_files(old_bundle, folder)
 
     try:
@@ -203,40 +202,53 @@ def render_bundle(folder: Path) -> Path:
     OutputError
         If the page is not as posprobe wrote it, or cannot be written.
     """
-    from jinja2 import TemplateError
-
     folder = expand_user(folder)
     target = folder / PAGE_NAME
     recover_leftovers(target)
     document = read_bundle(folder)
-    repeat_command = (
-        "Run the model again." if document["schema"] == FORWARD_SCHEMA else REPEAT_ADVICE
-    )
     has_lost_page = not path_exists(target)
     try:
         files = {} if has_lost_page else list_unchanged_files(folder)
-    except FileNotFoundError:  # a link to nowhere
+    except FileNotFoundError:
+        # The page is a broken link.
         files = None
     if files is None:
         raise OutputError(
             f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "
             "away first."
         )
-    arrays = read_arrays(folder / "arrays.npz", repeat_command)
+    page, figure_names = _render_document(document, folder)
+    if has_lost_page:
+        # The page knows the names of the bundle's own figures; files with these names are listed.
+        files = {
+            name: entry
+            for name, entry in list_bundle_files(folder).items()
+            if not name.startswith("figures/") or Path(name).stem in figure_names
+        }
+    write_page(target, seal_page(page, files))
+    return target
+
+
+def _render_document(document: Mapping[str, Any], folder: Path) -> tuple[str, set[str]]:
+    """Render the page of a document, and return the names of its figures too."""
+    from jinja2 import TemplateError
+
+    is_run = document["schema"] == FORWARD_SCHEMA
+    advice = "Run the model again." if is_run else REPEAT_ADVICE
+    arrays = read_arrays(folder / "arrays.npz", advice)
     try:
         # The page of a table is drawn from its arrays.
         if is_single_table(document):
             svgs = draw_overview(document, arrays)
         else:
-            svgs = read_drawings(folder / "figures", repeat_command)
+            svgs = read_drawings(folder / "figures", advice)
             if not svgs and document["schema"] != CHECK_SCHEMA:
                 raise InvalidCheckpoint(
-                    f"{folder}: the bundle has lost its figures, which the page shows. "
-                    f"{repeat_command}"
+                    f"{folder}: the bundle has lost its figures, which the page shows. {advice}"
                 )
         with stage("Writing the page"):
             page = render(document, svgs)
-        names = list_figure_names(document)
+        return page, list_figure_names(document)
     except (
         LookupError,
         TypeError,
@@ -248,24 +260,14 @@ def render_bundle(folder: Path) -> Path:
     ) as error:
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
-            f"({type(error).__name__}: {error}). {repeat_command}"
+            f"({type(error).__name__}: {error}). {advice}"
         ) from error
-    if (
-        has_lost_page
-    ):  # the page says which figures are the bundle's own: those that it may have are taken
-        files = {
-            name: entry
-            for name, entry in list_bundle_files(folder).items()
-            if not name.startswith("figures/") or Path(name).stem in names
-        }
-    write_page(target, seal_page(page, files))
-    return target
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    """Serialise a document: stable order, no NaN."""
+    """Serialise a document in stable order and without NaN."""
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    # A file name need not be valid text; JSON can carry what UTF-8 cannot.
+    # File names need not be valid UTF-8; JSON can escape their bytes.
     return escape_invisible_json(text).encode("utf-8", "backslashreplace").decode()
 
 
@@ -301,21 +303,24 @@ def _draw_figures(
     with stage("Drawing figures"):
         from posprobe.figures import style
         from posprobe.figures.common import escape_figure_text
-    # To look through all texts of a figure takes a third of the time that drawing it does.
-    escapes = re.search(r"\\[a-z]", text)
+    # Searching all texts of a figure takes a third as long as drawing it, so that it is done only
+    # if the document has escapes.
+    has_escapes = re.search(r"\\[a-z]", text) is not None
     builders = content.figures()
     with style(), stage("Drawing figures", len(builders)) as advance:
         for name, build in builders.items():
             figure = build()
-            _save_figure(escape_figure_text(figure) if escapes else figure, name, figures, formats)
+            if has_escapes:
+                figure = escape_figure_text(figure)
+            _save_figure(figure, name, figures, formats)
             advance(1)
     paths = {name: figures / f"{name}.svg" for name in builders if "svg" in formats}
     return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
 
 
 def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[str]) -> None:
-    # Laying out costs as much as drawing, and is the same for all formats. Without any engine, not
-    # even one that does nothing, saving does not draw twice.
+    # The layout takes as long as drawing and is the same for all formats. With any layout engine,
+    # even one that does nothing, saving would draw twice.
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
     figure.set_layout_engine(None)
@@ -330,7 +335,7 @@ def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[st
 
 
 def check_bundle_folder(folder: Path) -> None:
-    """Refuse, before anything is computed, a folder that no bundle can be written to.
+    """Check, before anything is computed, that a bundle can be written to a folder.
 
     Raises
     ------
@@ -345,13 +350,15 @@ def check_bundle_folder(folder: Path) -> None:
 
 
 def _folder_problem(folder: Path) -> str:
-    """Say why no folder can be made or replaced there; empty where one can."""
-    if folder.name in ("", ".."):  # no other folder can be moved to a place without a name
+    """Return why no folder can be made or replaced there; empty where one can."""
+    # Without a name, no other folder can be moved to this path.
+    if folder.name in ("", ".."):
         return "the working directory and its parents cannot be replaced"
     try:
         if folder.is_mount():
             return "it is a mount point, which cannot be replaced, but a folder in it can"
-    except OSError as error:  # too long a name, or below what may not be looked into
+    except OSError as error:
+        # The name is too long, or a parent may not be searched.
         return f"no folder can be made there ({error.strerror})"
     nearest = next(
         (parent for parent in folder.absolute().parents if path_exists(parent)), Path("/")
@@ -362,9 +369,9 @@ def _folder_problem(folder: Path) -> str:
 
 
 def _check_foreign_files(folder: Path, shown_path: Path | None = None) -> None:
-    """Refuse a folder with anything that would be lost; messages call it ``shown_path``."""
+    """Check that replacing a folder loses nothing; messages call it ``shown_path``."""
     message = ""
-    # Another process may put its bundle there meanwhile; what is foreign is so at every look.
+    # Another process may put its bundle there meanwhile, but foreign files persist in all checks.
     for _ in range(_MAX_FOREIGN_CHECKS):
         if not (message := _describe_loss(folder)):
             return
@@ -374,7 +381,7 @@ def _check_foreign_files(folder: Path, shown_path: Path | None = None) -> None:
 
 
 def _describe_loss(folder: Path) -> str:
-    """Say what would be lost if a bundle took this place; empty for nothing."""
+    """Return what replacing a folder would lose; empty for nothing."""
     if not path_exists(folder):
         return ""
     if folder.is_symlink() or not folder.is_dir():
@@ -395,14 +402,14 @@ def _describe_loss(folder: Path) -> str:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders that were made on the way, innermost first, as far as they are empty."""
+    """Remove newly made parent folders that are empty, innermost first."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
 
 
 def resolve_table_path(path: Path) -> Path:
-    """Return where a table goes; errors are those of `resolve_file_path`."""
+    """Return the path of a table's file; errors are those of `resolve_file_path`."""
     return resolve_file_path(path, TABLE_SUFFIXES)
 
 
@@ -435,7 +442,7 @@ def _write_values(table: PositionTable, path: Path) -> None:
         case ".safetensors":
             from safetensors.numpy import save
 
-            # The package's own writer maps the file, which a full disk turns into a signal.
+            # The package's own writer maps the file, so that a full disk would kill the process.
             content = save(
                 {"values": values}, {"posprobe.table": json.dumps(describe_table(table))}
             )

@@ -1,4 +1,4 @@
-"""Answers to every question, and records as ``analysis.json`` has them: facts get their words."""
+"""Answers to every question, and their blocks in ``analysis.json`` with sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from posprobe.words.tables import based_on
 
 
 def answer_block(answer: Answer) -> dict[str, Any]:
-    """Return an answer with its sentence, what it was held against, and the facts behind it."""
+    """Return the block of an answer: its sentence, its test and the facts behind it."""
     test = answer.test
     return {
         "question": answer.question,
@@ -65,7 +65,7 @@ class Finding:
 
 
 def list_findings(answers: Iterable[Answer]) -> tuple[Finding, ...]:
-    """Return what is so: the sentence of each yes."""
+    """Return a finding for each answer that is yes."""
     return tuple(Finding(sentence(answer), answer.keys) for answer in answers if answer.yes)
 
 
@@ -96,7 +96,7 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
 
 
 def answer_table_questions(inputs: TableInputs) -> Verdicts:
-    """Ask every question about a table, given what was measured of it."""
+    """Answer every question about a table from its measurements."""
     is_grid = isinstance(inputs.table.layout, Grid)
     stretch, start, view = inputs.stretch, inputs.table.start, inputs.view
     answers = _answer_questions(view)
@@ -106,7 +106,7 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
         answers,
         start + stretch.first,
         start + stretch.stop,
-        stretch.whole,
+        stretch.is_whole,
         stretch.reasons,
         parts=tuple(
             Part(start + first, start + stop, _answer_questions(view_of_stretch))
@@ -122,7 +122,7 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
 
 
 def _answer_questions(view: View) -> dict[str, Answer]:
-    """Ask and settle; a part of a table is not asked what is asked of the whole alone."""
+    """Answer the questions about a view of rows, and apply the corrections."""
     is_grid = isinstance(view.layout, Grid)
     answers = [ask(view) for ask in (GRID_QUESTIONS if is_grid else SEQUENCE_QUESTIONS).values()]
     corrected = corrections.GRID_CORRECTIONS if is_grid else corrections.SEQUENCE_CORRECTIONS

@@ -1,9 +1,10 @@
-"""Files of bundles: written whole or not at all, and read back as what others may have made.
+"""Files of bundles: written whole or not at all, and read back without trust in their origin.
 
-What is made lies in a hidden folder beside its place, named after a digest of its name and locked
-while its process lives. A process that was killed holds no lock: whoever writes to the same place
-next finishes what was complete and removes the rest. A page ends with a comment that lists every
-file of its bundle with size and checksum: what in a folder posprobe did not write is not replaced.
+New files are made in a hidden folder beside their target, which is named after a digest of the
+target's name and locked while its process lives. A killed process holds no lock: the next process
+that writes to the target finishes complete files and removes the rest. A page ends with a comment
+that lists every file of its bundle with size and checksum, so that files which posprobe did not
+write are never replaced.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference, Us
 from posprobe.opening import open_regular
 from posprobe.progress import defer_signals
 
-#: How the folders are called in which something is made.
+#: Names of the hidden folders in which files are made.
 SCRATCH_PATTERN = re.compile(r"\.posprobe-[0-9a-f]{12}-\w{8}", re.ASCII)
-#: Of `renameat2` on Linux and `renamex_np` on macOS: exchange two paths in one step.
+#: Flag of `renameat2` on Linux and `renamex_np` on macOS that exchanges two paths in one step.
 _RENAME_EXCHANGE = 2
+#: File descriptor by which `renameat2` resolves relative paths in the working directory.
 _AT_FDCWD = -100
-#: How often a folder is put in its place while other processes do the same.
+#: A folder is moved to its target this often where other processes write there too.
 _MAX_REPLACE_TRIES = 100
 
 
 @contextmanager
 def write_atomically(*targets: Path) -> Iterator[Path]:
-    """Give a folder to write files in that have the names of ``targets``, and move them there.
+    """Yield a folder for files with the names of ``targets``, and move them there at the end.
 
-    All targets lie in one folder. What breaks before all of them are complete leaves the old files
-    or none.
+    All targets lie in one folder. An error before all of them are complete leaves the old files or
+    none.
 
     Raises
     ------
@@ -64,7 +66,7 @@ def write_atomically(*targets: Path) -> Iterator[Path]:
 
 @contextmanager
 def open_scratch_folder(target: Path) -> Iterator[Path]:
-    """Give a new folder beside ``target`` that nobody else can write to, and remove it at the end.
+    """Yield a new, locked folder beside ``target``, and remove it at the end.
 
     Raises
     ------
@@ -79,7 +81,7 @@ def open_scratch_folder(target: Path) -> Iterator[Path]:
         yield folder
     finally:
         with defer_signals():
-            # Descriptors may have run out: this gives back the one that the removal needs.
+            # If file descriptors ran out, closing the lock frees the one that the removal needs.
             if lock >= 0:
                 os.close(lock)
             if folder:
@@ -87,7 +89,7 @@ def open_scratch_folder(target: Path) -> Iterator[Path]:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder that nobody else writes to, with one descriptor at a time."""
+    """Remove a locked folder, using one file descriptor at a time."""
     for parent, folders, files in os.walk(folder, topdown=False):
         for path in (Path(parent, name) for name in (*files, *folders)):
             with suppress(OSError):
@@ -97,7 +99,7 @@ def _remove_folder(folder: Path) -> None:
 
 
 def recover_leftovers(target: Path) -> None:
-    """Remove what killed processes left beside ``target``, and put back what it was."""
+    """Remove the folders that killed processes left beside ``target``, and restore it."""
     try:
         with os.scandir(target.parent) as entries:
             leftovers = [
@@ -115,7 +117,7 @@ def recover_leftovers(target: Path) -> None:
 
 
 def _finish_leftover(folder: Path, target: Path) -> None:
-    """Move complete files to their places, or an old folder back to its own; remove the rest."""
+    """Move complete files to their targets, or an old folder back to its own; remove the rest."""
     for file in (folder / "ready").iterdir() if (folder / "ready").is_dir() else ():
         file.replace(target.parent / file.name)
     old_folder = folder / "old"
@@ -125,10 +127,10 @@ def _finish_leftover(folder: Path, target: Path) -> None:
 
 
 def replace_folder(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
-    """Put a folder where another or none stands.
+    """Move a folder to a target, which may be another folder.
 
-    In one step where the system can exchange two folders; else the old one stands beside its place
-    for a moment, from where `recover_leftovers` takes it back.
+    This is a single step where the system can exchange two folders. Elsewhere the old folder is
+    moved aside for a moment, from where `recover_leftovers` can restore it.
 
     Parameters
     ----------
@@ -158,7 +160,7 @@ def replace_folder(new_folder: Path, target: Path, check: Callable[[Path], None]
                 else:
                     _replace_in_two_steps(new_folder, target, check)
             except OSError as error:
-                # Another process may put a folder there, or take it away, at any time.
+                # Another process may create or remove the target at any time.
                 if not tries_left or error.errno not in (
                     errno.EEXIST,
                     errno.ENOTEMPTY,
@@ -183,7 +185,7 @@ def _replace_in_two_steps(new_folder: Path, target: Path, check: Callable[[Path]
 
 
 def exchange_paths(a: Path, b: Path) -> bool:
-    """Exchange two paths in one step; False where the system or the disk cannot."""
+    """Exchange two paths in one step; return False where the system or the disk cannot."""
     import ctypes
 
     try:
@@ -201,7 +203,7 @@ def exchange_paths(a: Path, b: Path) -> bool:
 
 
 def expand_user(path: Path) -> Path:
-    """Replace a leading ``~``; ``~x`` without a user of that name is a name, as in shells."""
+    """Replace a leading ``~``; ``~x`` stays as it is if there is no user x, as in shells."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -209,17 +211,17 @@ def expand_user(path: Path) -> Path:
 
 
 def path_exists(path: Path) -> bool:
-    """Tell whether a path names anything, be it a broken link; an impossible name does not."""
+    """Return whether a path exists, be it a broken link; False for impossible names."""
     return os.path.lexists(path)
 
 
 def folder_exists(path: Path) -> bool:
-    """Tell whether a path names a folder; an impossible name does not."""
+    """Return whether a path is a folder; False for impossible names."""
     return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises at such a name
 
 
 def resolve_file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = False) -> Path:
-    """Return where a file goes.
+    """Return the expanded path of a file that is to be written.
 
     Raises
     ------
@@ -243,7 +245,7 @@ def resolve_file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = F
 
 @contextmanager
 def write_files(*targets: Path) -> Iterator[Path]:
-    """Give a folder to write files in that go to ``targets``, all of them or none.
+    """Yield a folder for files that become ``targets`` at the end, all of them or none.
 
     Raises
     ------
@@ -261,7 +263,7 @@ def write_files(*targets: Path) -> Iterator[Path]:
 
 
 def _scratch_prefix(target: Path) -> str:
-    # A name may be as long as a name can be: what is made of it must not be longer.
+    # The digest is short, while the target's name may have the largest possible length.
     return f".posprobe-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
 
 
@@ -271,13 +273,15 @@ def _make_scratch_folder(target: Path) -> tuple[Path, int]:
         try:
             return folder, _lock_folder(folder)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for one that was left, and removes it
+            # Another process took the folder for a leftover, and removes it.
+            continue
         except OSError:
-            return folder, -1  # a disk without locks, on which nothing is taken for left
+            # The disk has no locks, so that no process takes a folder for a leftover.
+            return folder, -1
 
 
 def _lock_folder(folder: Path) -> int:
-    """Lock a folder of one's own that nobody has locked, and return what holds the lock.
+    """Lock a folder, and return the file descriptor that holds the lock.
 
     Raises
     ------
@@ -299,12 +303,12 @@ def _lock_folder(folder: Path) -> int:
 
 
 PAGE_NAME = "report.html"
-#: Bytes at the end of a file that its checksum is of: all of a drawing, and of arrays the directory
-#: of the archive, which holds a checksum of each.
+#: The checksum of a file covers this many bytes at its end: all of a drawing, and the directory of
+#: an archive of arrays, which holds a checksum of each array.
 MAX_CHECKSUM_BYTES = 2**20
-#: Bytes that a page or a document may have to be read, and all drawings together.
+#: Larger pages and documents are refused, and so are drawings that exceed this size together.
 MAX_DOCUMENT_BYTES = 2**26
-#: Bytes that an array may have.
+#: Larger arrays are refused.
 _MAX_ARRAY_BYTES = 2**30
 
 _SEAL_PREFIX = "<!-- posprobe wrote "
@@ -313,19 +317,19 @@ _FILE_NAME_PATTERN = re.compile(
     r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:pdf|png|svg)", re.ASCII
 )
 
-#: Of a file that posprobe wrote, its size and checksum.
+#: Size and checksum of a file that posprobe wrote.
 FileChecksum: TypeAlias = dict[str, int | str]
 
 
 def seal_page(page: str, files: Mapping[str, FileChecksum]) -> str:
-    """End a page with the list of the files that were written with it."""
+    """Append to a page the list of the files that were written with it."""
     content = page.encode()
     checksums = dict(sorted(files.items())) | {PAGE_NAME: _checksum_content(content)}
     return f"{page}{_SEAL_PREFIX}{json.dumps(checksums, separators=(',', ':'))} -->\n"
 
 
 def _read_seal(page: str) -> dict[str, Any] | None:
-    """Return what a page lists; None where posprobe did not write it, or it changed since."""
+    """Return the files that a page lists; None if it is foreign or changed since."""
     list_match = _SEAL_PATTERN.search(page, max(page.rfind(_SEAL_PREFIX), 0))
     if not list_match:
         return None
@@ -350,7 +354,7 @@ def write_page(target: Path, page: str) -> None:
 
 
 def list_bundle_files(folder: Path) -> dict[str, FileChecksum]:
-    """List the files of a bundle but for its page, as they are now."""
+    """List the present files of a bundle except its page, with their checksums."""
     return {
         name: entry
         for name, path in _walk_entries(folder)
@@ -359,7 +363,7 @@ def list_bundle_files(folder: Path) -> dict[str, FileChecksum]:
 
 
 def list_unchanged_files(folder: Path) -> dict[str, FileChecksum] | None:
-    """Return the files of a bundle that are as its page lists them; None if it is not posprobe's.
+    """Return the files of a bundle that are as its page lists them; None if the page is foreign.
 
     Raises
     ------
@@ -371,7 +375,7 @@ def list_unchanged_files(folder: Path) -> dict[str, FileChecksum] | None:
     page = read_regular_file(folder / PAGE_NAME).decode("utf-8", "surrogateescape")
     if (folder / PAGE_NAME).is_symlink() or (checksums := _read_seal(page)) is None:
         return None
-    # The list may come from elsewhere: nothing of it but names of sound files is taken over.
+    # The list may be forged, so that only entries that agree with present files are returned.
     return {
         name: entry
         for name, entry in list_bundle_files(folder).items()
@@ -380,7 +384,7 @@ def list_unchanged_files(folder: Path) -> dict[str, FileChecksum] | None:
 
 
 def list_foreign_files(folder: Path) -> list[str]:
-    """Name what in a folder posprobe did not write there, or what was changed since.
+    """List the names in a folder that posprobe did not write, or that changed since.
 
     Raises
     ------
@@ -395,7 +399,7 @@ def list_foreign_files(folder: Path) -> list[str]:
 
 
 def read_regular_file(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Read a file of a bundle, which may come from elsewhere.
+    """Read a file of a bundle, whose origin is not trusted.
 
     Raises
     ------
@@ -414,7 +418,7 @@ def read_regular_file(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
 
 
 def _walk_entries(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Give everything in a folder and in its ``figures``, by name."""
+    """Yield the names and paths of all entries of a folder and of its ``figures``."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name == "figures" and entry.is_dir(follow_symlinks=False):
@@ -442,7 +446,7 @@ def _checksum_content(content: bytes) -> FileChecksum:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-#: Of the six kinds of bundle.
+# Schemas of the six kinds of bundle.
 ANALYSIS_SCHEMA: Final = "posprobe.analysis/2"
 COMPARISON_SCHEMA: Final = "posprobe.comparison/2"
 KERNELS_SCHEMA: Final = "posprobe.kernels/2"
@@ -457,16 +461,16 @@ SCHEMAS = (
     RESIZING_SCHEMA,
     CHECK_SCHEMA,
 )
-#: Of version 1, which still become pages.
+#: Schemas of version 1, whose bundles can still be rendered.
 EARLIER_SCHEMAS = (
     "posprobe.analysis/1",
     "posprobe.comparison/1",
     "posprobe.kernels/1",
     "posprobe.forward/1",
 )
-#: What helps where a bundle is damaged.
+#: Advice in messages about a damaged bundle of a table.
 REPEAT_ADVICE = "Analyse the table again."
-#: Arrays of which the page of a table is drawn.
+#: Arrays from which the page of a table is drawn.
 _PAGE_ARRAYS = (
     "similarity_centered",
     "norms",
@@ -532,7 +536,7 @@ def read_drawings(folder: Path, advice: str) -> dict[str, str]:
 
 @contextmanager
 def _explain_damage(path: Path, advice: str) -> Iterator[None]:
-    """Say of what is damaged what helps."""
+    """Turn errors while reading a file into errors that name it and end with advice."""
     try:
         yield
     except (InvalidCheckpoint, FileNotFoundError) as error:
@@ -552,7 +556,7 @@ def _explain_damage(path: Path, advice: str) -> Iterator[None]:
 def read_arrays(
     path: Path, advice: str, names: Sequence[str] = _PAGE_ARRAYS
 ) -> dict[str, NDArray[Any]]:
-    """Read arrays of a bundle, those of which the page of a table is drawn where none are named.
+    """Read arrays of a bundle, by default those from which the page of a table is drawn.
 
     Raises
     ------
@@ -573,7 +577,7 @@ def read_arrays(
 
 
 def _read_floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read an array of floats; what is packed may be much longer."""
+    """Read an array of floats, unless it is too large when unpacked."""
     if member.file_size > _MAX_ARRAY_BYTES:
         raise ValueError(f"{member.filename} has {member.file_size} bytes")
     with archive.open(member) as stream:

@@ -1,4 +1,4 @@
-"""A page as one self-contained HTML file, with its numbers, and its script by its hash."""
+"""Page as one self-contained HTML file, whose policy allows its own script by hash."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-#: How to cite posprobe, as CITATION.cff says.
+#: Citation of posprobe, as in CITATION.cff.
 CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."
-#: Sentences of a list that are shown before the rest is folded; cells from which numbers are.
-MAX_OPEN_ROWS, MIN_FOLDED_CELLS = 12, 300
+#: Lists show this many sentences; the rest is folded.
+MAX_OPEN_ROWS = 12
+#: Tables with more cells than this are folded.
+MIN_FOLDED_CELLS = 300
 
 
 def render_html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
-    """Render a page: HTML that refers to nothing outside itself but the files beside it.
+    """Render a page as HTML that refers only to files in its own folder.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ def render_html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
 def render_listing(
     page: Listing, version: str, drawings: Mapping[str, str], thumbnail: Callable[[str], str]
 ) -> Iterator[str]:
-    """Render a page of sections, piece by piece: one of many rows is never in memory as a whole.
+    """Render a page of sections piece by piece, so that a long one is never whole in memory.
 
     Parameters
     ----------
@@ -59,13 +61,13 @@ def render_listing(
     drawings
         See `render_html`.
     thumbnail
-        Gives the small picture of a cell by its name, made by posprobe itself, when the page comes
-        to it; empty for none.
+        Function that makes the small picture of a cell by its name; empty for none. It is called
+        when rendering reaches the cell.
 
     Yields
     ------
     str
-        HTML that refers to nothing outside itself but the files beside it.
+        HTML that refers only to files in its own folder.
     """
     pieces = _load_template("listing.html").generate(
         page=page,
@@ -77,7 +79,7 @@ def render_listing(
 
 
 def _shared_variables(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, Any]:
-    """Return what every page shows beside its content; markup that is our own."""
+    """Return the variables of a template that all pages share; the markup is our own."""
     script = read_template(name)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {
@@ -85,7 +87,7 @@ def _shared_variables(name: str, version: str, drawings: Mapping[str, str]) -> d
         "citation": f"{CITATION} Version {version}.",
         "drawings": {key: Markup(drawing) for key, drawing in drawings.items()},  # noqa: S704
         "script": Markup(script),  # noqa: S704
-        # By its hash the page's policy lets it alone run.
+        # The page's security policy lets only the script with this hash run.
         "script_hash": f"sha256-{digest}",
     }
 
@@ -107,7 +109,7 @@ def _load_template(name: str) -> Template:
 
 
 def _escape_value(value: Any) -> Any:
-    """Show text of others as it is; what the templates' filters made is shown already."""
+    """Escape invisible characters of plain text; markup from filters is escaped already."""
     return escape_invisible(value) if type(value) is str else value
 
 

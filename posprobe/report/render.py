@@ -1,4 +1,4 @@
-"""A saved bundle becomes one page: which page a document has, and that of a table."""
+"""Page of a saved bundle: the choice of its builder, and its HTML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from posprobe.report.pages.table import table_page
 from posprobe.report.svg import embed_svg
 from posprobe.text import Block, escape_invisible
 
-#: By a block that only this kind of document has, the function that lays out its page.
+#: Function that builds a page, by a block that only documents of its kind have.
 PAGE_BUILDERS: Mapping[str, Callable[[Block], Page]] = {
     "tables": comparison_page,
     "schemes": scheme_page,
@@ -30,12 +30,12 @@ PAGE_BUILDERS: Mapping[str, Callable[[Block], Page]] = {
 
 
 def is_single_table(document: Block) -> bool:
-    """Tell whether a document is of one table, whose page is drawn from its arrays."""
+    """Return whether a document is about one table, whose page is drawn from its arrays."""
     return "table" in document and not PAGE_BUILDERS.keys() & document.keys()
 
 
 def build_page(document: Block) -> Page:
-    """Lay out the page of any document.
+    """Build the page of any document.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def build_page(document: Block) -> Page:
 
 
 def list_figure_names(document: Block) -> set[str]:
-    """Name the figures that a bundle of such a document may have."""
+    """Return the names of all figures that the bundle of a document may have."""
     if is_single_table(document):
         names = {
             drawing.name
@@ -64,14 +64,14 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
     Parameters
     ----------
     document
-        The content of ``analysis.json``.
+        Content of ``analysis.json``.
     drawings
-        SVG text of its figures by name; of a table those of `posprobe.report.overview.draw_overview`.
+        SVG texts of its figures by name; for a table those of `draw_overview`.
 
     Returns
     -------
     str
-        HTML that refers to nothing outside itself but the files beside it.
+        HTML that refers only to files in its own folder.
 
     Raises
     ------

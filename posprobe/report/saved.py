@@ -1,4 +1,4 @@
-"""What is written as a bundle or shown in a notebook, whatever was analysed."""
+"""Base classes of analyses and comparisons that are saved, shown and plotted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Saveable:
-    """What can be written as a bundle: an analysis or a comparison."""
+    """An analysis or comparison that can be written as a bundle."""
 
     def save(
         self: BundleContent,
@@ -64,11 +64,11 @@ class Saveable:
         from posprobe.report.render import is_single_table, render
 
         document = self.to_dict()
-        # Other figures take their time: in a notebook each is drawn where it is asked for.
+        # Other figures take long to draw; a notebook draws each one where a cell calls `plot`.
         page = render(
             document, draw_overview(document, self.arrays()) if is_single_table(document) else {}
         )
-        # It has a style of its own, which must not become that of the notebook.
+        # The frame keeps the style of the page out of the notebook.
         return (
             f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '
             'style="border: 0"></iframe>'
@@ -76,10 +76,10 @@ class Saveable:
 
 
 class Plottable(Saveable):
-    """What has results that can be drawn one by one."""
+    """An analysis with results that can be drawn one by one."""
 
     def _drawable(self) -> Mapping[str, Result]:
-        """Return the results that can be drawn by themselves, the leading one first."""
+        """Return the results that have a drawing, the leading one first."""
         raise NotImplementedError
 
     def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:

@@ -1,4 +1,4 @@
-"""What a terminal shows of a page: one screen, headline first."""
+"""Page of a document in a terminal: one screen, headline first."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from posprobe.report.render import build_page
 from posprobe.text import Block, escape_invisible
 from posprobe.words.lines import Part, budget_note, budget_parts
 
-#: Marks of answers, and blocks of a bar, which neighbours do not share.
+#: Mark of each answer.
 ANSWER_MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}
+#: Blocks of a bar; neighbouring terms have different ones.
 BAR_BLOCKS = "█▓▒░"
-#: Lines that a screen has, without the one that says where the page is.
+#: Blank lines are removed from longer output; the screen also holds the line of the page's path.
 MAX_SCREEN_LINES = 19
-#: Lines of a headline, and columns of a line where nothing says how wide the terminal is.
-MAX_HEADLINE_LINES, DEFAULT_WIDTH = 4, 80
-#: A space at which no line is broken.
+#: Longer headlines lose their last sentences.
+MAX_HEADLINE_LINES = 4
+#: Columns of a line where the width of the terminal is unknown.
+DEFAULT_WIDTH = 80
+#: Space at which lines are not broken.
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
 def render_text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
-    """Show a document as a page of text: headline, bar, answers; ``verbose``: all numbers."""
+    """Render a document as text: headline, bar and answers; if ``verbose``, all numbers too."""
     page = build_page(document)
     n_columns = max(width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns, 20)
     title = wrap_text(f"{page.title}: {page.lead}", "", n_columns)
@@ -38,7 +41,7 @@ def render_text(document: Block, width: int | None = None, *, verbose: bool = Fa
         [wrap_text(note, "note: ", n_columns) for note in page.notes],
         _budget_lines(budget_parts(document), budget_note(document), n_columns),
         _answer_lines(page.single_answers, n_columns),
-        # What answers nothing is told in its sentences.
+        # Evidence without an answer is represented by its sentences.
         [
             wrap_text(
                 f"{evidence.lines[0].question}: {' '.join(evidence.sentences)}", "* ", n_columns
@@ -79,23 +82,24 @@ def _cannot_tell_key(page: Page) -> str:
 
 
 def _subject_lines(page: Page, width: int) -> list[str]:
-    """Show what is answered of several subjects: where they differ, and what is the same."""
-    differ = [row for row in page.shared_answers if len({line.answer for line in row}) > 1]
-    shared_lines = [row[0] for row in page.shared_answers if row not in differ]
+    """Return a table of the answers in which subjects differ, and a line of the others."""
+    differing = [row for row in page.shared_answers if len({line.answer for line in row}) > 1]
+    agreeing = [row[0] for row in page.shared_answers if row not in differing]
     rows: list[Sequence[str]] = [("", *page.subjects)]
     rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.preview_rows]
     rows += [
-        (row[0].question, *(ANSWER_MARKS.get(line.answer, "–") for line in row)) for row in differ
+        (row[0].question, *(ANSWER_MARKS.get(line.answer, "–") for line in row))
+        for row in differing
     ]
     lines = _align_columns(rows, width)
-    if shared_lines:
-        agreeing = " ".join(f"{line.question} {line.answer}." for line in shared_lines)
-        lines.append(wrap_text(f"Answers that agree: {agreeing}", "", width))
+    if agreeing:
+        answers = " ".join(f"{line.question} {line.answer}." for line in agreeing)
+        lines.append(wrap_text(f"Answers that agree: {answers}", "", width))
     return lines
 
 
 def _number_lines(table: Table, width: int) -> Iterator[str]:
-    """Yield the lines of a table; columns that do not fit stand below the others."""
+    """Yield the lines of a table; columns that do not fit follow below the others."""
     rows = [[column.label for column in table.columns]]
     rows += [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
     widest = max(cell_len(escape_invisible(text)) for row in rows for text in row[1:])
@@ -108,7 +112,7 @@ def _number_lines(table: Table, width: int) -> Iterator[str]:
 
 
 def wrap_text(line: str, prefix: str, width: int) -> str:
-    """Break a sentence into lines; names and paths stay whole."""
+    """Wrap a sentence to a width; names and paths are not broken."""
     return fill(
         escape_invisible(line.replace("`", "")),
         width,
@@ -120,7 +124,7 @@ def wrap_text(line: str, prefix: str, width: int) -> str:
 
 
 def _headline_lines(text: str, width: int) -> list[str]:
-    """Return the lines of a headline; of a long one the first sentences, the page has all."""
+    """Return the lines of a headline, without its last sentences where it is long."""
     while (
         len(headline := wrap_text(text, "", width).split("\n")) > MAX_HEADLINE_LINES
         and ". " in text
@@ -132,7 +136,7 @@ def _headline_lines(text: str, width: int) -> list[str]:
 def _align_columns(
     rows: Sequence[Sequence[str]], width: int, right_aligned: Collection[int] = ()
 ) -> list[str]:
-    """Lay rows out in columns; what is wider than the line is cut."""
+    """Align rows in columns; text that is wider than the line is cut."""
     console = Console(file=StringIO(), width=width, color_system=None)
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for column in range(len(rows[0])):
@@ -152,13 +156,13 @@ def _align_columns(
 
 
 def _budget_lines(terms: Sequence[Part], note: str, width: int) -> list[str]:
-    """Draw a bar of blocks, and name its parts below."""
+    """Return a bar of blocks for the terms of the budget, and a legend below it."""
     bar, names, share = "", [], 0.0
     for k, term in enumerate(terms):
         share += term.share
         block = BAR_BLOCKS[k % len(BAR_BLOCKS)]
         bar += block * (round((width - 4) * share) - len(bar))
-        # A block stays with its name.
+        # A line break must not separate a block from its name.
         names.append(f"{block}{NO_BREAK_SPACE}{term.short_label}: {term.value}")
     legend = f"{', '.join(names)}{'; ' if note else ''}{note}"
     return (

@@ -13,7 +13,7 @@ from posprobe.words import (
 
 
 def check_page(document: Block) -> Page:
-    """Lay out what two copies of a model are to each other: differences before what is alike."""
+    """Build the page of the check of two copies, differences before agreements."""
     causes, compared = document["causes"], document["compared"]
     rows: list[Row] = [
         (

@@ -1,4 +1,4 @@
-"""The pages of what stands side by side: tables, encodings, copies, sizes; from their documents."""
+"""The pages of comparisons of tables and of kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from posprobe.words import (
 )
 from posprobe.words.lines import lines
 
-#: Numbers that a terminal prints unasked.
+#: Keys of the numbers that a terminal prints without being asked for all numbers.
 PREVIEW_NUMBERS = (
     "similarity.centered.neighbour_mean",
     "pca.participation_ratio",
@@ -30,7 +30,7 @@ PREVIEW_NUMBERS = (
 
 
 def comparison_page(document: Block) -> Page:
-    """Lay out the page of a comparison of tables."""
+    """Build the page of a comparison of tables."""
     tables = document["tables"]
     notes = [f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]]
     return Page(
@@ -66,7 +66,7 @@ def _pair_evidence(
     sentences: Callable[[Block], Iterable[str]],
     drawings: tuple[Picture, ...],
 ) -> Iterator[Evidence]:
-    """Yield how similar each pair is; the drawings of all stand beside the first."""
+    """Yield the similarity of each pair; the drawings of all pairs stand beside the first."""
     for index, pair in enumerate(pairs):
         yield Evidence(
             (line(pair, f"pair-{index}"),),
@@ -76,7 +76,7 @@ def _pair_evidence(
 
 
 def _answer_evidence(document: Block) -> Iterator[Evidence]:
-    """Yield every question that several tables answer, with the answer of each."""
+    """Yield every question that a table answers, with the answers of all tables."""
     tables = document["tables"]
     blocks = [table.get("verdict") for table in tables]
     if not all(blocks):
@@ -141,7 +141,7 @@ def _source_facts(table: Block) -> Iterator[Fact]:
 
 
 def kernel_page(document: Block) -> Page:
-    """Lay out the page of a comparison of kernels."""
+    """Build the page of a comparison of kernels."""
     records, walk = document["records"], document["walk"]
     labels = tuple(record["label"] for record in records)
     return Page(

@@ -16,7 +16,7 @@ from posprobe.report.pages.parts import document_headline, version_facts
 from posprobe.text import Block, format_value, lookup
 from posprobe.words import claim, models, pictures
 
-#: Figures that stand on the first screen, by what they are of: the first two that there are.
+#: Figures of the first screen, in order of preference, with their measurements.
 LEADING_FIGURES = {
     "rotary_curves": "rotary_use",
     "rotary_usage": "rotary_use",
@@ -31,7 +31,7 @@ MAX_LEADING_FIGURES = 2
 
 
 def forward_page(document: Block) -> Page:
-    """Lay out the page of a run of a model: the answers, and what was measured."""
+    """Build the page of a run of a model: its answers and measurements."""
     measured_names = [name for name in MODEL_MEASUREMENTS if document.get(name) is not None]
     leading = [
         name for name, measurement in LEADING_FIGURES.items() if measurement in measured_names
@@ -62,7 +62,7 @@ def forward_page(document: Block) -> Page:
 def _evidence(
     document: Block, drawings: dict[str, tuple[Picture, ...]], leading: list[str]
 ) -> Iterator[Evidence]:
-    """Yield the answers with the figures of what they are of, and what answers nothing."""
+    """Yield the answers with figures of their measurements, then measurements without answers."""
     other_pictures = {
         name: tuple(picture for picture in picture_group if picture.name not in leading)
         for name, picture_group in drawings.items()
@@ -81,7 +81,7 @@ def _evidence(
 
 
 def _number_table(document: Block, measured_names: list[str]) -> Table:
-    """Tabulate all numbers: what is of the whole model, of its layers, and stands beside them."""
+    """Tabulate all numbers: of the whole model, of each layer, and of the baselines."""
     rows: list[LabelledRow] = [
         row for name in measured_names for row in _measurement_rows(document, name)
     ]

@@ -10,13 +10,13 @@ from posprobe.text import Block
 
 
 def origin_facts(source: Block) -> tuple[Fact, ...]:
-    """Say what was asked for and what it led to."""
+    """Return the facts about the reference that the user typed and its resolution."""
     labels = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
     return tuple(Fact(label, str(source[key])) for key, label in labels.items() if source[key])
 
 
 def tensor_facts(source: Block, prefix: str = "") -> tuple[Fact, ...]:
-    """Say where the numbers are stored, and how."""
+    """Return the facts about the stored tensor: file, name, shape, dtype and checksum."""
     facts = []
     if source["file"]:
         facts.append(Fact(f"{prefix}file", source["file"]))
@@ -34,7 +34,7 @@ def tensor_facts(source: Block, prefix: str = "") -> tuple[Fact, ...]:
 
 
 def describe_quantisation(source: Block) -> str:
-    """Say how the stored numbers were rounded to few values; empty where they were not."""
+    """Describe the quantisation of the stored numbers; empty where there is none."""
     quantisation = source.get("quantisation")
     if not quantisation:
         return ""
@@ -51,5 +51,5 @@ def document_headline(document: Block) -> str:
 
 
 def version_facts(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
-    """Say what the numbers were made with."""
+    """Return the facts about the environment that made the numbers."""
     return tuple(Fact(name, str(value)) for name, value in environment.items() if value is not None)

@@ -17,7 +17,7 @@ from posprobe.words import (
 
 
 def ways_page(document: Block) -> Page:
-    """Lay out what each way of resizing does to a table."""
+    """Build the page of ways of resizing a table."""
     table, ways, run = document["table"], document["ways"], document.get("run")
     return Page(
         title=table["name"],
@@ -40,7 +40,7 @@ def ways_page(document: Block) -> Page:
 
 
 def rules_page(document: Block) -> Page:
-    """Lay out what each rule of scaling does to rotary positions at another length."""
+    """Build the page of rules that scale rotary positions to another length."""
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
         (Cell(number.label, note=number.meaning), *(format_cell(rule[key]) for rule in rules))
@@ -77,7 +77,7 @@ def _number_table(rows: list[Row], names: Mapping[str, str]) -> Table:
 
 
 def _cost_rows(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
-    """Yield what the model does with each table, or by each rule, as a whole and by position."""
+    """Yield the cost of each table or rule for the model, in all and by position."""
     if run is None:
         return
     blocks = {"before": run["before"]} | run["ways"]
@@ -98,7 +98,7 @@ def _way_numbers(document: Block) -> Table:
     rows: list[Row] = [
         (
             Cell(number.label, note=number.meaning),
-            # The old table against itself is no comparison.
+            # Comparing the old table with itself says nothing.
             *(
                 "–" if way_name == "before" and key.startswith("same_") else format_cell(block[key])
                 for way_name, block in blocks.items()

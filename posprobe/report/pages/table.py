@@ -13,7 +13,7 @@ from posprobe.words.lines import key, lines, size
 
 
 def table_page(document: Block) -> Page:
-    """Lay out the page of a table."""
+    """Build the page of a table."""
     table, verdict = document["table"], document.get("verdict")
     notes = [f"{note}." for note in table["notes"]]
     if verdict and verdict.get("replaced"):
@@ -40,7 +40,7 @@ def _evidence(verdict: Block, *, grid: bool) -> tuple[Evidence, ...]:
 
 
 def _number_table(document: Block) -> Table:
-    """Tabulate every number with those of the sinusoid and, where asked for, of baselines."""
+    """Tabulate every number beside those of the sinusoid and, if drawn, of null models."""
     nulls = document.get("nulls") or {"numbers": {}, "models": {}, "draws": 0}
     models = tuple(nulls["models"]) if nulls["draws"] else ()
     rows: list[Row] = []
