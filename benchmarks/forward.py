@@ -27,7 +27,7 @@ import numpy as np
 import torch
 import transformers
 
-from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
+from posprobe.analyses.models.rotary_heads import LayerRotation, RotarySums, build_rotary_use
 from posprobe.forward import attend, decompose, random_tokens, rotary_use
 from posprobe.forward.rotary import AttentionInputs, ObservedLayer, sum_window
 from posprobe.forward.running import run_body
@@ -114,13 +114,15 @@ def rotary_memory() -> float:
     """
     ladder = 10_000.0 ** (-np.arange(WIDTH // 2) / (WIDTH // 2))
     scale, window = WIDTH**-0.5, LENGTH // 2
-    turning = Turning(ladder, "halves", "all", 0.0, np.arange(window), scale)
+    turning = LayerRotation(ladder, "halves", "all", 0.0, np.arange(window), scale)
     query, key = torch.randn(2, 1, HEADS, LENGTH, WIDTH)
     attention_call, layer = (
         AttentionInputs(query, key, None, scale, None),
         ObservedLayer(turning, window, LENGTH),
     )
-    few_layer = ObservedLayer(Turning(ladder, "halves", "all", 0.0, np.arange(8), scale), 8, 16)
+    few_layer = ObservedLayer(
+        LayerRotation(ladder, "halves", "all", 0.0, np.arange(8), scale), 8, 16
+    )
     sum_window(attention_call, few_layer)  # libraries are loaded
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -131,7 +133,7 @@ def rotary_memory() -> float:
             sums[number] += (
                 sum_window(attention_call, layer) if context == CONTEXTS - 1 else window_sums_found
             )
-    rotary_result(
+    build_rotary_use(
         sums, dict.fromkeys(sums, turning), {}, length=LENGTH, positions=LENGTH, source="random",
         name="made",
     )  # fmt: skip

@@ -24,7 +24,12 @@ from calibration import rate
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from posprobe.analyses.models.rotary_heads import RotarySums, Turning, judged, rotary_heads
+from posprobe.analyses.models.rotary_heads import (
+    LayerRotation,
+    RotarySums,
+    answer_heads,
+    measure_heads,
+)
 from posprobe.analyses.models.rotary_use import HeadUse, RotaryUse
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -81,13 +86,13 @@ def planted(
     rotated = ones.astype(np.complex128)
     padding = np.zeros((heads, 0))
     sums = RotarySums(
-        curves=curves, within=np.tile(noise_variance, (CONTEXTS, 1)),
-        moved=np.ones((CONTEXTS, heads)),
-        capped=np.full((CONTEXTS, heads), np.nan), query=rotated, key=rotated, rest_query=padding,
-        rest_key=padding, query_power=ones, key_power=ones, queries=1, keys=1,
+        curves=curves, variance=np.tile(noise_variance, (CONTEXTS, 1)),
+        moved_attention=np.ones((CONTEXTS, heads)),
+        capped_share=np.full((CONTEXTS, heads), np.nan), query=rotated, key=rotated,
+        fixed_query=padding, fixed_key=padding, query_power=ones, key_power=ones, queries=1, keys=1,
     )  # fmt: skip
-    turning = Turning(LADDER, "halves", "all", 0.0, np.arange(WINDOW), 1.0)
-    return judged(rotary_heads(0, sums, turning, length=2 * WINDOW))
+    turning = LayerRotation(LADDER, "halves", "all", 0.0, np.arange(WINDOW), 1.0)
+    return answer_heads(measure_heads(0, sums, turning, length=2 * WINDOW))
 
 
 def answers(context_share: float, spread: float, share: float, heads: int) -> Counter[str]:

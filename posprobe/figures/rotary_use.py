@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.models.rotary_use import HeadUse, MatchedHead, Place, RotaryUse
+    from posprobe.analyses.models.rotary_use import HeadIndex, HeadUse, MatchedHead, RotaryUse
     from posprobe.analyses.models.rotary_weights import WeightUse
 
 
@@ -156,7 +156,7 @@ def label_distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.fl
 
 def matched_heads_figure(
     figure_format: FigureFormat,
-    results: Mapping[str, Mapping[Place, NDArray[np.float64]]],
+    results: Mapping[str, Mapping[HeadIndex, NDArray[np.float64]]],
     extras: FigureExtras,
 ) -> Figure:
     """Draw the best ``matched`` heads of two runs, over the ``distances`` of their curves."""

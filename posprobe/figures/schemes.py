@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.models.head_biases import Heads, Smoothness
-from posprobe.analyses.models.rotary import SAME, Rotation
+from posprobe.analyses.models.rotary import EQUAL_WAVELENGTH_TOLERANCE, Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.arrays import Floats
 from posprobe.encodings import wavelengths
@@ -67,7 +67,7 @@ def _plot_wavelengths(
 ) -> None:
     """Draw each pair's wavelength beside the context lengths; arguments as in `Rotation`."""
     pair = np.arange(len(wavelength))
-    if not np.allclose(wavelength, unscaled, rtol=SAME):
+    if not np.allclose(wavelength, unscaled, rtol=EQUAL_WAVELENGTH_TOLERANCE):
         unscaled_wavelengths = np.where(np.isfinite(unscaled), unscaled, np.nan)
         ax.plot(
             pair, unscaled_wavelengths, color=MUTED, linestyle=(0, (1, 1.2)), label="before scaling"

@@ -10,15 +10,15 @@ from posprobe.analyses.models.attention import (
     AttentionByOffset,
     AttentionSums,
     attention_by_offset,
-    attention_sums,
+    sum_attention,
 )
 from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer, head_logits
 from posprobe.analyses.models.states import (
     MeanDecomposition,
     Moments,
-    is_finite,
-    mean_decomposition,
-    moments,
+    build_decomposition,
+    has_finite_sums,
+    sum_moments,
 )
 from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError, explain_errors
@@ -118,20 +118,22 @@ def decompose(
                 tokens - full_layout.size + first_position,
                 tokens - full_layout.size + stop_position,
             )
-            batch_moments[layer] = moments(state[:, token_slice], sums.get(layer))
+            batch_moments[layer] = sum_moments(state[:, token_slice], sums.get(layer))
 
         count = visit_tensors(model, batch, points[0], "hidden_states", add_moments)
         check_layers(layers, count, title)
         return batch_moments
 
     sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
-    if not all(bool(is_finite(layer_sums)) for layer_sums in sums.values()):
+    if not all(bool(has_finite_sums(layer_sums)) for layer_sums in sums.values()):
         raise InvalidTable(
             f"{title}: sums of its hidden states leave the range of numbers. Run it in float64: "
             "--dtype float64."
         )
     layout, start = views[0]
-    return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=is_interrupted)
+    return build_decomposition(
+        sums, layout=layout, start=start, name=title, is_interrupted=is_interrupted
+    )
 
 
 def check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:
@@ -206,7 +208,7 @@ def attend(
                 raise UsageError(f"{title}: its attention is not from every token to every token.")
             layouts[:] = [find_layout(model, batch, weights.shape[-1])]
             check_finite(model, weights, f"the attention at layer {layer}", title, n_previous)
-            batch_sums[layer] = attention_sums(weights, layouts[0])
+            batch_sums[layer] = sum_attention(weights, layouts[0])
 
         visit_tensors(model, batch, points[0], "attentions", add_attention)
         if not set(layers or batch_sums) <= set(batch_sums):
@@ -216,7 +218,7 @@ def attend(
 
     with use_stepwise_attention(model, title):
         sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
-    return attention_by_offset(sums, layout=layouts[0], name=title, stopped=is_interrupted)
+    return attention_by_offset(sums, layout=layouts[0], name=title, is_interrupted=is_interrupted)
 
 
 def _find_attention_layers(model: Any, points: Sequence[HookPoint]) -> list[int]:

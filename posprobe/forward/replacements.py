@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from posprobe import nulls
-from posprobe.analyses.breaks.outliers import without
+from posprobe.analyses.breaks.outliers import replace_patches
 from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.composition.bridging import interpolate_rows
 from posprobe.analyses.composition.processes import fit_process
@@ -301,7 +301,7 @@ def _explain_by_repair(values: Floats, table_positions: Positions) -> Iterator[E
         return
     if isinstance(grid, Grid):
         rows, nouns = (
-            without(values, outlier_rows, grid.height, grid.width, np),
+            replace_patches(values, outlier_rows, grid.height, grid.width, np),
             ("patch", "patches"),
         )
     else:

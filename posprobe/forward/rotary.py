@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
-from posprobe.analyses.models.rotary_use import Columns, LayerUse, Origin, Pairs, Reason, RotaryUse
+from posprobe.analyses.models.rotary_heads import LayerRotation, RotarySums, build_rotary_use
+from posprobe.analyses.models.rotary_use import (
+    LayerUse,
+    Origin,
+    PairOrder,
+    Reason,
+    RotaryUse,
+    RotatedColumns,
+)
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.averages import use_stepwise_attention
@@ -217,7 +224,7 @@ class ObservedLayer:
         First query of the window, and the one after its last.
     """
 
-    rotation: Turning
+    rotation: LayerRotation
     first_query: int
     stop_query: int
 
@@ -368,21 +375,21 @@ def _observe_layer(
 
 def _candidate_rotations(
     ladders: Sequence[NDArray[np.float64]], width: int, scale: float
-) -> Iterator[Turning]:
+) -> Iterator[LayerRotation]:
     """Yield no rotation, and all rotations of a head of this width by the model's ladders."""
     no_distances = np.zeros(0, dtype=np.int64)
-    yield Turning(np.zeros(0), "none", "none", 0.0, no_distances, scale)
-    pair_orders: tuple[Pairs, Pairs] = ("halves", "neighbours")
-    column_choices: tuple[Columns, Columns] = ("first", "last")
+    yield LayerRotation(np.zeros(0), "none", "none", 0.0, no_distances, scale)
+    pair_orders: tuple[PairOrder, PairOrder] = ("halves", "neighbours")
+    column_choices: tuple[RotatedColumns, RotatedColumns] = ("first", "last")
     for ladder, pairs in product(ladders, pair_orders):
         if 2 * len(ladder) == width:
-            yield Turning(ladder, pairs, "all", 0.0, no_distances, scale)
+            yield LayerRotation(ladder, pairs, "all", 0.0, no_distances, scale)
         elif 0 < 2 * len(ladder) < width:
             for columns in column_choices:
-                yield Turning(ladder, pairs, columns, 0.0, no_distances, scale)
+                yield LayerRotation(ladder, pairs, columns, 0.0, no_distances, scale)
 
 
-def _shift_residual(rotation: Turning, shifted_runs: _ShiftedRuns) -> float:
+def _shift_residual(rotation: LayerRotation, shifted_runs: _ShiftedRuns) -> float:
     """Return the relative change of unrotated queries or keys by the shift, the larger of both."""
     residuals = []
     for tensors in shifted_runs:
@@ -402,7 +409,7 @@ def _power(tensor: torch.Tensor) -> float:
 
 
 def unrotate(
-    tensor: torch.Tensor, rotation: Turning, start: int
+    tensor: torch.Tensor, rotation: LayerRotation, start: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Undo the rotation of queries or keys at the positions from ``start``.
 
@@ -556,7 +563,7 @@ def rotary_use(
         return batch_sums
 
     sums, is_interrupted = sum_over_contexts(model, contexts, measure, title)
-    return rotary_result(
+    return build_rotary_use(
         {number: layer_sums for number, layer_sums in sums.items() if number in layers},
         {number: layer.rotation for number, layer in layers.items()},
         unmeasured,
@@ -564,7 +571,7 @@ def rotary_use(
         positions=declared_context(model),
         source=source,
         name=title,
-        stopped=is_interrupted,
+        is_interrupted=is_interrupted,
     )
 
 
@@ -635,7 +642,7 @@ def _sum_head_window(
         if rotation.columns != "all":
             power = pt.cat([power, fixed.square().sum(dim=-1, keepdim=True)], dim=-1)
         sums |= {
-            name: total(pair.real) + 1j * total(pair.imag), f"rest_{name}": total(fixed),
+            name: total(pair.real) + 1j * total(pair.imag), f"fixed_{name}": total(fixed),
             f"{name}_power": total(power),
         }  # fmt: skip
     return sums

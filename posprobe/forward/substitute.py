@@ -12,16 +12,16 @@ import numpy as np
 from posprobe.analyses.descriptive.closeness import cka
 from posprobe.analyses.linear import displacements
 from posprobe.analyses.models.experiments import (
-    CERTAIN,
     MEASURES,
+    MIN_COST_STANDARD_ERRORS,
     Cost,
     Measure,
     Substitute,
     SubstitutionEffect,
     by_position,
     costs,
-    early,
     mean_and_error,
+    measure_early,
 )
 from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import InvalidTable, UsageError
@@ -444,7 +444,7 @@ def _build_result(
         by_position=position_curve[0] if has_positions else None,
         by_position_error=position_curve[1] if has_position_errors else None,
         unchanged=losses / np.where(count > 0, count, np.nan) if has_loss else None,
-        early=early(sums.position_costs[0, removed_index], weight)
+        early=measure_early(sums.position_costs[0, removed_index], weight)
         if has_position_errors and not isinstance(target.layout, Grid) else None,
         distances=setup.distances.first_distances if setup.distances else None,
         undefined=_undefined_reasons(
@@ -476,10 +476,11 @@ def _undefined_reasons(
     setup: _Setup, main: Sequence[Cost], removed_index: int, *, has_loss: bool, has_positions: bool
 ) -> dict[str, str]:
     """Return why numbers are undefined, by key."""
+    n_errors = f"{MIN_COST_STANDARD_ERRORS:.0f}"
     reasons = {
         "loss": "" if has_loss else _explain_missing_loss(setup),
         "kept": "" if main[removed_index].kept is not None
-        else f"removal costs no {CERTAIN:.0f} standard errors, or these are not known",
+        else f"removal costs no {n_errors} standard errors, or these are not known",
         "value": "null where outputs are not finite"
         if any(cost.value is None for cost in main) else "",
         "cka": "measured of models without a head" if setup.has_head else "",

@@ -28,8 +28,8 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
-from posprobe.analyses.breaks.outliers import MAX_OUTLIER_SHARE, without
-from posprobe.analyses.breaks.seams import Stretch, long_runs, stretch
+from posprobe.analyses.breaks.outliers import MAX_OUTLIER_SHARE, replace_patches
+from posprobe.analyses.breaks.seams import Stretch, find_stretch, long_stretches
 from posprobe.analyses.composition.bridging import Bridging
 from posprobe.analyses.composition.budget import Budget, Clock, describe_clock
 from posprobe.analyses.composition.grid_model import GridModel
@@ -201,7 +201,7 @@ class TableInputs:
         """The longest stretch of rows without seams and outlier rows, or all rows."""
         if self.all_rows:
             return Stretch(0, len(self.table), True, (Cause("all_rows"),))
-        return stretch(self.seams)
+        return find_stretch(self.seams)
 
     @cached_property
     def seams(self) -> Seams:
@@ -223,14 +223,16 @@ class TableInputs:
 
     @cached_property
     def kept_positions(self) -> Positions:
-        """Rows of the `stretch`; all patches of a grid, less the `replaced_patches`."""
+        """Rows of the `find_stretch`; all patches of a grid, less the `replaced_patches`."""
         positions = self.positions
         layout, rows = positions.layout, self.stretch.rows
         if isinstance(layout, Grid) and self.replaced_patches:
             patches = self.replaced_patches
-            filled = without(positions.values, patches, layout.height, layout.width, positions.xp)
+            filled = replace_patches(
+                positions.values, patches, layout.height, layout.width, positions.xp
+            )
             return replace(positions, values=filled)
-        if self.stretch.whole:
+        if self.stretch.is_whole:
             return positions
         return replace(
             positions,
@@ -242,7 +244,7 @@ class TableInputs:
     @cached_property
     def kept_pca(self) -> PCA:
         """Principal components of `kept_positions`."""
-        pca = self.result("pca") if self.stretch.whole else None
+        pca = self.result("pca") if self.stretch.is_whole else None
         if isinstance(pca, PCA):
             return pca
         return analyses.pca(self.kept_positions, leading=N_STRETCH_COMPONENTS)
@@ -265,10 +267,10 @@ class TableInputs:
     @cached_property
     def further_views(self) -> tuple[tuple[int, int, View], ...]:
         """The other long stretches, in order: first row, stop, and view."""
-        if self.stretch.whole or isinstance(self.positions.layout, Grid):
+        if self.stretch.is_whole or isinstance(self.positions.layout, Grid):
             return ()
         further_views = []
-        for first_row, stop_row in long_runs(self.seams):
+        for first_row, stop_row in long_stretches(self.seams):
             if (first_row, stop_row) != (self.stretch.first, self.stretch.stop):
                 values = _float64_on_host(self.positions.values[first_row:stop_row])
                 stretch_view = view(values, seed=self.seed, dtype=self._dtype)

@@ -27,8 +27,8 @@ from made_models import (
 
 from posprobe.analyses.models.attention import (
     attention_by_offset,
-    attention_sums,
     locality,
+    sum_attention,
     symmetry,
 )
 from posprobe.analyses.models.head_logits import NO_PEAK, head_logits
@@ -122,7 +122,7 @@ def test_attention_to_the_first_token_is_no_preference_for_far_offsets() -> None
     matrix = np.full((n, n), 0.2 / n)
     matrix[:, 0] += 0.7
     matrix += 0.1 * (np.eye(n, k=-1) + np.eye(n)[:1].T @ np.eye(n)[:1])
-    sums = attention_sums(matrix[None, None], Sequence(n))
+    sums = sum_attention(matrix[None, None], Sequence(n))
     layer = attention_by_offset({0: sums}, layout=Sequence(n)).layers[0]
     assert layer.peak.tolist() == [[-1]]
     assert layer.first[0] == pytest.approx(matrix[1:, 0].mean())
@@ -135,7 +135,7 @@ def test_peaks_are_measured_against_uniform_causal_attention() -> None:
     uniform = np.tri(n) / np.arange(1, n + 1)[:, None]
     # The excess for the third token back is far below what uniform attention pays to oneself.
     shifted = 0.97 * uniform + 0.03 * (np.eye(n, k=-3) + np.eye(n) * (np.arange(n) < 3))
-    sums = attention_sums(shifted[None, None], Sequence(n))
+    sums = sum_attention(shifted[None, None], Sequence(n))
     attention = attention_by_offset({0: sums}, layout=Sequence(n))
     assert attention.causal
     assert attention.layers[0].peak.tolist() == [[-3]]
@@ -162,7 +162,7 @@ def indifferent_attention() -> dict[str, Any]:
 @pytest.mark.parametrize("name", indifferent_attention())
 def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(name: str) -> None:
     matrix, layout = indifferent_attention()[name]
-    sums = {0: attention_sums(matrix[None, None], layout)}
+    sums = {0: sum_attention(matrix[None, None], layout)}
     sums = {0: sums[0] + sums[0]}
     block = as_block(attention_by_offset(sums, layout=layout))
     (layer,) = block["layers"]
@@ -190,10 +190,10 @@ def test_attention_by_offset_alone_is_translation_invariant() -> None:
     toeplitz = np.exp(-((offsets + 2) ** 2) / 8)
     noise = np.random.default_rng(0).random((12, 12))
     for matrix, expected in ((toeplitz, 1.0), (np.tril(toeplitz), 1.0)):
-        sums = attention_sums(matrix[None, None], Sequence(len(matrix)))
+        sums = sum_attention(matrix[None, None], Sequence(len(matrix)))
         layer = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
         assert layer.translation_invariance == pytest.approx(expected)
-    sums = attention_sums(noise[None, None], Sequence(len(noise)))
+    sums = sum_attention(noise[None, None], Sequence(len(noise)))
     layer = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
     assert layer.translation_invariance is not None
     assert layer.translation_invariance < 0.5

@@ -43,7 +43,7 @@ HIDDEN = 32
 
 
 def of_layer(query: Floats, key: Floats, biases: Any = None, **options: Any) -> Any:
-    settings = {"ladder": LADDER, "reading": "halves", "scale": 1.0, "distances": 64, **options}
+    settings = {"ladder": LADDER, "pair_order": "halves", "scale": 1.0, "distances": 64, **options}
     return measure_layer_weights(0, query, key, biases, **settings)
 
 

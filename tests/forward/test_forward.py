@@ -27,7 +27,7 @@ from made_models import (
 )
 
 import posprobe as pp
-from posprobe.analyses.models.states import mean_decomposition, moments
+from posprobe.analyses.models.states import build_decomposition, sum_moments
 from posprobe.analyses.result import as_block
 from posprobe.errors import UsageError
 from posprobe.forward import decompose, load_model
@@ -160,7 +160,7 @@ def test_states_changed_in_place_are_read_at_the_end() -> None:
 def test_products_are_of_the_first_contexts_however_they_are_grouped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("posprobe.analyses.models.states.PRODUCTS", 5 * LENGTH)
+    monkeypatch.setattr("posprobe.analyses.models.states.MAX_PRODUCT_STATES", 5 * LENGTH)
     model, contexts = gpt2().double(), tokens(23)
     all_products, leading_products = states(model, contexts)[1], states(model, contexts[:5])[1]
     expected = plainly(all_products)
@@ -177,7 +177,7 @@ def test_products_are_of_the_first_contexts_however_they_are_grouped(
 def test_the_largest_eigenvalue_is_that_of_the_whole_matrix(width: int) -> None:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(40, 12, width)) * np.linspace(1, 3, width)
-    decomposition = mean_decomposition({0: moments(hidden)}, layout=Sequence(12)).layers[0]
+    decomposition = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(12)).layers[0]
     assert_layer(decomposition, plainly(hidden))
 
 
@@ -186,7 +186,7 @@ def test_the_noise_share_equals_that_of_chance(scale: float) -> None:
     rng = np.random.default_rng(0)
     wave = scale * np.sin(np.arange(32))[:, None] * rng.normal(size=20)
     hidden = wave + rng.normal(size=(50, 32, 20))
-    layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(32)).layers[0]
+    layer = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(32)).layers[0]
     assert layer.noise_share is not None
     # Means of 50 numbers of variance 1, 20 of them at 32 positions of which the mean is taken out.
     noise = 20 * 31 / 50
@@ -201,7 +201,7 @@ def test_the_rank_counts_directions_that_stand_out_of_the_noise(planted: int, un
     mixing = rng.normal(size=(20, 20)) * (np.geomspace(5, 0.1, 20) if uneven else 1)
     signal = 5 * rng.normal(size=(32, planted)) @ rng.normal(size=(planted, 20))
     hidden = signal + rng.normal(size=(200, 32, 20)) @ mixing
-    layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(32)).layers[0]
+    layer = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(32)).layers[0]
     assert layer.rank == planted
 
 
@@ -212,7 +212,7 @@ def test_correlated_noise_adds_no_rank() -> None:
         hidden = rng.normal(size=(64, 64, 48))
         for t in range(1, 64):
             hidden[:, t] = 0.8 * hidden[:, t - 1] + 0.6 * hidden[:, t]
-        layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(64)).layers[0]
+        layer = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(64)).layers[0]
         ranks.append(layer.rank)
     assert max(filter(None, ranks), default=0) <= 1
     assert sum(map(bool, ranks)) <= 3
@@ -223,7 +223,7 @@ def test_equal_contexts_have_the_rank_of_positions(count: int) -> None:
     rng = np.random.default_rng(0)
     context = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 300))
     hidden = np.repeat(context[None], count, axis=0)
-    assert mean_decomposition({0: moments(hidden)}, layout=Sequence(40)).layers[0].rank == 2
+    assert build_decomposition({0: sum_moments(hidden)}, layout=Sequence(40)).layers[0].rank == 2
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -247,9 +247,9 @@ def test_positions_can_be_chosen_as_song_and_zhong_do() -> None:
 def test_a_large_common_mean_costs_no_digits() -> None:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(30, 6, 5)) + 1e6 * np.array([1, 0, -1, 0, 3])
-    leading_moments = moments(hidden[:7])
-    sums = {0: leading_moments + moments(hidden[7:], leading_moments)}
-    decomposition = mean_decomposition(sums, layout=Sequence(6))
+    leading_moments = sum_moments(hidden[:7])
+    sums = {0: leading_moments + sum_moments(hidden[7:], leading_moments)}
+    decomposition = build_decomposition(sums, layout=Sequence(6))
     assert_layer(decomposition.layers[0], plainly(hidden))
 
 
@@ -274,14 +274,16 @@ def test_positions_at_a_layer_are_a_table_that_the_analyses_take() -> None:
 
 
 def test_numbers_that_are_not_defined_are_none_with_a_reason() -> None:
-    equal_moments = moments(np.ones((3, 4, 5)))
-    decomposition = mean_decomposition({0: equal_moments}, layout=Sequence(4))
+    equal_moments = sum_moments(np.ones((3, 4, 5)))
+    decomposition = build_decomposition({0: equal_moments}, layout=Sequence(4))
     summary = as_block(decomposition)
     assert summary["layers"][0]["relative_norm"] is None
     assert set(summary["undefined"]) == {"noise_share", "rank", "relative_norm", "stable_rank"}
     json.dumps(summary, allow_nan=False)
     assert np.isnan(
-        mean_decomposition({0: moments(np.ones((1, 4, 5)))}, layout=Sequence(4)).layers[0].error
+        build_decomposition({0: sum_moments(np.ones((1, 4, 5)))}, layout=Sequence(4))
+        .layers[0]
+        .error
     ).all()
 
 

@@ -17,7 +17,12 @@ from made_schemas import problems, schema
 from test_rotary_families import COMMON, FAMILIES, LENGTH, VOCABULARY, built, tokens
 
 import posprobe as pp
-from posprobe.analyses.models.rotary_heads import Turning, ignores_position, judged, rotary_heads
+from posprobe.analyses.models.rotary_heads import (
+    LayerRotation,
+    answer_heads,
+    judge_position,
+    measure_heads,
+)
 from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
@@ -48,9 +53,9 @@ def handed(query: Complexes, key: Complexes, places: Any = None) -> AttentionInp
 
 def measured(query: Complexes, key: Complexes) -> HeadUse:
     length = query.shape[1]
-    turning = Turning(LADDER, "halves", "all", 0.0, np.arange(length // 2), SCALE)
+    turning = LayerRotation(LADDER, "halves", "all", 0.0, np.arange(length // 2), SCALE)
     sums = sum_window(handed(query, key), ObservedLayer(turning, length // 2, length))
-    return judged(rotary_heads(0, sums, turning, length=length))[0]
+    return answer_heads(measure_heads(0, sums, turning, length=length))[0]
 
 
 def same(value: complex | Complexes, contexts: int = 16) -> Complexes:
@@ -165,17 +170,17 @@ def test_false_curves_are_rare() -> None:
 
 
 def test_a_layer_ignores_position_only_where_all_its_heads_do() -> None:
-    turning = Turning(LADDER, "halves", "all", 0.0, np.arange(128), SCALE)
+    turning = LayerRotation(LADDER, "halves", "all", 0.0, np.arange(128), SCALE)
     quiet = 0.05 * noise(7), noise(8)
     flat = [measured(*quiet)]
     assert flat[0].variance < 0.01
-    assert ignores_position(turning, flat) == ("cannot tell", "flat")
+    assert judge_position(turning, flat) == ("cannot tell", "flat")
     moving = [*flat, measured(same(2), same(2))]
-    assert ignores_position(turning, moving) == ("no", "moves")
+    assert judge_position(turning, moving) == ("no", "moves")
     slow = np.array([0, 0, 0, 2.0])
     unmoved_heads = [measured(same(slow) * noise(9), same(slow) * noise(10))]
     assert unmoved_heads[0].variance > 0.01
-    assert ignores_position(turning, unmoved_heads) == ("yes", "still")
+    assert judge_position(turning, unmoved_heads) == ("yes", "still")
 
 
 # The same numbers, one query and one distance at a time.
@@ -314,7 +319,7 @@ def held(name: str) -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux counts it")
 def test_many_heads_take_no_more_memory_at_a_time_than_few() -> None:
-    turning = Turning(0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0)
+    turning = LayerRotation(0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0)
     query, key = torch.randn(2, 1, 64, 1024, 8)
     layer = ObservedLayer(turning, 512, 1024)
     sum_window(AttentionInputs(query[:, :4], key[:, :4], None, 1.0, None), layer)  # loads libraries

@@ -26,7 +26,7 @@ from made_models import (
 )
 
 import posprobe as pp
-from posprobe.analyses.models.experiments import costs, early
+from posprobe.analyses.models.experiments import costs, measure_early
 from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures import find_builder
@@ -219,11 +219,11 @@ def test_a_table_without_measurable_value_has_no_shares() -> None:
 
 def test_the_part_of_the_first_positions_is_a_share_of_the_sum() -> None:
     costs_by_position = np.r_[np.full(16, 3.0), np.full(48, 1.0)]
-    early_share = early(costs_by_position, np.full(64, 5.0))
+    early_share = measure_early(costs_by_position, np.full(64, 5.0))
     assert early_share is not None
     assert (early_share.cost, early_share.of) == (0.5, 0.25)
-    assert early(costs_by_position[:30], np.ones(30)) is None
-    assert early(-costs_by_position, np.ones(64)) is None
+    assert measure_early(costs_by_position[:30], np.ones(30)) is None
+    assert measure_early(-costs_by_position, np.ones(64)) is None
 
 
 # Models.

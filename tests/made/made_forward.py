@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.models.attention import attention_by_offset, attention_sums
+from posprobe.analyses.models.attention import attention_by_offset, sum_attention
 from posprobe.analyses.models.experiments import (
     BlankImages,
     Change,
@@ -18,16 +18,16 @@ from posprobe.analyses.models.experiments import (
     SubstitutionEffect,
     by_position,
     costs,
-    early,
+    measure_early,
 )
 from posprobe.analyses.models.head_logits import HeadsByLayer, head_logits
-from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
+from posprobe.analyses.models.rotary_heads import LayerRotation, RotarySums, build_rotary_use
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import (
     EffectiveTable,
     MeanDecomposition,
-    mean_decomposition,
-    moments,
+    build_decomposition,
+    sum_moments,
 )
 from posprobe.analyses.models.subspaces import subspace_overlap
 from posprobe.forward.replacements import explained_share, explanations
@@ -150,7 +150,7 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
         measure="loss", removed="mean", contexts=contexts, seed=0, table="wpe.weight",
         layout=layout, start=0, task="next token", loss=2.0, loss_error=0.1, by_position=mean,
         by_position_error=error, unchanged=np.full(layout.size, 2.0),
-        early=early(cost_sums[0, names.index("mean")], count), undefined=undefined,
+        early=measure_early(cost_sums[0, names.index("mean")], count), undefined=undefined,
         distances=distances,
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
 def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryUse:
     """Return rotary heads whose logits fall with distance, except the last per layer."""
     rng = np.random.default_rng(0)
-    rotation = Turning(
+    rotation = LayerRotation(
         np.array([1.0, 0.1, 0.01]), "halves", "first", 3e-7, np.arange(16), 0.5
     )  # fmt: skip
     fall = -size * np.arange(16) / 8 * (np.arange(HEADS) < HEADS - 1)[:, None]
@@ -167,15 +167,16 @@ def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryU
     def sums() -> RotarySums:
         return RotarySums(
             curves=fall + size * 0.02 * rng.normal(size=(contexts, HEADS, 16)),
-            within=size**2 * (1 + 0.1 * rng.random((contexts, HEADS))),
-            moved=np.full((contexts, HEADS), 0.3), capped=np.full((contexts, HEADS), 0.01),
-            query=vectors[0], key=vectors[1], rest_query=np.ones((HEADS, 2)),
-            rest_key=np.ones((HEADS, 2)), query_power=np.full((HEADS, 4), 5.0),
+            variance=size**2 * (1 + 0.1 * rng.random((contexts, HEADS))),
+            moved_attention=np.full((contexts, HEADS), 0.3),
+            capped_share=np.full((contexts, HEADS), 0.01),
+            query=vectors[0], key=vectors[1], fixed_query=np.ones((HEADS, 2)),
+            fixed_key=np.ones((HEADS, 2)), query_power=np.full((HEADS, 4), 5.0),
             key_power=np.full((HEADS, 4), 5.0), queries=1, keys=1,
         )  # fmt: skip
 
     numbers = range(layers)
-    return rotary_result(
+    return build_rotary_use(
         {number: sums() for number in numbers}, dict.fromkeys(numbers, rotation), {}, length=32,
         positions=64, source="sampled", name="made",
     )  # fmt: skip
@@ -184,7 +185,7 @@ def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryU
 def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     """Return every result of a run on such positions."""
     states = states_of(layout)
-    sums = {number: moments(states * (1 + number)) for number in (0, 1, 3)}
+    sums = {number: sum_moments(states * (1 + number)) for number in (0, 1, 3)}
     table = table_of(layout)
     numbers = measure_numbers(table)
     effective_numbers = {
@@ -197,11 +198,11 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         attention_of(layout, causal=causal, special=special, seed=layer) for layer in range(2)
     ]
     attention = attention_by_offset(
-        {number: attention_sums(results, layout) for number, results in enumerate(weights)},
+        {number: sum_attention(results, layout) for number, results in enumerate(weights)},
         layout=layout,
     )
     results: dict[str, Result] = {
-        "states": mean_decomposition(sums, layout=layout),
+        "states": build_decomposition(sums, layout=layout),
         "heads": heads_of(layout, causal=causal),
         "effective": EffectiveTable(
             numbers, effective_numbers, ("the mean token was added",), table

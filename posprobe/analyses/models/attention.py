@@ -1,4 +1,4 @@
-"""What attention does with distance, measured: means over contexts, locality and symmetry."""
+"""Attention by offset, measured over contexts: mean curves, locality and symmetry."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.similarity import by_displacement
-from posprobe.analyses.models.head_logits import Peaked, Peaks, nearest_peak
+from posprobe.analyses.models.head_logits import Peaked, Peaks, find_nearest_peak
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps, centring_error
 from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Natural, Reasons, limits
 
-#: Mean attention to later tokens up to which they are hidden: masks leave exactly 0, or the
+#: Later tokens with at most this mean attention count as masked. Masks leave exactly 0, or the
 #: exponential of a large negative number.
-UNSEEN = 1e-9
+MAX_HIDDEN_ATTENTION = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,15 +96,16 @@ class AttentionByOffset(Result):
 
     @property
     def causal(self) -> Annotated[bool, "Whether no head looks at later positions."]:
-        """Whether no head of any layer looks at later positions of a sequence."""
+        """Whether no head of any layer attends to later positions of a sequence."""
         n = self.layout.size
         return not isinstance(self.layout, Grid) and all(
-            np.nanmax(layer.curves[:, n:], initial=0.0) < UNSEEN for layer in self.layers.values()
+            np.nanmax(layer.curves[:, n:], initial=0.0) < MAX_HIDDEN_ATTENTION
+            for layer in self.layers.values()
         )
 
     @property
     def uniform_first(self) -> Annotated[float | None, "What uniform attention would pay it."]:
-        """What uniform attention would pay the first position; None on a grid."""
+        """Uniform attention to the first position; None on a grid."""
         n = self.layout.size
         if isinstance(self.layout, Grid) or n == 1:
             return None
@@ -113,17 +114,17 @@ class AttentionByOffset(Result):
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for each number that is None."""
-        why = {}
+        reasons = {}
         if not all(layer.has_peak.all() for layer in self.layers.values()):
-            why["peak"] = "a head prefers no offset"
+            reasons["peak"] = "a head prefers no offset"
         if isinstance(self.layout, Grid):
-            lacking = ("first", "locality", "symmetry")
-            return why | dict.fromkeys(lacking, "patches are not on a line")
+            sequence_keys = ("first", "locality", "symmetry")
+            return reasons | dict.fromkeys(sequence_keys, "patches are not on a line")
         if any(np.isnan(layer.symmetry).any() for layer in self.layers.values()):
-            why["symmetry"] = "a head attends to nothing on either side"
+            reasons["symmetry"] = "a head attends to nothing on either side"
         if any(layer.translation_invariance is None for layer in self.layers.values()):
-            why["translation_invariance"] = "attention is the same everywhere"
-        return why
+            reasons["translation_invariance"] = "attention is the same everywhere"
+        return reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,24 +132,24 @@ class AttentionSums(Sums):
     """Sums over contexts of one layer's attention.
 
     ``curves`` is ``[heads, 2 h - 1, 2 w - 1]``, of the pairs at each offset; ``mean`` ``[n, n]``,
-    averaged over heads; ``first``, ``special``, ``locality``, ``symmetry`` and ``symmetric`` (the
-    number of contexts in which that is defined) are ``[heads]``; ``rounding`` is the relative
-    error of a weight.
+    averaged over heads; ``first_position``, ``special``, ``locality``, ``symmetry`` and
+    ``n_symmetric`` (the number of contexts in which symmetry is defined) are ``[heads]``;
+    ``rounding`` is the relative error of a weight.
     """
 
     contexts: int
     rounding: float
     curves: NDArray[np.float64]
     mean: Array
-    first: Array
+    first_position: Array
     special: Array
     locality: Array
     symmetry: Array
-    symmetric: Array
+    n_symmetric: Array
 
 
-def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
-    """Add up a layer's attention over some contexts; no matrix of a single head is kept.
+def sum_attention(weights: Array, layout: Layout) -> AttentionSums:
+    """Sum a layer's attention over contexts, without keeping the matrices of single heads.
 
     Parameters
     ----------
@@ -175,45 +176,41 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
     wide = xp.float32 if on_mps else xp.float64
     if weights.dtype != wide:
         weights = xp.astype(weights, xp.float32)
-    before = weights.shape[2] - n
-    special = xp.sum(weights[:, :, before:, :before], axis=(0, 2, 3)) / n
-    weights = weights[:, :, before:, before:]
+    n_special = weights.shape[2] - n
+    special = xp.sum(weights[:, :, n_special:, :n_special], axis=(0, 2, 3)) / n
+    weights = weights[:, :, n_special:, n_special:]
     total = xp.sum(weights, axis=0)
     if not bool(xp.isfinite(xp.sum(total) + xp.sum(special))):
         raise InvalidTable("the attention holds NaN or infinity. Run the model in float32.")
-    even = symmetry(weights)
-    known = ~xp.isnan(even)
+    symmetries = symmetry(weights)
+    is_defined = ~xp.isnan(symmetries)
     height, width = layout.height, layout.width
-    others = total[:, 1:, 0]
-    kept = xp.asarray(_keys(layout), dtype=total.dtype, device=weights.device)
+    to_first = total[:, 1:, 0]
+    is_counted = xp.asarray(_counted_pairs(layout), dtype=total.dtype, device=weights.device)
+    defined_symmetries = xp.where(is_defined, symmetries, xp.zeros_like(symmetries))
     return AttentionSums(
-        weights.shape[0],
-        weights.shape[0] * eps,
-        by_displacement(total * kept, height, width, xp),
-        *(
-            xp.astype(part, wide)
-            for part in (
-                xp.mean(total, axis=0),
-                xp.sum(others, axis=1) / max(n - 1, 1),
-                special,
-                xp.sum(locality(weights), axis=0),
-                xp.sum(xp.where(known, even, xp.zeros_like(even)), axis=0),
-                xp.sum(xp.astype(known, weights.dtype), axis=0),
-            )
-        ),
+        contexts=weights.shape[0],
+        rounding=weights.shape[0] * eps,
+        curves=by_displacement(total * is_counted, height, width, xp),
+        mean=xp.astype(xp.mean(total, axis=0), wide),
+        first_position=xp.astype(xp.sum(to_first, axis=1) / max(n - 1, 1), wide),
+        special=xp.astype(special, wide),
+        locality=xp.astype(xp.sum(locality(weights), axis=0), wide),
+        symmetry=xp.astype(xp.sum(defined_symmetries, axis=0), wide),
+        n_symmetric=xp.astype(xp.sum(xp.astype(is_defined, weights.dtype), axis=0), wide),
     )
 
 
-def _keys(layout: Layout) -> NDArray[np.float64]:
-    """Return 1 for every pair that curves are made of, and 0 for the others: ``[n, n]``."""
-    kept = np.ones((layout.size, layout.size))
+def _counted_pairs(layout: Layout) -> NDArray[np.float64]:
+    """Return 1 for the pairs of query and key that curves count, and 0 for others: ``[n, n]``."""
+    is_counted = np.ones((layout.size, layout.size))
     if not isinstance(layout, Grid) and layout.size > 1:
-        kept[:, 0] = 0
-    return kept
+        is_counted[:, 0] = 0
+    return is_counted
 
 
 def locality(weights: Array) -> Array:
-    """Return how near attention stays: the mean over queries of ``sum_j M_ij 2^-|i - j|``.
+    """Return the locality of attention, the mean over queries of ``sum_j M_ij 2^-|i - j|``.
 
     Chen et al. 2023 (EMNLP Findings). 1 is attention to oneself; uniform attention over 20
     positions has 0.14.
@@ -224,13 +221,13 @@ def locality(weights: Array) -> Array:
         ``[..., n, n]``, rows that add up to 1.
     """
     xp = namespace(weights)
-    place = xp.arange(weights.shape[-1], dtype=weights.dtype, device=weights.device)
-    near = 2.0 ** -xp.abs(place[:, None] - place[None, :])
-    return xp.sum(weights * near, axis=(-2, -1)) / weights.shape[-1]
+    index = xp.arange(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+    decay = 2.0 ** -xp.abs(index[:, None] - index[None, :])
+    return xp.sum(weights * decay, axis=(-2, -1)) / weights.shape[-1]
 
 
 def symmetry(weights: Array) -> Array:
-    """Return how alike attention is to either side.
+    """Return the symmetry of attention to both sides.
 
     It is ``1 - sum |left - right| / sum (left + right)``, the sums over all queries and distances
     that fit on both sides. Chen et al. 2023 (EMNLP
@@ -251,22 +248,16 @@ def symmetry(weights: Array) -> Array:
     """
     xp = namespace(weights)
     n = weights.shape[-1]
-    place = np.arange(n)[:, None]
+    query = np.arange(n)[:, None]
     distance = np.arange(1, (n - 1) // 2 + 1)[None, :]
-    fits = (distance <= place) & (distance < n - place)
+    is_inside = (distance <= query) & (distance < n - query)
     flat = xp.reshape(weights, (*weights.shape[:-2], n * n))
-    left, right = (
-        xp.take(
-            flat,
-            xp.asarray((n * place + place + sign * distance)[fits], device=flat.device),
-            axis=-1,
-        )
-        for sign in (-1, 1)
-    )
-    apart = xp.sum(xp.abs(left - right), axis=-1)
-    both = xp.sum(left + right, axis=-1)
-    filled = xp.where(both > 0, both, xp.ones_like(both))
-    return xp.where(both > 0, 1 - apart / filled, xp.full_like(both, math.nan))
+    sides = ((n * query + query + sign * distance)[is_inside] for sign in (-1, 1))
+    left, right = (xp.take(flat, xp.asarray(i, device=flat.device), axis=-1) for i in sides)
+    difference = xp.sum(xp.abs(left - right), axis=-1)
+    total = xp.sum(left + right, axis=-1)
+    divisor = xp.where(total > 0, total, xp.ones_like(total))
+    return xp.where(total > 0, 1 - difference / divisor, xp.full_like(total, math.nan))
 
 
 def attention_by_offset(
@@ -274,74 +265,73 @@ def attention_by_offset(
     *,
     layout: Layout,
     name: str = "model",
-    stopped: bool = False,
+    is_interrupted: bool = False,
 ) -> AttentionByOffset:
-    """Turn sums over contexts into attention by offset.
+    """Compute attention by offset from sums over contexts.
 
     Parameters
     ----------
     sums
-        Results of `attention_sums` by layer, all of the same contexts.
-    layout, name, stopped
+        Results of `sum_attention` by layer, all of the same contexts.
+    layout, name, is_interrupted
         Fields of `AttentionByOffset`.
     """
-    layers = {number: _layer(found, layout) for number, found in sums.items()}
+    layers = {layer: _measure_layer(layer_sums, layout) for layer, layer_sums in sums.items()}
     contexts = next(iter(sums.values())).contexts
-    return AttentionByOffset(layers, contexts, layout, name, stopped)
+    return AttentionByOffset(layers, contexts, layout, name, is_interrupted)
 
 
-def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
-    grid = isinstance(layout, Grid)
+def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
+    is_grid = isinstance(layout, Grid)
     n = layout.size
     height, width = layout.height, layout.width
-    count = np.rint(by_displacement(_keys(layout), height, width, np))
+    is_counted = _counted_pairs(layout)
+    count = np.rint(by_displacement(is_counted, height, width, np))
     curves = quotient(sums.curves, sums.contexts * count)
-    uniform, seen = np.full((n, n), 1 / n), np.ones((n, n))
-    if not grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < UNSEEN:
-        uniform, seen = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
-    level = np.divide(
-        by_displacement(uniform * _keys(layout), height, width, np), np.maximum(count, 1)
-    )
-    # Attention is float32, or less: differences of its rounding are no preference.
-    above = np.round(curves - level, 7)
-    shown = by_displacement(seen * _keys(layout), height, width, np)
-    places = [nearest_peak(each, shown, n) for each in above]
-    has_peak = np.array([
-        each[place] > sums.rounding / sums.contexts * level[place]
-        for each, place in zip(above, places, strict=True)
-    ])  # fmt: skip
-    peaks = (np.array(places) - [height - 1, width - 1]) * has_peak[:, None]
+    uniform, visible = np.full((n, n), 1 / n), np.ones((n, n))
+    if not is_grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < MAX_HIDDEN_ATTENTION:
+        uniform, visible = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
+    uniform_sums = by_displacement(uniform * is_counted, height, width, np)
+    uniform_level = np.divide(uniform_sums, np.maximum(count, 1))
+    # Attention is float32 or less, so smaller differences are rounding errors and no preference.
+    excess = np.round(curves - uniform_level, 7)
+    visible_count = by_displacement(visible * is_counted, height, width, np)
+    peak_indices = [find_nearest_peak(head_excess, visible_count, n) for head_excess in excess]
+    rounding = sums.rounding / sums.contexts * uniform_level
+    head_peaks = zip(excess, peak_indices, strict=True)
+    has_peak = np.array([curve[index] > rounding[index] for curve, index in head_peaks])
+    peaks = (np.array(peak_indices) - [height - 1, width - 1]) * has_peak[:, None]
     unknown = np.full(len(curves), np.nan)
-    mean, first, special, near, even, symmetric = (
-        to_numpy(part).astype(np.float64)
-        for part in (
-            sums.mean, sums.first, sums.special, sums.locality, sums.symmetry, sums.symmetric,
-        )
-    )  # fmt: skip
+
+    def to_float64(array: Array) -> NDArray[np.float64]:
+        return to_numpy(array).astype(np.float64)
+
+    mean = to_float64(sums.mean) / sums.contexts
+    symmetries = quotient(to_float64(sums.symmetry), to_float64(sums.n_symmetric))
     return LayerAttention(
-        curves=curves if grid else curves[:, 0],
-        peak=peaks if grid else peaks[:, 1:],
+        curves=curves if is_grid else curves[:, 0],
+        peak=peaks if is_grid else peaks[:, 1:],
         has_peak=has_peak,
-        first=unknown if grid or n < 2 else first / sums.contexts,
-        special=special / sums.contexts,
-        locality=unknown if grid else near / sums.contexts,
-        symmetry=unknown if grid else quotient(even, symmetric),
-        translation_invariance=_invariance(mean / sums.contexts, height, width),
+        first=unknown if is_grid or n < 2 else to_float64(sums.first_position) / sums.contexts,
+        special=to_float64(sums.special) / sums.contexts,
+        locality=unknown if is_grid else to_float64(sums.locality) / sums.contexts,
+        symmetry=unknown if is_grid else symmetries,
+        translation_invariance=_translation_invariance(mean, height, width),
     )
 
 
-def _invariance(matrix: NDArray[np.float64], height: int, width: int) -> float | None:
-    pairs = ~np.eye(len(matrix), dtype=bool)
+def _translation_invariance(matrix: NDArray[np.float64], height: int, width: int) -> float | None:
+    is_pair = ~np.eye(len(matrix), dtype=bool)
     if not np.triu(matrix, 1).any():
-        pairs = np.tri(len(matrix), k=-1, dtype=bool)
-    if pairs.sum() < 2:
+        is_pair = np.tri(len(matrix), k=-1, dtype=bool)
+    if is_pair.sum() < 2:
         return None
-    level = matrix[pairs].mean()
-    rest = np.where(pairs, matrix - level, 0.0)
-    count = by_displacement(pairs.astype(np.float64), height, width, np)
-    total = by_displacement(rest, height, width, np)
-    spread = float((rest**2).sum())
-    count_of_pairs = int(pairs.sum())
-    if spread <= centring_error(np.abs(matrix[pairs]).max(), count_of_pairs) ** 2 * count_of_pairs:
+    pair_mean = matrix[is_pair].mean()
+    centred = np.where(is_pair, matrix - pair_mean, 0.0)
+    count = by_displacement(is_pair.astype(np.float64), height, width, np)
+    total = by_displacement(centred, height, width, np)
+    spread = float((centred**2).sum())
+    n_pairs = int(is_pair.sum())
+    if spread <= centring_error(np.abs(matrix[is_pair]).max(), n_pairs) ** 2 * n_pairs:
         return None
     return float((total**2 / np.maximum(count, 1)).sum() / spread)

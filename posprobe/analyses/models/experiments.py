@@ -1,8 +1,8 @@
-"""What experiments on a running model found.
+"""Results of experiments on a running model.
 
-Tokens permuted, positions shifted, images blank, and something else in the place of the position
-table: costs are added up over contexts, with standard errors, and set beside what removing the
-table costs. The experiments themselves are in `posprobe.forward`.
+Tokens are permuted, positions shifted, images blank, and substitutes take the place of the position
+table. Costs are means over contexts, with standard errors, and are compared with the cost of
+removing the table. `posprobe.forward` runs the experiments.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Change:
     scrambled_accuracy: float | None
 
 
-#: Why numbers of permutations are unknown.
-_UNKNOWN = {
+#: Reasons for undefined numbers of a permutation, by key.
+_PERMUTATION_REASONS = {
     "special": "all tokens are permuted, none stays",
     "accuracy": "the contexts have no labels",
     "scrambled_accuracy": "the contexts have no labels",
@@ -81,8 +81,12 @@ class PermutationEffect(Result):
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for numbers that are None."""
-        known = self.with_positions
-        return {name: why for name, why in _UNKNOWN.items() if getattr(known, name) is None}
+        change = self.with_positions
+        return {
+            name: reason
+            for name, reason in _PERMUTATION_REASONS.items()
+            if getattr(change, name) is None
+        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,16 +116,16 @@ class PhaseShift(Result):
     shifts: Annotated[NDArray[np.int64], As(list[Count]), limits(minItems=1), Stored("shifts")]
     change: Annotated[NDArray[np.float64], As(list[NonNegative]), Stored("shift_change")]
     loss: Annotated[NDArray[np.float64] | None, "Nats per predicted token, by shift."]
-    task: Annotated[str, As(str | None, lambda found: found.task or None)]
+    task: Annotated[str, As(str | None, lambda effect: effect.task or None)]
     contexts: Natural
     stopped: Annotated[bool, HIDDEN] = False
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for a loss that is None."""
-        return {} if self.loss is not None else {"loss": self._why()}
+        return {} if self.loss is not None else {"loss": self._explain_missing_loss()}
 
-    def _why(self) -> str:
+    def _explain_missing_loss(self) -> str:
         if self.task:
             return "which token masks another is not known without a tokenizer"
         return "the model was loaded without a head that predicts tokens"
@@ -204,31 +208,31 @@ class BlankImages(Result):
             "share": "all hidden states are 0",
         }
         patterns = [*self.constant.values(), *self.noise.values()]
-        lacking = {key for key in reasons if any(getattr(p, key) is None for p in patterns)}
-        return {key: why for key, why in reasons.items() if key in lacking}
+        undefined_keys = {key for key in reasons if any(getattr(p, key) is None for p in patterns)}
+        return {key: reason for key, reason in reasons.items() if key in undefined_keys}
 
 
-#: What a cost is one of: the loss in nats; the Kullback-Leibler divergence of the outputs from the
-#: unchanged model's, in nats; the share of top answers that are others; the norm of the change of
-#: the last hidden states over theirs.
+#: Measure of a cost: the loss in nats; the Kullback-Leibler divergence of the outputs from the
+#: unchanged model's, in nats; the share of top answers that change; the norm of the change of the
+#: last hidden states over their norm.
 Measure: TypeAlias = Literal["loss", "divergence", "answers", "states"]
 
 
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
-#: What is replaced: the rows of a table, the frequencies of rotations, or the biases of heads.
+#: Scheme that is replaced: the rows of a table, the frequencies of rotations, or heads' biases.
 Scheme: TypeAlias = Literal["table", "rotary", "relative"]
 
 
-#: Standard errors by which removing the table must cost something for shares of that to mean
-#: anything: a quotient of two uncertain numbers has no spread to speak of below.
-CERTAIN = 3.0
+#: Shares of the cost of removing the table are given only if that cost is at least so many standard
+#: errors. Below, the quotient of two uncertain numbers has no useful standard error.
+MIN_COST_STANDARD_ERRORS = 3.0
 
 
-#: First positions whose part in the cost of removal is reported: by then a model has seen a line of
-#: text.
-EARLY = 16
+#: Number of first positions whose share in the cost of removal is reported. A model has then read
+#: about a line of text.
+N_EARLY_POSITIONS = 16
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,7 @@ class Cost:
     kept
         1 less the cost over that of removing the table: 1 where nothing is lost, 0 where as much as
         with the mean row in place of every row, below 0 where more. None where removing costs less
-        than `CERTAIN` of its standard errors.
+        than `MIN_COST_STANDARD_ERRORS` of its standard errors.
     kept_error
         Its standard error: the jackknife over contexts, of which each has both costs.
     """
@@ -256,7 +260,7 @@ class Cost:
 
     @property
     def is_gain(self) -> bool:
-        """Whether the model does better with the substitute, by `CERTAIN` standard errors."""
+        """Whether the model is better with the substitute, by so many standard errors."""
         return is_gain(self.value, self.error)
 
 
@@ -268,8 +272,12 @@ class AttentionShare:
     error: Annotated[NonNegative | None, "Standard error over contexts."]
 
 
-def _attention(found: Substitute) -> list[AttentionShare] | None:
-    return None if found.attention is None else [AttentionShare(*each) for each in found.attention]
+def _list_attention_shares(substitute: Substitute) -> list[AttentionShare] | None:
+    return (
+        None
+        if substitute.attention is None
+        else [AttentionShare(*mean_error_pair) for mean_error_pair in substitute.attention]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,28 +312,28 @@ class Substitute:
     cka_error: NonNegative | None = None
     attention: Annotated[
         tuple[tuple[float | None, float | None], ...] | None,
-        As(list[AttentionShare] | None, _attention),
+        As(list[AttentionShare] | None, _list_attention_shares),
         "Share of the attention of positions by range of distances, mean over heads and layers.",
     ] = None
 
     @property
     def loss(self) -> Annotated[Cost | None, "Its change."]:
-        """Of the costs."""
+        """Cost in loss; None if it was not measured."""
         return self.costs.get("loss")
 
     @property
     def divergence(self) -> Annotated[Cost | None, ""]:
-        """Of the costs."""
+        """Cost in divergence; None if it was not measured."""
         return self.costs.get("divergence")
 
     @property
     def answers(self) -> Annotated[Cost | None, ""]:
-        """Of the costs."""
+        """Cost in top answers; None if it was not measured."""
         return self.costs.get("answers")
 
     @property
     def states(self) -> Annotated[Cost | None, ""]:
-        """Of the costs."""
+        """Cost in hidden states; None if it was not measured."""
         return self.costs.get("states")
 
 
@@ -407,7 +415,7 @@ class SubstitutionEffect(Result):
     scheme: Scheme = "table"
     task: Annotated[
         str,
-        As(str | None, lambda found: found.task or None),
+        As(str | None, lambda effect: effect.task or None),
         "What the model predicts, where it has a loss.",
     ] = ""
     loss: Annotated[float | None, "Of the unchanged model, in nats."] = None
@@ -427,16 +435,16 @@ class SubstitutionEffect(Result):
 
     def __getitem__(self, name: str) -> Substitute:
         """Return a substitute by its name."""
-        return next(each for each in self.substitutes if each.name == name)
+        return next(substitute for substitute in self.substitutes if substitute.name == name)
 
 
 def costs(
-    sums: Floats, weights: Floats, removed: int, *, norm: bool = False, rounding: float = 0.0
+    sums: Floats, weights: Floats, removed_index: int, *, norm: bool = False, rounding: float = 0.0
 ) -> list[Cost]:
-    """Average costs over contexts, and set them beside what removing the table costs.
+    """Average costs over contexts, and compare them with the cost of removing the table.
 
-    A cost is the sum over contexts over that of the weights, and its error that of the jackknife,
-    which is the usual standard error where all weights are equal (Efron & Stein 1981). What is kept
+    A cost is the sum over contexts over the sum of the weights. Its error is that of the jackknife,
+    which is the usual standard error if all weights are equal (Efron & Stein 1981). The kept share
     is 1 less the quotient of two such costs of the same contexts.
 
     Parameters
@@ -445,8 +453,8 @@ def costs(
         ``[m, c]``: of each substitute in each context.
     weights
         ``[c]``, what sums are to be divided by: of answers, or of squared norms.
-    removed
-        Name of the substitute that counts as removing the table.
+    removed_index
+        Index of the substitute that counts as removing the table.
     norm
         Whether costs are roots of the quotients, as norms are of their squares.
     rounding
@@ -455,49 +463,57 @@ def costs(
     Returns
     -------
     list
-        One for each substitute.
+        One cost for each substitute.
     """
     count = sums.shape[1]
     total = float(weights.sum())
     if not total:
         return [Cost(None, None, None, None)] * len(sums)
 
-    def cost(part: Floats, weight: Floats | float) -> Floats:
-        mean = part / np.maximum(weight, np.finfo(np.float64).tiny)
+    def cost(cost_sum: Floats, weight: Floats | float) -> Floats:
+        mean = cost_sum / np.maximum(weight, np.finfo(np.float64).tiny)
         return np.sqrt(np.maximum(mean, 0.0)) if norm else mean
 
-    whole = sums.sum(axis=1)
-    value = cost(whole, total)
-    # Leaving out the only context with a weight leaves nothing to divide by.
-    rest = np.maximum(total - weights, 0.0)
-    some = count > 1 and bool((rest > 1e-12 * total).all())
-    without = cost(whole[:, None] - sums, rest) if some else np.zeros((len(sums), 0))
-    error = _jackknife(without) if some else np.full(len(sums), np.nan)
-    least = max(CERTAIN * float(error[removed]), rounding) if some else np.nan
-    damage = float(value[removed])
-    kept = np.full(len(sums), np.nan)
-    kept_error = np.full(len(sums), np.nan)
-    if damage > least and (without[removed] > 0).all():
-        kept = 1 - value / damage
-        kept_error = _jackknife(1 - without / without[removed])
+    totals = sums.sum(axis=1)
+    values = cost(totals, total)
+    remaining = np.maximum(total - weights, 0.0)
+    left_out_costs = np.zeros((len(sums), 0))
+    errors, min_damage = np.full(len(sums), np.nan), np.nan
+    # Without its only context with a weight, a cost would be divided by 0.
+    if count > 1 and bool((remaining > 1e-12 * total).all()):
+        left_out_costs = cost(totals[:, None] - sums, remaining)
+        errors = _jackknife(left_out_costs)
+        min_damage = max(MIN_COST_STANDARD_ERRORS * float(errors[removed_index]), rounding)
+    damage = float(values[removed_index])
+    kept_shares = np.full(len(sums), np.nan)
+    kept_errors = np.full(len(sums), np.nan)
+    if damage > min_damage and (left_out_costs[removed_index] > 0).all():
+        kept_shares = 1 - values / damage
+        kept_errors = _jackknife(1 - left_out_costs / left_out_costs[removed_index])
     return [
-        Cost(*(float(one) if np.isfinite(one) else None for one in each))
-        for each in zip(value, error, kept, kept_error, strict=True)
+        Cost(*(float(number) if np.isfinite(number) else None for number in numbers))
+        for numbers in zip(values, errors, kept_shares, kept_errors, strict=True)
     ]
 
 
 def is_gain(value: float | None, error: float | None) -> bool:
-    """Tell whether a cost is below 0 by `CERTAIN` standard errors or more; not of one context."""
-    return value is not None and error is not None and value < 0 and -value >= CERTAIN * error
+    """Tell whether a cost is below 0 by `MIN_COST_STANDARD_ERRORS`; False for one context."""
+    if value is None or error is None:
+        return False
+    return value < 0 and -value >= MIN_COST_STANDARD_ERRORS * error
 
 
 def mean_and_error(values: Floats) -> tuple[float | None, float | None]:
-    """Return the mean of the values that are numbers, and its standard error; None of none."""
-    known = values[np.isfinite(values)]
-    if not known.size:
+    """Return the mean of the finite values, and its standard error; None without any."""
+    finite_values = values[np.isfinite(values)]
+    if not finite_values.size:
         return None, None
-    error = float(known.std(ddof=1) / np.sqrt(known.size)) if known.size > 1 else None
-    return float(known.mean()), error
+    error = (
+        float(finite_values.std(ddof=1) / np.sqrt(finite_values.size))
+        if finite_values.size > 1
+        else None
+    )
+    return float(finite_values.mean()), error
 
 
 def by_position(
@@ -527,12 +543,12 @@ def by_position(
     return mean, np.sqrt(spread / np.where(count > 1, count - 1, np.nan))
 
 
-def early(along: Floats, weight: Floats) -> Early | None:
-    """Return the part of the first positions in a cost that is a mean over contexts and positions.
+def measure_early(position_sums: Floats, weight: Floats) -> Early | None:
+    """Return the share of the first positions in a mean cost over contexts and positions.
 
     Parameters
     ----------
-    along
+    position_sums
         ``[t]``: sums over contexts.
     weight
         ``[t]``: what is counted at each position.
@@ -542,14 +558,16 @@ def early(along: Floats, weight: Floats) -> Early | None:
     Early or None
         None where these are half of the positions or more, or the cost is not above 0.
     """
-    whole = float(np.nansum(along))
-    if len(along) <= 2 * EARLY or not whole > 0:
+    total = float(np.nansum(position_sums))
+    if len(position_sums) <= 2 * N_EARLY_POSITIONS or not total > 0:
         return None
-    part = float(np.nansum(along[:EARLY]))
-    return Early(EARLY, part / whole, float(weight[:EARLY].sum() / weight.sum()))
+    early_sum = float(np.nansum(position_sums[:N_EARLY_POSITIONS]))
+    return Early(
+        N_EARLY_POSITIONS, early_sum / total, float(weight[:N_EARLY_POSITIONS].sum() / weight.sum())
+    )
 
 
-def _jackknife(without: Floats) -> Floats:
-    """Return standard errors from numbers with each context left out: ``[m]`` of ``[m, c]``."""
-    count = without.shape[1]
-    return np.asarray(np.sqrt((count - 1) * without.var(axis=1)))
+def _jackknife(left_out: Floats) -> Floats:
+    """Return the standard errors ``[m]`` of numbers ``[m, c]``, each without one context."""
+    count = left_out.shape[1]
+    return np.asarray(np.sqrt((count - 1) * left_out.var(axis=1)))

@@ -1,4 +1,4 @@
-"""What each head's attention prefers by distance: windows, asymmetry, peaks."""
+"""Preference of each head by offset: windows, half widths, asymmetry, peaks, smoothness."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.number_types import PAIR_LIMITS, Count, Natural, NonNegative, Reasons, Share
 
-#: Share of a curve's variance in its odd part from which before and after differ: one part is then
-#: a tenth of the other in size, which a reader sees in the curve.
-SIDED = 0.01
-#: Share of a curve's variance from which a straight line tells all of it: an exponential that falls
-#: to a third by the last distance, and so to no level, has 0.98; one that falls to a fifth has
-#: 0.96.
-STRAIGHT = 0.97
+#: Both sides of a curve differ if its odd part has at least this share of the variance. The odd
+#: part is then a tenth of the even one in size, which a reader sees in the curve.
+MIN_ODD_SHARE = 0.01
+#: A curve is straight if a line explains at least this share of its variance. An exponential that
+#: falls to a third by the last distance, and so to no level, has 0.98; one that falls to a fifth
+#: has 0.96.
+MIN_STRAIGHT_SHARE = 0.97
 
 
-def _peaks(found: Heads) -> list[int | list[int]]:
-    return [row if len(row) > 1 else row[0] for row in found.peak.tolist()]
+def _list_peaks(heads: Heads) -> list[int | list[int]]:
+    return [row if len(row) > 1 else row[0] for row in heads.peak.tolist()]
 
 
-def _is_near(found: Heads) -> list[bool | None]:
-    return [None if np.isnan(near) else bool(near) for near in found.near]
+def _list_near(heads: Heads) -> list[bool | None]:
+    return [None if np.isnan(is_near) else bool(is_near) for is_near in heads.near]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,12 +91,12 @@ class Heads(Result):
     ]
     peak: Annotated[
         NDArray[np.int64],
-        As(list[int | Annotated[list[int], PAIR_LIMITS]], _peaks),
+        As(list[int | Annotated[list[int], PAIR_LIMITS]], _list_peaks),
         "Per head: offset of the largest value, key minus query; rows first.",
     ]
     near: Annotated[
         NDArray[np.float64],
-        As(list[bool | None], _is_near),
+        As(list[bool | None], _list_near),
         "Per head: whether the largest value lies within a quarter of the positions.",
     ]
     monotone_fraction: Annotated[
@@ -118,7 +118,9 @@ class Heads(Result):
             "near": flat,
             "monotone_fraction": flat,
         }
-        return {name: why for name, why in reasons.items() if np.isnan(getattr(self, name)).any()}
+        return {
+            name: reason for name, reason in reasons.items() if np.isnan(getattr(self, name)).any()
+        }
 
 
 def heads(
@@ -162,38 +164,42 @@ def heads(
     layout: Layout = Sequence((spans[0] + 1) // 2)
     if len(spans) == 2:
         layout = Grid((spans[0] + 1) // 2, (spans[1] + 1) // 2)
-    seen = values[:, : layout.size] if causal and len(spans) == 1 else values
-    flat = seen.reshape(len(values), -1)
-    axes = (np.arange(s) - span // 2 for s, span in zip(seen.shape[1:], spans, strict=True))
+    visible = values[:, : layout.size] if causal and len(spans) == 1 else values
+    flat = visible.reshape(len(values), -1)
+    axes = (np.arange(s) - span // 2 for s, span in zip(visible.shape[1:], spans, strict=True))
     offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(spans))
-    curve = _by_distance(values, layout, causal=causal)
+    curve = _average_directions(values, layout, causal=causal)
     steps = np.diff(curve, axis=1)
-    unknown = np.full(len(values), np.nan)
+    undefined = np.full(len(values), np.nan)
     return Heads(
         curves=values,
         layout=layout,
         quantity=quantity,
         causal=causal,
-        window=unknown if quantity == "cosine" else _window(values, layout, causal=causal),
-        half_width=_half_width(curve),
-        asymmetry=unknown if causal else _asymmetry(values),
-        peak=_peak(flat, offsets),
-        near=_near(flat, offsets, -(-(min(spans) + 1) // 8), cosine=quantity == "cosine"),
+        window=undefined
+        if quantity == "cosine"
+        else _measure_window(values, layout, causal=causal),
+        half_width=_measure_half_width(curve),
+        asymmetry=undefined if causal else _measure_asymmetry(values),
+        peak=_find_peak(flat, offsets),
+        near=_find_near(flat, offsets, -(-(min(spans) + 1) // 8), cosine=quantity == "cosine"),
         monotone_fraction=quotient((steps < 0).sum(axis=1), (steps != 0).sum(axis=1)),
         unit=unit,
     )
 
 
-def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
-    """Perplexity of the softmax over the keys of one query: the middle one, or the last."""
+def _measure_window(
+    values: NDArray[np.float64], layout: Layout, *, causal: bool
+) -> NDArray[np.float64]:
+    """Return the perplexity of the softmax over the keys of the middle query, or of the last."""
     from scipy.special import entr, softmax
 
     if isinstance(layout, Grid):
-        top, left = layout.height // 2, layout.width // 2
+        top_row, left_column = layout.height // 2, layout.width // 2
         keys = values[
             :,
-            layout.height - 1 - top : 2 * layout.height - 1 - top,
-            layout.width - 1 - left : 2 * layout.width - 1 - left,
+            layout.height - 1 - top_row : 2 * layout.height - 1 - top_row,
+            layout.width - 1 - left_column : 2 * layout.width - 1 - left_column,
         ].reshape(len(values), -1)
     else:
         n = layout.size
@@ -202,7 +208,7 @@ def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDA
     return np.asarray(np.exp(entr(softmax(keys, axis=1)).sum(axis=1)))
 
 
-def _by_distance(
+def _average_directions(
     values: NDArray[np.float64], layout: Layout, *, causal: bool
 ) -> NDArray[np.float64]:
     """Average over directions: ``[heads, distances]``; on a grid along rows and columns."""
@@ -221,27 +227,27 @@ def _by_distance(
     return past if causal else (past + values[:, n - 1 :]) / 2
 
 
-def _half_width(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+def _measure_half_width(curve: NDArray[np.float64]) -> NDArray[np.float64]:
     quarter = -(-curve.shape[1] // 4)
-    found = np.full(len(curve), np.nan)
+    half_widths = np.full(len(curve), np.nan)
     if curve.shape[1] < 2:
-        return found
+        return half_widths
     for head, line in enumerate(curve):
         peak, level = int(np.argmax(line)), line[quarter:].mean()
-        below = np.flatnonzero(line[peak:] <= (line[peak] + level) / 2)
-        if peak < quarter and line[peak] > level and below.size and not _straight(line):
-            found[head] = peak + below[0]
-    return found
+        below_half = np.flatnonzero(line[peak:] <= (line[peak] + level) / 2)
+        if peak < quarter and line[peak] > level and below_half.size and not _is_straight(line):
+            half_widths[head] = peak + below_half[0]
+    return half_widths
 
 
-def _straight(line: NDArray[np.float64]) -> bool:
+def _is_straight(line: NDArray[np.float64]) -> bool:
     distance = np.arange(len(line)) - (len(line) - 1) / 2
     centred = line - line.mean()
     explained = (distance @ centred) ** 2 / (distance @ distance)
-    return bool(explained >= STRAIGHT * (centred @ centred))
+    return bool(explained >= MIN_STRAIGHT_SHARE * (centred @ centred))
 
 
-def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _measure_asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
     flat = values.reshape(len(values), -1)
     odd = (flat - flat[:, ::-1]) / 2
     spread = ((flat - flat.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
@@ -249,31 +255,31 @@ def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return quotient((odd**2).sum(axis=1), spread, spread > error**2 * flat.shape[1])
 
 
-def _peak(flat: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Offset of the largest value; of equal ones, the nearest to distance 0."""
+def _find_peak(flat: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the offset of the largest value; among equals the nearest to distance 0."""
     nearest = np.argsort(np.abs(offsets).sum(axis=1), kind="stable")
     best = nearest[np.argmax(flat[:, nearest], axis=1)]
     return np.asarray(offsets[best], dtype=np.int64)
 
 
-def _near(
+def _find_near(
     flat: NDArray[np.float64], offsets: NDArray[np.int64], quarter: int, *, cosine: bool
 ) -> NDArray[np.float64]:
     distance = np.abs(offsets).max(axis=1)
-    # With itself every vector has a cosine of 1.
-    counted = distance > 0 if cosine else distance >= 0
-    inside = counted & (distance < (max(quarter, 2) if cosine else quarter))
-    found = np.full(len(flat), np.nan)
+    # Every vector has a cosine of 1 with itself, so distance 0 does not count.
+    is_counted = distance > 0 if cosine else distance >= 0
+    is_inside = is_counted & (distance < (max(quarter, 2) if cosine else quarter))
+    is_near = np.full(len(flat), np.nan)
     for head, values in enumerate(flat):
         if np.ptp(values) > centring_error(np.abs(values).max(), 1):
-            beyond = values[counted & ~inside].max(initial=-np.inf)
-            found[head] = values[inside].max(initial=-np.inf) > beyond
-    return found
+            outer_maximum = values[is_counted & ~is_inside].max(initial=-np.inf)
+            is_near[head] = values[is_inside].max(initial=-np.inf) > outer_maximum
+    return is_near
 
 
-#: Permutations that the band is made of: its 95 % quantile then lies between the tenth and the
-#: eleventh largest, and is itself exact to about 1.5 %.
-PERMUTATIONS = 199
+#: Permutations of the null band. Its 95 % quantile lies between the tenth and the eleventh largest,
+#: and is exact to about 1.5 %.
+N_SMOOTHNESS_PERMUTATIONS = 199
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -299,14 +305,14 @@ class Smoothness(Result):
     p95: Annotated[WithGaps, "Per head: 95 % of the permutations lie below."]
     entries: Natural
     seed: Count
-    permutations: Natural = PERMUTATIONS
+    permutations: Natural = N_SMOOTHNESS_PERMUTATIONS
 
     @property
     def structured(
         self,
     ) -> Annotated[
         NDArray[np.bool_],
-        As(Count, lambda found: found.structured.sum()),
+        As(Count, lambda result: result.structured.sum()),
         "Heads above it.",
     ]:
         """``[heads]``: whether a head is smoother than 95 % of its permutations."""
@@ -350,24 +356,24 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
         raise InvalidTable(
             f"values {list(array.shape)}: give [heads, distances] or [heads, rows, columns]."
         )
-    from scipy.stats import rankdata  # half a second that tables do without
+    from scipy.stats import rankdata  # Tables do not need this import, which takes half a second.
 
-    array = _distinct(array)
+    array = _drop_repeats(array)
     heads, rows, columns = array.shape
-    permute = _lines_permuted if rows > 1 and _is_sum(array) else _permuted
-    # Ranks, since one outlier, such as the bias to oneself, rules the variance of a smooth curve.
+    permute = _permute_lines if rows > 1 and _is_sum(array) else _permute_entries
+    # Ranks are robust: one outlier, such as the bias at offset 0, dominates a curve's variance.
     array = rankdata(array.reshape(heads, -1), axis=1).reshape(array.shape)
     rng = np.random.default_rng(seed)
-    draws = np.stack([_moran(permute(array, rng)) for _ in range(PERMUTATIONS)])
-    found = _moran(array)
+    draws = np.stack([_morans_i(permute(array, rng)) for _ in range(N_SMOOTHNESS_PERMUTATIONS)])
+    correlation = _morans_i(array)
     p95 = np.full(heads, np.nan)
-    defined = ~np.isnan(found)
+    defined = ~np.isnan(correlation)
     p95[defined] = np.quantile(draws[:, defined], 0.95, axis=0)
-    return Smoothness(found, p95, rows * columns, seed)
+    return Smoothness(correlation, p95, rows * columns, seed)
 
 
-def _distinct(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Leave out what is there twice: mirrored halves, and the offsets of one bucket."""
+def _drop_repeats(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Drop repeated values: mirrored halves, and the offsets of one bucket."""
     for axis in range(1, array.ndim):
         if np.array_equal(array, np.flip(array, axis)):
             array = np.take(array, range(array.shape[axis] // 2, array.shape[axis]), axis)
@@ -383,20 +389,20 @@ def _is_sum(array: NDArray[np.float64]) -> bool:
     return bool(np.abs(mixed).max(initial=0.0) <= centring_error(np.abs(array).max(), 1))
 
 
-def _permuted(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _permute_entries(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
     return np.asarray(rng.permuted(array.reshape(len(array), -1), axis=1).reshape(array.shape))
 
 
-def _lines_permuted(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Permute whole rows and whole columns: values of one line are alike in any order."""
+def _permute_lines(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Permute whole rows and whole columns, which keeps a sum of rows and columns a sum."""
     heads, rows, columns = array.shape
-    down = rng.permuted(np.tile(np.arange(rows), (heads, 1)), axis=1)
-    right = rng.permuted(np.tile(np.arange(columns), (heads, 1)), axis=1)
-    places = np.arange(heads)[:, None, None], down[:, :, None], right[:, None, :]
-    return np.asarray(array[places])
+    row_orders = rng.permuted(np.tile(np.arange(rows), (heads, 1)), axis=1)
+    column_orders = rng.permuted(np.tile(np.arange(columns), (heads, 1)), axis=1)
+    indices = np.arange(heads)[:, None, None], row_orders[:, :, None], column_orders[:, None, :]
+    return np.asarray(array[indices])
 
 
-def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
+def _morans_i(array: NDArray[np.float64]) -> NDArray[np.float64]:
     centered = array - array.mean(axis=(1, 2), keepdims=True)
     products = [
         (centered[:, :, 1:] * centered[:, :, :-1]).reshape(len(array), -1),

@@ -1,4 +1,4 @@
-"""What position alone adds to the attention logits of each head, from its weights.
+"""Position-to-position part of each head's attention logits, from the weights alone.
 
 The position-to-position part of the logits, ``P W_Q W_Kᵀ Pᵀ / sqrt(d_h)``: Wennberg & Henter 2021
 (TISA) draw it, and Ke et al. 2021 (TUPE) single it out among the four terms of the logits.
@@ -23,23 +23,23 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import PAIR_LIMITS, Count, Natural, Reasons, Text, limits
 from posprobe.tables import PositionTable
 
-#: Largest number of positions whose n x n logits are formed, one head at a time: 2 GiB.
-MAX_POSITIONS = 16_384
+#: Tables of more positions are refused: the n x n logits of one head take 2 GiB at this limit.
+MAX_LOGIT_POSITIONS = 16_384
 #: Name of the peak of a head that prefers no offset.
 NO_PEAK = "none"
 
 
-def peaks(found: Any) -> list[int | list[int] | None]:
-    """Return each head's peak as it stands in JSON: a number, two on a grid, or None."""
+def list_peaks(layer: Any) -> list[int | list[int] | None]:
+    """Return each head's peak for JSON: a number, two on a grid, or None."""
     return [
-        None if not known else row if len(row) > 1 else row[0]
-        for row, known in zip(found.peak.tolist(), found.has_peak.tolist(), strict=True)
+        None if not has_peak else row if len(row) > 1 else row[0]
+        for row, has_peak in zip(layer.peak.tolist(), layer.has_peak.tolist(), strict=True)
     ]
 
 
-#: Offsets of heads as JSON has them.
+#: Preferred offsets of heads, with their form in JSON.
 Peaks: TypeAlias = Annotated[
-    NDArray[np.int64], As(list[int | Annotated[list[int], PAIR_LIMITS] | None], peaks)
+    NDArray[np.int64], As(list[int | Annotated[list[int], PAIR_LIMITS] | None], list_peaks)
 ]
 
 
@@ -53,8 +53,8 @@ class Peaked:
     def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
         """The peaks in words, head by head; `NO_PEAK` where a head has none."""
         return [
-            peak_name(row) if known else NO_PEAK
-            for row, known in zip(self.peak.tolist(), self.has_peak.tolist(), strict=True)
+            peak_name(row) if has_peak else NO_PEAK
+            for row, has_peak in zip(self.peak.tolist(), self.has_peak.tolist(), strict=True)
         ]
 
     @property
@@ -159,7 +159,7 @@ class HeadsByLayer(Result):
         self,
     ) -> Annotated[dict[str, Natural], "How many heads prefer which offset, in words."]:
         """By the name of the offset, the most frequent first."""
-        names = Counter(name for found in self.layers.values() for name in found.peak_name)
+        names = Counter(name for layer in self.layers.values() for name in layer.peak_name)
         return {name: count for name, count in names.most_common() if name != NO_PEAK}
 
     @property
@@ -169,7 +169,7 @@ class HeadsByLayer(Result):
 
 
 def peak_name(offset: Sequence[int]) -> str:
-    """Say in words where an offset leads, from the query to the key.
+    """Return an offset from the query to the key in words.
 
     Parameters
     ----------
@@ -178,21 +178,21 @@ def peak_name(offset: Sequence[int]) -> str:
     """
     if len(offset) == 1:
         (step,) = offset
-        near = {0: "same token", -1: "previous token", 1: "next token"}
-        return near.get(step, f"{abs(step)} tokens {'before' if step < 0 else 'after'}")
-    down, right = offset
-    rows = _steps(down, "row", "up", "down")
-    columns = _steps(right, "column", "left", "right")
-    if down and right:
+        names = {0: "same token", -1: "previous token", 1: "next token"}
+        return names.get(step, f"{abs(step)} tokens {'before' if step < 0 else 'after'}")
+    row_step, column_step = offset
+    rows = _format_steps(row_step, "row", "up", "down")
+    columns = _format_steps(column_step, "column", "left", "right")
+    if row_step and column_step:
         return f"{rows}, {columns}"
-    if abs(down) > 1 or abs(right) > 1:
-        return f"same column, {rows}" if down else f"same row, {columns}"
+    if abs(row_step) > 1 or abs(column_step) > 1:
+        return f"same column, {rows}" if row_step else f"same row, {columns}"
     return rows or columns or "same patch"
 
 
-def _steps(count: int, unit: str, back: str, forth: str) -> str:
-    many = f"one {unit}" if abs(count) == 1 else f"{abs(count)} {unit}s"
-    return f"{many} {back if count < 0 else forth}" if count else ""
+def _format_steps(count: int, unit: str, back: str, forward: str) -> str:
+    steps = f"one {unit}" if abs(count) == 1 else f"{abs(count)} {unit}s"
+    return f"{steps} {back if count < 0 else forward}" if count else ""
 
 
 def head_logits(
@@ -228,7 +228,7 @@ def head_logits(
     Raises
     ------
     InvalidTable
-        If the rows are not ``[n, d]`` and finite, or more than `MAX_POSITIONS`.
+        If the rows are not ``[n, d]`` and finite, or more than `MAX_LOGIT_POSITIONS`.
     UsageError
         If the weights do not fit the rows or the heads, or hold NaN or infinity.
 
@@ -246,45 +246,53 @@ def head_logits(
     >>> int(logits.curves[0].argmax()) - 15
     0
     """
-    given = positions(rows)
-    n, width = given.values.shape
-    if n > MAX_POSITIONS:
+    table_positions = positions(rows)
+    n, width = table_positions.values.shape
+    if n > MAX_LOGIT_POSITIONS:
         raise InvalidTable(
             f"{n} positions: the logits of one head would take {8 * n * n / 2**30:.0f} GiB. "
-            f"Keep up to {MAX_POSITIONS} with --rows A:B."
+            f"Keep up to {MAX_LOGIT_POSITIONS} with --rows A:B."
         )
-    columns = _columns(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
-    factor = 1 / math.sqrt(columns) if scale is None else scale
-    xp = given.xp
-    measured = []
+    head_dim = _check_weights(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
+    factor = 1 / math.sqrt(head_dim) if scale is None else scale
+    xp = table_positions.xp
+    numbers = []
     for head in range(heads):
-        own = slice(head * columns, (head + 1) * columns)
-        q = xp.matmul(given.values, _beside(w_q[:, own], given.values))
-        k = xp.matmul(given.values, _beside(w_k[:, own], given.values))
-        q = q if b_q is None else q + _beside(b_q[own], given.values)
-        k = k if b_k is None else k + _beside(b_k[own], given.values)
-        measured.append(_measure(factor * xp.matmul(q, k.T), given.layout, causal=causal))
-    stacked = {name: np.array([each[name] for each in measured]) for name in measured[0]}
-    return HeadLogits(**stacked, layout=given.layout, causal=causal)
+        head_columns = slice(head * head_dim, (head + 1) * head_dim)
+        q = xp.matmul(
+            table_positions.values, _match_array(w_q[:, head_columns], table_positions.values)
+        )
+        k = xp.matmul(
+            table_positions.values, _match_array(w_k[:, head_columns], table_positions.values)
+        )
+        q = q if b_q is None else q + _match_array(b_q[head_columns], table_positions.values)
+        k = k if b_k is None else k + _match_array(b_k[head_columns], table_positions.values)
+        numbers.append(
+            _measure_head(factor * xp.matmul(q, k.T), table_positions.layout, causal=causal)
+        )
+    stacked = {
+        name: np.array([head_numbers[name] for head_numbers in numbers]) for name in numbers[0]
+    }
+    return HeadLogits(**stacked, layout=table_positions.layout, causal=causal)
 
 
-def _columns(width: int, heads: int, **weights: Array | None) -> int:
+def _check_weights(width: int, heads: int, **weights: Array | None) -> int:
     """Check weights against the rows and each other; return the width of a head."""
     shapes = {name: tuple(w.shape) for name, w in weights.items() if w is not None}
     columns = shapes["w_q"][-1] if shapes["w_q"] else 0
-    needed = {
+    expected_shapes = {
         "w_q": (width, columns),
         "w_k": (width, columns),
         "b_q": (columns,),
         "b_k": (columns,),
     }
-    wrong = any(shape != needed[name] for name, shape in shapes.items())
-    if wrong or heads < 1 or columns < 1 or columns % heads:
-        told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    is_mismatched = any(shape != expected_shapes[name] for name, shape in shapes.items())
+    if is_mismatched or heads < 1 or columns < 1 or columns % heads:
+        shape_list = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise UsageError(
-            f"{told} and {heads} heads: rows of width {width} need w_q and w_k of [{width}, heads "
-            "* d_h] and biases of [heads * d_h]. A linear layer stores the transpose; keys that "
-            "several queries share must be repeated."
+            f"{shape_list} and {heads} heads: rows of width {width} need w_q and w_k of [{width}, "
+            "heads * d_h] and biases of [heads * d_h]. A linear layer stores the transpose; keys "
+            "that several queries share must be repeated."
         )
     for name, array in weights.items():
         if array is not None and not bool(namespace(array).all(namespace(array).isfinite(array))):
@@ -292,19 +300,19 @@ def _columns(width: int, heads: int, **weights: Array | None) -> int:
     return columns // heads
 
 
-def _beside(array: Array, like: Array) -> Array:
-    """Bring an array to the library, dtype and device of another."""
-    xp = namespace(like)
+def _match_array(array: Array, reference: Array) -> Array:
+    """Convert an array to the library, dtype and device of another."""
+    xp = namespace(reference)
     if isinstance(array, np.ndarray):
-        return xp.asarray(array.astype(np.float64), dtype=like.dtype, device=like.device)
-    return xp.astype(array, like.dtype)
+        return xp.asarray(array.astype(np.float64), dtype=reference.dtype, device=reference.device)
+    return xp.astype(array, reference.dtype)
 
 
-def _measure(logits: Array, layout: Layout, *, causal: bool) -> dict[str, Any]:
+def _measure_head(logits: Array, layout: Layout, *, causal: bool) -> dict[str, Any]:
     """Return the fields of `HeadLogits` for one head's logits ``[n, n]``, queries first."""
     xp = namespace(logits)
     n = logits.shape[0]
-    grid = isinstance(layout, Grid)
+    is_grid = isinstance(layout, Grid)
     height, width = layout.height, layout.width
     by_key = xp.mean(logits, axis=0)
     interaction = logits - by_key - xp.mean(logits, axis=1)[:, None] + xp.mean(by_key)
@@ -312,47 +320,53 @@ def _measure(logits: Array, layout: Layout, *, causal: bool) -> dict[str, Any]:
         float(xp.max(xp.abs(logits))), n * n, float(xp.finfo(logits.dtype).eps)
     )
     interaction = interaction * float(bool(xp.max(xp.abs(interaction)) > rounding))
-    seen = xp.ones_like(logits)
+    visible = xp.ones_like(logits)
     if causal:
-        seen = xp.tril(seen)
-    count = np.rint(by_displacement(seen, height, width, xp))
-    total = by_displacement(interaction * seen, height, width, xp)
-    squares = by_displacement(interaction**2 * seen, height, width, xp)
+        visible = xp.tril(visible)
+    count = np.rint(by_displacement(visible, height, width, xp))
+    total = by_displacement(interaction * visible, height, width, xp)
+    squares = by_displacement(interaction**2 * visible, height, width, xp)
     mean = quotient(total, count)
     spread = squares.sum() - total.sum() ** 2 / count.sum()
     explained = np.nansum(total * mean) - total.sum() ** 2 / count.sum()
-    across = float(xp.sum(interaction**2)) / n
-    alike = float(xp.sum((by_key - xp.mean(by_key)) ** 2))
+    interaction_power = float(xp.sum(interaction**2)) / n
+    key_power = float(xp.sum((by_key - xp.mean(by_key)) ** 2))
     tiny = rounding**2 * n
-    weights = xp.exp(xp.where(seen > 0, logits - xp.max(logits, axis=1, keepdims=True), -math.inf))
+    weights = xp.exp(
+        xp.where(visible > 0, logits - xp.max(logits, axis=1, keepdims=True), -math.inf)
+    )
     weights = weights / xp.sum(weights, axis=1, keepdims=True)
-    flat = seen / xp.sum(seen, axis=1, keepdims=True)
-    place = nearest_peak(mean, count, n)
+    uniform_weights = visible / xp.sum(visible, axis=1, keepdims=True)
+    peak_index = find_nearest_peak(mean, count, n)
     common = mean[count >= n / 2]
     has_peak = bool(np.ptp(common) > rounding)
-    paid, even = (
-        float((by_displacement(part, height, width, xp) / np.maximum(count, 1))[place])
+    attention, uniform = (
+        float((by_displacement(head_weights, height, width, xp) / np.maximum(count, 1))[peak_index])
         if has_peak
         else math.nan
-        for part in (weights, flat)
+        for head_weights in (weights, uniform_weights)
     )
-    peak = np.array([place[0] - height + 1, place[1] - width + 1]) * has_peak
+    peak = np.array([peak_index[0] - height + 1, peak_index[1] - width + 1]) * has_peak
     return {
-        "curves": mean if grid else mean[0],
+        "curves": mean if is_grid else mean[0],
         "offset_share": float(explained / spread) if spread > tiny else math.nan,
-        "key_share": alike / (alike + across) if alike + across > tiny else math.nan,
-        "peak": peak if grid else peak[1:],
+        "key_share": key_power / (key_power + interaction_power)
+        if key_power + interaction_power > tiny
+        else math.nan,
+        "peak": peak if is_grid else peak[1:],
         "has_peak": has_peak,
-        "attention": paid,
-        "uniform": even,
+        "attention": attention,
+        "uniform": uniform,
     }
 
 
-def nearest_peak(mean: NDArray[np.float64], count: NDArray[np.float64], n: int) -> tuple[int, ...]:
-    """Find the largest mean among offsets that half the positions have; of equals, the nearest."""
+def find_nearest_peak(
+    mean: NDArray[np.float64], count: NDArray[np.float64], n: int
+) -> tuple[int, ...]:
+    """Find the largest mean at offsets that half the positions have; among equals the nearest."""
     middle = np.array(mean.shape) // 2
-    apart = sum(np.abs(axis) for axis in np.indices(mean.shape) - middle.reshape(-1, 1, 1))
-    common = np.argwhere(count >= n / 2)
-    common = common[np.argsort(apart[tuple(common.T)], kind="stable")]
-    row, column = common[np.argmax(mean[tuple(common.T)])].tolist()
+    distances = sum(np.abs(axis) for axis in np.indices(mean.shape) - middle.reshape(-1, 1, 1))
+    candidates = np.argwhere(count >= n / 2)
+    candidates = candidates[np.argsort(distances[tuple(candidates.T)], kind="stable")]
+    row, column = candidates[np.argmax(mean[tuple(candidates.T)])].tolist()
     return row, column

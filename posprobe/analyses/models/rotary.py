@@ -1,4 +1,4 @@
-"""Rotary ladders: wavelengths against context lengths, decay with distance."""
+"""Rotary ladders: wavelengths compared with context lengths, and decay with distance."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from posprobe.encodings.rotary import (
 from posprobe.errors import InvalidTable
 from posprobe.number_types import Count, Natural, Reasons, Share
 
-#: Distances beyond which the first negative kernel value is not looked for: the longest contexts
-#: that are promised have a million positions.
-SEARCH = 2**20
-#: Wavelengths that differ by a smaller share are the same: rules that change one change it by far
-#: more than the rounding of their own arithmetic.
-SAME = 1e-9
-#: Places along an axis where no configuration says how many (pictures of 448 pixels in patches of
-#: 14 have 32), and the least angle in radians by which a pair has to turn over all of them: it
-#: moves a logit by a tenth of the pair's strength at most.
-EXTENT = 32
-DEAD = 0.1
-#: Types of numbers of which the first wrong angle is looked for.
-TYPES = ("bfloat16", "float16", "float32")
-#: Points of the decay curves, spread evenly on a logarithmic axis: as many as a figure has pixels.
-POINTS = 512
+#: The first negative kernel value is searched up to this distance, in positions. The longest
+#: contexts of any model have a million.
+MAX_SEARCHED_DISTANCE = 2**20
+#: Wavelengths that differ by a smaller share are equal. Scaling rules change them by far more than
+#: the rounding of their own arithmetic.
+EQUAL_WAVELENGTH_TOLERANCE = 1e-9
+#: Steps along an axis if the configuration states none: images of 448 pixels in patches of 14 have
+#: 32.
+DEFAULT_AXIS_EXTENT = 32
+#: A pair that turns by a smaller angle over the whole axis is dead. Such an angle changes a logit
+#: by at most a tenth of the pair's strength.
+MIN_TURN_RADIANS = 0.1
+#: Number types for which the first position with a wrong angle is computed.
+PRECISION_TYPES = ("bfloat16", "float16", "float32")
+#: Points of the decay curves, evenly spaced on a logarithmic axis, about one per pixel of a figure.
+N_DECAY_POINTS = 512
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,16 @@ class AxisLadder:
 
 
 def axis_ladders(
-    along: Mapping[str, NDArray[np.float64]], extent: int | None = None
+    frequencies_by_axis: Mapping[str, NDArray[np.float64]], extent: int | None = None
 ) -> tuple[AxisLadder, ...]:
     """Measure the ladder of each axis.
 
     Parameters
     ----------
-    along
+    frequencies_by_axis
         Frequencies ``[pairs]`` by axis, radians per step.
     extent
-        Places along each; `EXTENT` where None.
+        Places along each; `DEFAULT_AXIS_EXTENT` where None.
 
     Examples
     --------
@@ -87,19 +88,19 @@ def axis_ladders(
     >>> rows.turning, rows.dead
     (2, 1)
     """
-    places = extent or EXTENT
+    n_steps = extent or DEFAULT_AXIS_EXTENT
     return tuple(
         AxisLadder(
             axis=axis,
-            pairs=len(omega),
-            shortest=float(wavelengths(omega).min()),
-            longest=float(wavelengths(omega).max()),
-            extent=places,
-            turning=int(np.sum(omega * (places - 1) >= 2 * np.pi)),
-            dead=int(np.sum(omega * (places - 1) < DEAD)),
+            pairs=len(frequencies),
+            shortest=float(wavelengths(frequencies).min()),
+            longest=float(wavelengths(frequencies).max()),
+            extent=n_steps,
+            turning=int(np.sum(frequencies * (n_steps - 1) >= 2 * np.pi)),
+            dead=int(np.sum(frequencies * (n_steps - 1) < MIN_TURN_RADIANS)),
         )
-        for axis, omega in along.items()
-        if len(omega)
+        for axis, frequencies in frequencies_by_axis.items()
+        if len(frequencies)
     )
 
 
@@ -194,22 +195,22 @@ class Rotation(Result):
         self,
     ) -> Annotated[bool, NEWER, "Whether a rule changes a wavelength in a text of `length`."]:
         """Whether a rule changes a wavelength, as used in a text of this length."""
-        return not np.allclose(self.wavelength, self.unscaled, rtol=SAME)
+        return not np.allclose(self.wavelength, self.unscaled, rtol=EQUAL_WAVELENGTH_TOLERANCE)
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for numbers that are None."""
-        found = {}
+        reasons = {}
         if self.first_negative is None:
-            found["first_negative"] = (
+            reasons["first_negative"] = (
                 f"the kernel is not negative up to {self.searched}"
                 if self.axes == 1
                 else "the pairs of the other axes stand still, so that the mean is never negative"
             )
         for name in ("training", "target"):
             if getattr(self, name) is None:
-                found[f"never_turn_{name}"] = "the configuration states no length"
-        return found
+                reasons[f"never_turn_{name}"] = "the configuration states no length"
+        return reasons
 
 
 def rotation(
@@ -263,27 +264,29 @@ def rotation(
             f"frequencies of shape {list(omega.shape)}: one finite, positive number per pair is "
             "expected."
         )
-    turns = wavelengths(omega)
-    before = turns if unscaled is None else wavelengths(unscaled)
-    longest = max(target or 0, training or 0, 4096)
-    distance = np.unique(np.round(np.geomspace(1, longest, POINTS)).astype(np.int64))
+    wavelength = wavelengths(omega)
+    unscaled_wavelengths = wavelength if unscaled is None else wavelengths(unscaled)
+    max_distance = max(target or 0, training or 0, 4096)
+    distance = np.unique(np.round(np.geomspace(1, max_distance, N_DECAY_POINTS)).astype(np.int64))
     distance = np.concatenate([[0], distance])
-    head = axis_frequencies(omega, axes)
+    head_frequencies = axis_frequencies(omega, axes)
     return Rotation(
-        wavelength=turns,
-        unscaled=before,
+        wavelength=wavelength,
+        unscaled=unscaled_wavelengths,
         training=training,
         target=target,
-        never_turn_training=float((before > training).mean()) if training else None,
-        never_turn_target=float((turns > target).mean()) if target else None,
+        never_turn_training=float((unscaled_wavelengths > training).mean()) if training else None,
+        never_turn_target=float((wavelength > target).mean()) if target else None,
         distance=distance,
-        kernel=rotary_kernel(head, distance),
-        bound=rotary_bound(head, distance),
-        first_negative=first_negative(head, SEARCH),
-        searched=SEARCH,
+        kernel=rotary_kernel(head_frequencies, distance),
+        bound=rotary_bound(head_frequencies, distance),
+        first_negative=first_negative(head_frequencies, MAX_SEARCHED_DISTANCE),
+        searched=MAX_SEARCHED_DISTANCE,
         attention_factor=attention_factor,
         axes=axes,
         length=length or target,
-        horizon={name: precision_horizon(omega, name) for name in TYPES} if axes == 1 else {},
+        horizon={name: precision_horizon(omega, name) for name in PRECISION_TYPES}
+        if axes == 1
+        else {},
         along=along,
     )

@@ -1,4 +1,4 @@
-"""What the heads of a rotary model make of distance: sums over contexts, and tests.
+"""Effect of distance on the heads of a rotary model: sums over contexts, and tests.
 
 The unrotated complex pair and ``Re(c e^{jwD})`` are those of RoFormer (Su et al. 2021), usage is
 after Barbero et al. 2024 (2410.06205), offset pairs after Jonasson 2025 (2503.01832). The balanced
@@ -17,43 +17,44 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Verdict, discovery_bar
 from posprobe.analyses.models.rotary_use import (
-    MIN_CONTEXTS,
-    MOVES,
-    STILL,
-    Columns,
+    MAX_STILL_ATTENTION,
+    MIN_HEAD_CONTEXTS,
+    MIN_MOVED_ATTENTION,
     HeadUse,
     LayerUse,
     OffsetPair,
     Origin,
-    Pairs,
+    PairOrder,
     Reason,
     RotaryUse,
+    RotatedColumns,
 )
 from posprobe.arrays import Sums, quotient
 
-#: Draws of random signs: the least p is 0.001.
-DRAWS = 999
-#: A head has a preferred distance where distance explains at least this share of its logits: random
-#: weights reach 0.033 at the lower end of the interval (`tools/rotary_calibration.py`) ...
-LEAST_SHARE = 0.05
-#: ... and moves them by so many nats, nearly three times what random weights of small models reach
-#: (0.036; with 1.0 billion of them 0.19, where the share is what they lack) ...
-LEAST_SPREAD = 0.1
-#: ... and random signs of contexts do so as rarely as this: of a hundred heads without a preference
-#: one, before the rate over all heads is held.
-LEVEL = 0.01
-#: Variance of a query's logits below which attention is even, whatever the distance: a tenth of a
-#: nat either way moves a weight by a tenth.
-FLAT = 0.01
-#: An offset pair holds at least twice an even share of the usage, with a mean part of 0.8: what
-#: Jonasson 2025 calls large, and nearly constant.
-TIMES = 2.0
-STEADY = 0.8
+#: Draws of random signs. The smallest p is 0.001.
+N_SIGN_DRAWS = 999
+#: A head has a preferred distance only if distance explains at least this share of its logits.
+#: Random weights reach 0.033 at the lower end of the interval (`tools/rotary_calibration.py`).
+MIN_DISTANCE_SHARE = 0.05
+#: Distance must also move the logits by so many nats, nearly three times what random weights of
+#: small models reach (0.036). 1.0 billion random weights reach 0.19, but lack the share.
+MIN_SPREAD_NATS = 0.1
+#: Largest p-value under random signs of contexts. One in a hundred heads without a preference
+#: passes, before the false discovery rate over all heads is controlled.
+MAX_SIGN_P = 0.01
+#: Below this variance of a query's logits, in squared nats, attention is uniform at all distances:
+#: a tenth of a nat either way changes a weight by a tenth.
+MAX_FLAT_VARIANCE = 0.01
+#: An offset pair has at least so many times a uniform share of the usage, which Jonasson 2025 calls
+#: large.
+MIN_OFFSET_USAGE_RATIO = 2.0
+#: An offset pair has at least this mean part, which Jonasson 2025 calls nearly constant.
+MIN_OFFSET_MEAN_PART = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Turning:
-    """How one layer turns queries and keys, and which of them are looked at.
+class LayerRotation:
+    """Rotation of one layer's queries and keys, and the distances at which it is measured.
 
     Parameters
     ----------
@@ -74,8 +75,8 @@ class Turning:
     """
 
     frequencies: NDArray[np.float64]
-    pairs: Pairs
-    columns: Columns
+    pairs: PairOrder
+    columns: RotatedColumns
     residual: float
     distances: NDArray[np.int64]
     scale: float
@@ -94,12 +95,12 @@ class RotarySums(Sums):
     ----------
     curves
         ``[contexts, heads, n]``: the mean logit at each distance.
-    within, moved, capped
+    variance, moved_attention, capped_share
         ``[contexts, heads]``: mean variance of a query's logits over distance, mean attention that
         moves when distance is hidden, and share of logits above half of the model's cap.
     query, key
         ``[heads, pairs]``, complex: sums of the unrotated pairs over queries or keys and contexts.
-    rest_query, rest_key
+    fixed_query, fixed_key
         ``[heads, columns]``: the same of columns that do not turn.
     query_power, key_power
         ``[heads, frequencies]``: sums of squared norms.
@@ -107,16 +108,21 @@ class RotarySums(Sums):
         Numbers of vectors in these sums.
     """
 
-    context_axes: ClassVar = {"curves": 0, "within": 0, "moved": 0, "capped": 0}
+    context_axes: ClassVar = {
+        "curves": 0,
+        "variance": 0,
+        "moved_attention": 0,
+        "capped_share": 0,
+    }
 
     curves: NDArray[np.float64]
-    within: NDArray[np.float64]
-    moved: NDArray[np.float64]
-    capped: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    moved_attention: NDArray[np.float64]
+    capped_share: NDArray[np.float64]
     query: NDArray[np.complex128]
     key: NDArray[np.complex128]
-    rest_query: NDArray[np.float64]
-    rest_key: NDArray[np.float64]
+    fixed_query: NDArray[np.float64]
+    fixed_key: NDArray[np.float64]
     query_power: NDArray[np.float64]
     key_power: NDArray[np.float64]
     queries: int
@@ -124,104 +130,110 @@ class RotarySums(Sums):
 
     @property
     def contexts(self) -> int:
-        """How many were added up."""
+        """Number of contexts in the sums."""
         return len(self.curves)
 
 
-def rotary_heads(layer: int, sums: RotarySums, turning: Turning, *, length: int) -> list[HeadUse]:
-    """Turn the sums of a layer into the numbers of its heads, answers left open.
+def measure_heads(
+    layer: int, sums: RotarySums, rotation: LayerRotation, *, length: int
+) -> list[HeadUse]:
+    """Compute the numbers of a layer's heads from sums, with answers left open.
 
     Parameters
     ----------
     layer
         Its number.
-    sums, turning
+    sums, rotation
         Over all contexts, and how the layer turns queries and keys.
     length
         Tokens of a context.
     """
-    contexts, heads, count = sums.curves.shape
+    contexts, heads, n_distances = sums.curves.shape
     measured = sums.curves.mean(axis=0)
-    product = turning.scale * (sums.query / sums.queries) * np.conj(sums.key / sums.keys)
-    if turning.columns != "all":
-        rest = turning.scale * np.sum(
-            (sums.rest_query / sums.queries) * (sums.rest_key / sums.keys), axis=1
+    product = rotation.scale * (sums.query / sums.queries) * np.conj(sums.key / sums.keys)
+    if rotation.columns != "all":
+        fixed_product = rotation.scale * np.sum(
+            (sums.fixed_query / sums.queries) * (sums.fixed_key / sums.keys), axis=1
         )
-        product = np.concatenate([product, rest[:, None]], axis=1)
-    turned = np.exp(1j * np.outer(turning.ladder, turning.distances))
-    parts = (product[:, :, None] * turned).real
+        product = np.concatenate([product, fixed_product[:, None]], axis=1)
+    turns = np.exp(1j * np.outer(rotation.ladder, rotation.distances))
+    parts = (product[:, :, None] * turns).real
     norms = [np.sqrt(sums.query_power / sums.queries), np.sqrt(sums.key_power / sums.keys)]
-    strength = turning.scale * norms[0] * norms[1]
+    strength = rotation.scale * norms[0] * norms[1]
     usage = quotient(strength, strength.sum(axis=1, keepdims=True))
     mean_part = quotient(np.abs(product), strength)
     centred = measured - measured.mean(axis=1, keepdims=True)
-    still = parts - parts.mean(axis=2, keepdims=True)
+    centred_parts = parts - parts.mean(axis=2, keepdims=True)
     total = np.mean(centred**2, axis=1)
-    curve_share = quotient(np.einsum("hin,hn->hi", still, centred) / count, total[:, None])
+    covariances = np.einsum("hin,hn->hi", centred_parts, centred) / n_distances
+    curve_share = quotient(covariances, total[:, None])
     predicted = parts.sum(axis=1)
-    capped = sums.capped.mean(axis=0)
-    made = []
+    capped = sums.capped_share.mean(axis=0)
+    head_uses = []
     for head in range(heads):
         curves = sums.curves[:, head] - sums.curves[:, head].mean(axis=1, keepdims=True)
-        share, interval, variance = _share(curves @ curves.T / count, sums.within[:, head])
-        r, r2 = _agreement(centred[head], still[head].sum(axis=0))
-        made.append(
+        products = curves @ curves.T / n_distances
+        share, interval, variance = _distance_share(products, sums.variance[:, head])
+        r, r2 = _measure_agreement(centred[head], centred_parts[head].sum(axis=0))
+        head_uses.append(
             HeadUse(
                 layer=layer,
                 head=head,
                 share=share,
                 interval=interval,
-                variance=float(sums.within[:, head].mean()),
+                variance=float(sums.variance[:, head].mean()),
                 spread=None if variance is None else math.sqrt(max(variance, 0.0)),
                 range=float(np.ptp(measured[head])),
-                peak=int(turning.distances[np.argmax(measured[head])]),
+                peak=int(rotation.distances[np.argmax(measured[head])]),
                 r=r,
                 r2=r2,
-                moved=float(sums.moved[:, head].mean()),
+                moved=float(sums.moved_attention[:, head].mean()),
                 capped=float(capped[head]) if np.isfinite(capped[head]) else None,
-                p=_p_of_signs(curves) if contexts >= MIN_CONTEXTS else None,
+                p=_sign_p(curves) if contexts >= MIN_HEAD_CONTEXTS else None,
                 answer="cannot tell",
                 usage=usage[head],
                 mean_part=mean_part[head],
                 curve_share=curve_share[head],
                 query_norm=norms[0][head],
                 key_norm=norms[1][head],
-                offset=_offset(turning, product[head], usage[head], mean_part[head], length),
+                offset=_find_offset_pair(
+                    rotation, product[head], usage[head], mean_part[head], length
+                ),
                 product=product[head],
                 measured=measured[head],
                 predicted=predicted[head],
             )
         )
-    return made
+    return head_uses
 
 
-def _share(
-    products: NDArray[np.float64], within: NDArray[np.float64]
+def _distance_share(
+    products: NDArray[np.float64], variances: NDArray[np.float64]
 ) -> tuple[float | None, tuple[float, float] | None, float | None]:
     """Return the distance share, its 95 % interval, and the variance of the curve.
 
-    Products of different contexts alone: noise within one would add to the variance.
+    Only products of different contexts count, because noise within one would add to the variance.
 
     Parameters
     ----------
     products
         ``[c, c]``: covariances over distance of the curves of two contexts.
-    within
+    variances
         ``[c]``: mean variance of a query's logits.
     """
     n = len(products)
     if n < 2:
         return None, None, None
-    own, rows = np.diag(products), products.sum(axis=1)
-    variance = float((rows.sum() - own.sum()) / (n * (n - 1)))
-    if not within.mean() > 0:
+    squares, rows = np.diag(products), products.sum(axis=1)
+    variance = float((rows.sum() - squares.sum()) / (n * (n - 1)))
+    if not variances.mean() > 0:
         return None, None, variance
-    share = variance / float(within.mean())
+    share = variance / float(variances.mean())
     if n < 3:
         return share, None, variance
-    # Each context left out: its row and its column go, and its own product comes back once.
-    left = (rows.sum() - 2 * rows + own - (own.sum() - own)) / ((n - 1) * (n - 2))
-    shares = left / ((within.sum() - within) / (n - 1))
+    # Without a context, its row and its column go, and its own product is added back once.
+    left_out = (rows.sum() - 2 * rows + squares - (squares.sum() - squares)) / ((n - 1) * (n - 2))
+    shares = left_out / ((variances.sum() - variances) / (n - 1))
     error = math.sqrt((n - 1) / n * float(np.sum((shares - shares.mean()) ** 2)))
     from scipy.stats import t
 
@@ -229,18 +241,22 @@ def _share(
     return share, (share - half, share + half), variance
 
 
-def _agreement(
+def _measure_agreement(
     measured: NDArray[np.float64], predicted: NDArray[np.float64]
 ) -> tuple[float | None, float | None]:
-    """Return correlation and R2 of two centred curves, None where they are constant."""
-    size, other = float(measured @ measured), float(predicted @ predicted)
-    r = float(measured @ predicted) / math.sqrt(size * other) if size and other else None
-    gone = measured - predicted
-    return r, 1 - float(gone @ gone) / size if size else None
+    """Return the correlation and R2 of two centred curves; None for constant curves."""
+    measured_size, predicted_size = float(measured @ measured), float(predicted @ predicted)
+    r = (
+        float(measured @ predicted) / math.sqrt(measured_size * predicted_size)
+        if measured_size and predicted_size
+        else None
+    )
+    residual = measured - predicted
+    return r, 1 - float(residual @ residual) / measured_size if measured_size else None
 
 
-def _p_of_signs(curves: NDArray[np.float64]) -> float:
-    """Return how often curves of contexts with random signs add up to as large a one.
+def _sign_p(curves: NDArray[np.float64]) -> float:
+    """Return the p-value of a mean curve: how often random signs of contexts give as large a one.
 
     Parameters
     ----------
@@ -248,39 +264,43 @@ def _p_of_signs(curves: NDArray[np.float64]) -> float:
         ``[c, n]``, centred. Signs are the same for every head and every run.
     """
     products = curves @ curves.T
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (DRAWS, len(curves)))
-    drawn = np.einsum("dc,ce,de->d", signs, products, signs, optimize=True)
-    found = products.sum()
-    reached = np.sum(drawn >= found - 1e-9 * abs(found))  # equal but for rounding
-    return float((1 + reached) / (DRAWS + 1))
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (N_SIGN_DRAWS, len(curves)))
+    draw_sums = np.einsum("dc,ce,de->d", signs, products, signs, optimize=True)
+    observed_sum = products.sum()
+    n_reached = np.sum(draw_sums >= observed_sum - 1e-9 * abs(observed_sum))  # equal up to rounding
+    return float((1 + n_reached) / (N_SIGN_DRAWS + 1))
 
 
-def _offset(
-    turning: Turning,
+def _find_offset_pair(
+    rotation: LayerRotation,
     product: NDArray[np.complex128],
     usage: NDArray[np.float64],
     mean_part: NDArray[np.float64],
     length: int,
 ) -> OffsetPair | None:
-    turns = turning.ladder
-    slow = (turns > 0) & (turns * length < 2 * np.pi)
-    found = slow & (usage >= TIMES / len(turns)) & (mean_part >= STEADY)
-    if not found.any():
+    ladder = rotation.ladder
+    is_slow = (ladder > 0) & (ladder * length < 2 * np.pi)
+    is_offset = (
+        is_slow
+        & (usage >= MIN_OFFSET_USAGE_RATIO / len(ladder))
+        & (mean_part >= MIN_OFFSET_MEAN_PART)
+    )
+    if not is_offset.any():
         return None
-    pair = int(np.argmax(np.where(found, usage, -1)))
+    pair = int(np.argmax(np.where(is_offset, usage, -1)))
     angle = float(np.angle(product[pair]))
-    slope = -abs(product[pair]) * turns[pair] * math.sin(angle)
+    slope = -abs(product[pair]) * ladder[pair] * math.sin(angle)
     return OffsetPair(pair, angle, float(slope))
 
 
-def judged(heads: Sequence[HeadUse]) -> tuple[HeadUse, ...]:
+def answer_heads(heads: Sequence[HeadUse]) -> tuple[HeadUse, ...]:
     """Answer for every head whether it has a preferred distance.
 
     Yes needs a share of 0.05 at the lower end of its interval, 0.1 nats, and a p-value of 0.01 that
     stands at a false discovery rate of 0.05 over all heads (Benjamini & Hochberg 1995). No needs a
     share below 0.05 at the upper end, or fewer nats.
     """
-    level = min(discovery_bar(head.p for head in heads), LEVEL)
+    level = min(discovery_bar(head.p for head in heads), MAX_SIGN_P)
     answers = [_answer(head, level) for head in heads]
     return tuple(
         replace(head, answer=answer, peak=head.peak if answer == "yes" else None)
@@ -291,74 +311,76 @@ def judged(heads: Sequence[HeadUse]) -> tuple[HeadUse, ...]:
 def _answer(head: HeadUse, level: float) -> Verdict:
     if head.p is None or head.spread is None:
         return "cannot tell"
-    if head.spread < LEAST_SPREAD:
+    if head.spread < MIN_SPREAD_NATS:
         return "no"
     if head.interval is None:
         return "cannot tell"
     low, high = head.interval
-    if high < LEAST_SHARE:
+    if high < MIN_DISTANCE_SHARE:
         return "no"
-    return "yes" if low >= LEAST_SHARE and head.p <= level else "cannot tell"
+    return "yes" if low >= MIN_DISTANCE_SHARE and head.p <= level else "cannot tell"
 
 
-def ignores_position(turning: Turning, heads: Sequence[HeadUse]) -> tuple[Verdict, Reason]:
+def judge_position(rotation: LayerRotation, heads: Sequence[HeadUse]) -> tuple[Verdict, Reason]:
     """Answer whether a layer ignores position, from its heads."""
-    if turning.columns == "none":
+    if rotation.columns == "none":
         return "yes", "no_rotation"
-    moved = [head.moved for head in heads]
-    if max(moved) >= MOVES:
+    moved_shares = [head.moved for head in heads]
+    if max(moved_shares) >= MIN_MOVED_ATTENTION:
         return "no", "moves"
-    if max(head.variance for head in heads) < FLAT:
+    if max(head.variance for head in heads) < MAX_FLAT_VARIANCE:
         return "cannot tell", "flat"
-    return ("yes", "still") if max(moved) < STILL else ("cannot tell", "between")
+    return (
+        ("yes", "still") if max(moved_shares) < MAX_STILL_ATTENTION else ("cannot tell", "between")
+    )
 
 
-def rotary_result(
+def build_rotary_use(
     sums: Mapping[int, RotarySums],
-    turnings: Mapping[int, Turning],
+    rotations: Mapping[int, LayerRotation],
     unmeasured: Mapping[int, LayerUse],
     *,
     length: int,
     positions: int | None,
     source: Origin,
     name: str,
-    stopped: bool = False,
+    is_interrupted: bool = False,
 ) -> RotaryUse:
-    """Put the layers of a run together.
+    """Build the result of a run from the sums of its layers.
 
     Parameters
     ----------
-    sums, turnings
+    sums, rotations
         Sums and rotations by number of the layer, over all contexts.
     unmeasured
         Layers that could not be measured.
-    length, source, name, stopped
+    length, source, name, is_interrupted
         Fields of `RotaryUse`.
     positions
         The context that the configuration states, None where it states none.
     """
-    heads = judged([
+    heads = answer_heads([
         head
         for number in sorted(sums)
-        for head in rotary_heads(number, sums[number], turnings[number], length=length)
+        for head in measure_heads(number, sums[number], rotations[number], length=length)
     ])  # fmt: skip
     layers = dict(unmeasured)
     for number in sums:
-        turning = turnings[number]
-        own = [head for head in heads if head.layer == number]
-        ignores, reason = ignores_position(turning, own)
+        rotation = rotations[number]
+        layer_heads = [head for head in heads if head.layer == number]
+        ignores, reason = judge_position(rotation, layer_heads)
         layers[number] = LayerUse(
             layer=number,
             ignores=ignores,
             reason=reason,
-            window=int(turning.distances.max()) + 1,
-            both_sides=bool(turning.distances[0] < 0),
-            ladder=turning.ladder,
-            pairs=turning.pairs,
-            columns=turning.columns,
-            shift_check=turning.residual,
+            window=int(rotation.distances.max()) + 1,
+            both_sides=bool(rotation.distances[0] < 0),
+            ladder=rotation.ladder,
+            pairs=rotation.pairs,
+            columns=rotation.columns,
+            shift_check=rotation.residual,
         )
-    contexts = next((found.contexts for found in sums.values()), 0)
+    contexts = next((layer_sums.contexts for layer_sums in sums.values()), 0)
     return RotaryUse(
         contexts=contexts,
         length=length,
@@ -367,5 +389,5 @@ def rotary_result(
         heads=heads,
         layers=tuple(layers[number] for number in sorted(layers)),
         name=name,
-        stopped=stopped,
+        stopped=is_interrupted,
     )

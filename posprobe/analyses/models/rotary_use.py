@@ -1,4 +1,4 @@
-"""What the heads of a rotary model make of distance: the record of a run, and two runs matched."""
+"""Effect of distance on the heads of a rotary model: the record of a run, and matches of runs."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from posprobe.analyses.facts import Number, Verdict
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
 from posprobe.number_types import PAIR_LIMITS, Count, Natural, NonNegative, Reasons, Share, limits
 
-#: Fewest contexts of which a head is judged: of fewer, random signs cannot reach a p of 0.01.
-MIN_CONTEXTS = 12
+#: With fewer contexts heads have no answer, because random signs cannot reach a p of 0.01.
+MIN_HEAD_CONTEXTS = 12
 
 
-#: Share of the attention that moves when distance is hidden: a layer whose heads all stay below the
-#: first ignores position, one in which any reaches the second does not. Trained heads have 0.23 at
-#: least, random weights 0.035 at most.
-STILL = 0.05
-MOVES = 0.1
+#: A layer ignores position if hiding distance moves less than this share of the attention of all
+#: its heads. Random weights reach 0.035 at most.
+MAX_STILL_ATTENTION = 0.05
+#: A layer uses position if hiding distance moves this share of the attention of any head. Trained
+#: heads have 0.23 at least.
+MIN_MOVED_ATTENTION = 0.1
 
 
-#: How columns make pairs: column i with i + P, or 2 i with 2 i + 1; none where nothing turns.
-Pairs: TypeAlias = Literal["halves", "neighbours", "none"]
+#: Pair order of columns: column i with i + P, or 2 i with 2 i + 1; "none" without rotation.
+PairOrder: TypeAlias = Literal["halves", "neighbours", "none"]
 
 
-#: Which columns of a head turn.
-Columns: TypeAlias = Literal["first", "last", "all", "none"]
+#: Columns of a head that turn.
+RotatedColumns: TypeAlias = Literal["first", "last", "all", "none"]
 
 
-#: What contexts are: windows of a text, token ids of a file, sampled from the model itself, random,
-#: or given by whoever called.
+#: Origin of contexts: windows of a text, token ids of a file, samples of the model itself, random
+#: tokens, or an argument of the caller.
 Origin: TypeAlias = Literal["text", "tokens", "sampled", "random", "given"]
 
 
-#: Why a layer was not measured, or whether it ignores position and why that is known.
+#: Reason why a layer was not measured, or for the answer whether it ignores position.
 Reason: TypeAlias = Literal[
     "still", "moves", "between", "flat", "no_rotation", "no_pairing", "not_finite", "other_keys",
     "short_window",
@@ -134,8 +135,8 @@ class HeadUse:
 
     @property
     def by_content(self) -> Annotated[bool, "Whether distance acts through content alone."]:
-        """Whether distance moves its attention though distance alone explains next to nothing."""
-        return self.answer == "no" and self.moved >= MOVES
+        """Whether distance moves attention, though it explains next to nothing alone."""
+        return self.answer == "no" and self.moved >= MIN_MOVED_ATTENTION
 
     @property
     def means_explain(
@@ -144,7 +145,7 @@ class HeadUse:
         """Whether mean queries and keys explain the curve; None unless the answer is yes."""
         if self.answer != "yes" or self.r2 is None:
             return None
-        return self.r2 >= 0.9  # nine tenths of the curve's square
+        return self.r2 >= 0.9  # R2 of nine tenths of the curve's power
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +179,8 @@ class LayerUse:
     window: Count
     both_sides: bool
     ladder: Annotated[NDArray[np.float64], As(list[float])]
-    pairs: Pairs | None
-    columns: Columns | None
+    pairs: PairOrder | None
+    columns: RotatedColumns | None
     shift_check: float | None
 
 
@@ -258,7 +259,7 @@ class RotaryUse(Result):
         """All heads together."""
         shares = [head.share for head in self.heads if head.share is not None]
         answers = [head.answer for head in self.heads]
-        known = bool(self.heads)
+        has_heads = bool(self.heads)
         return Summary(
             share=float(np.median(shares)) if shares else None,
             least=min(shares, default=None),
@@ -266,13 +267,13 @@ class RotaryUse(Result):
             yes=answers.count("yes"),
             no=answers.count("no"),
             open=answers.count("cannot tell"),
-            moved=float(np.median([head.moved for head in self.heads])) if known else None,
-            never=self._never(self.positions) if known else None,
-            never_in_contexts=self._never(self.length) if known else None,
+            moved=float(np.median([head.moved for head in self.heads])) if has_heads else None,
+            never=self._never_turning_share(self.positions) if has_heads else None,
+            never_in_contexts=self._never_turning_share(self.length) if has_heads else None,
             positions=self.positions,
         )
 
-    def _never(self, positions: int) -> float:
+    def _never_turning_share(self, positions: int) -> float:
         ladders = {layer.layer: layer.ladder for layer in self.layers}
         return float(
             np.mean([
@@ -284,58 +285,60 @@ class RotaryUse(Result):
     @property
     def rotary_measured(self) -> Annotated[NDArray[np.float64], Stored("rotary_measured")]:
         """``[layers, heads, n]``: measured curves, nats; NaN where there is none."""
-        return self._stacked("measured")
+        return self._stack_heads("measured")
 
     @property
     def rotary_predicted(self) -> Annotated[NDArray[np.float64], Stored("rotary_predicted")]:
         """``[layers, heads, n]``: predicted curves, nats."""
-        return self._stacked("predicted")
+        return self._stack_heads("predicted")
 
     @property
     def rotary_usage(self) -> Annotated[NDArray[np.float64], Stored("rotary_usage")]:
         """``[layers, heads, frequencies]``: shares of each head's usage."""
-        return self._stacked("usage")
+        return self._stack_heads("usage")
 
     @property
     def rotary_mean_part(self) -> Annotated[NDArray[np.float64], Stored("rotary_mean_part")]:
         """``[layers, heads, frequencies]``: how constant each pair is."""
-        return self._stacked("mean_part")
+        return self._stack_heads("mean_part")
 
     @property
     def rotary_curve_share(self) -> Annotated[NDArray[np.float64], Stored("rotary_curve_share")]:
         """``[layers, heads, frequencies]``: shares of the measured curves."""
-        return self._stacked("curve_share")
+        return self._stack_heads("curve_share")
 
     @property
     def rotary_c(self) -> Annotated[NDArray[np.float64], Stored("rotary_c")]:
         """``[layers, heads, frequencies, 2]``: mean products, real and imaginary part."""
-        return np.stack([self._stacked("product").real, self._stacked("product").imag], axis=-1)
+        return np.stack(
+            [self._stack_heads("product").real, self._stack_heads("product").imag], axis=-1
+        )
 
-    def _stacked(self, name: str) -> NDArray[Any]:
-        """Stack one array of every head, of layers that were not measured NaN."""
+    def _stack_heads(self, name: str) -> NDArray[Any]:
+        """Stack one array of every head; layers that were not measured are NaN."""
         arrays = {(head.layer, head.head): getattr(head, name) for head in self.heads}
-        across = max((head for _, head in arrays), default=-1) + 1
-        deep = max((len(array) for array in arrays.values()), default=0)
-        kind = np.complex128 if name == "product" else np.float64
-        made = np.full((len(self.layers), across, deep), np.nan, dtype=kind)
+        n_heads = max((head for _, head in arrays), default=-1) + 1
+        n_values = max((len(array) for array in arrays.values()), default=0)
+        dtype = np.complex128 if name == "product" else np.float64
+        stacked = np.full((len(self.layers), n_heads, n_values), np.nan, dtype=dtype)
         rows = {layer.layer: row for row, layer in enumerate(self.layers)}
         for (layer, head), array in arrays.items():
-            made[rows[layer], head, : len(array)] = array
-        return made
+            stacked[rows[layer], head, : len(array)] = array
+        return stacked
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for each number that is None."""
         if not self.heads:
             return {"summary": "no layer could be measured"}
-        few = self.contexts < MIN_CONTEXTS
-        return {"p": f"it needs {MIN_CONTEXTS} contexts"} if few else {}
+        is_too_few = self.contexts < MIN_HEAD_CONTEXTS
+        return {"p": f"it needs {MIN_HEAD_CONTEXTS} contexts"} if is_too_few else {}
 
 
 #: Layer and number of a head.
-Place: TypeAlias = tuple[int, int]
-#: Below every correlation: a head is not matched with itself.
-_NEVER = -2.0
+HeadIndex: TypeAlias = tuple[int, int]
+#: Lower than any correlation, so that no head is matched with itself.
+_UNREACHED_CORRELATION = -2.0
 
 
 @dataclass(frozen=True)
@@ -388,7 +391,7 @@ class HeadMatch:
 
 def match_heads(
     curves: tuple[NDArray[np.float64], NDArray[np.float64]],
-    places: tuple[Sequence[Place], Sequence[Place]],
+    indices: tuple[Sequence[HeadIndex], Sequence[HeadIndex]],
 ) -> HeadMatch:
     """Match the heads of two runs by their curves.
 
@@ -396,7 +399,7 @@ def match_heads(
     ----------
     curves
         ``[heads, n]`` of each run, at the same distances.
-    places
+    indices
         Layer and number of each head.
 
     Examples
@@ -404,41 +407,44 @@ def match_heads(
     >>> import numpy as np
     >>> far = np.arange(32)
     >>> curves = np.stack([-far, np.cos(far), np.sin(far)])
-    >>> found = match_heads((curves, curves[::-1]), ([(0, 0), (0, 1), (0, 2)],) * 2)
-    >>> [each.second for each in found.matched], found.same
+    >>> match = match_heads((curves, curves[::-1]), ([(0, 0), (0, 1), (0, 2)],) * 2)
+    >>> [pair.second for pair in match.matched], match.same
     ([(0, 2), (0, 1), (0, 0)], 1)
     """
-    first, second = map(_unit, curves)
-    across = first @ second.T
-    rows, columns = _assigned(across)
-    alike = list(places[0]) == list(places[1])
-    within = [
-        float(np.median(own[_assigned(own)]))
-        for own in (unit @ unit.T + (_NEVER - 1) * np.eye(len(unit)) for unit in (first, second))
-        if len(own) > 1
+    first, second = map(_normalise_curves, curves)
+    correlations = first @ second.T
+    rows, columns = _assign_heads(correlations)
+    are_comparable = list(indices[0]) == list(indices[1])
+    run_medians = [
+        float(np.median(run_correlations[_assign_heads(run_correlations)]))
+        for run_correlations in (
+            unit @ unit.T + (_UNREACHED_CORRELATION - 1) * np.eye(len(unit))
+            for unit in (first, second)
+        )
+        if len(run_correlations) > 1
     ]
     return HeadMatch(
         heads=len(rows),
-        correlation=float(np.median(across[rows, columns])),
-        same=int(np.sum(rows == columns)) if alike else None,
-        by_place=float(np.median(np.diag(across))) if alike else None,
-        within=max(within, default=None),
+        correlation=float(np.median(correlations[rows, columns])),
+        same=int(np.sum(rows == columns)) if are_comparable else None,
+        by_place=float(np.median(np.diag(correlations))) if are_comparable else None,
+        within=max(run_medians, default=None),
         matched=tuple(
-            MatchedHead(places[0][row], places[1][column], float(across[row, column]))
+            MatchedHead(indices[0][row], indices[1][column], float(correlations[row, column]))
             for row, column in zip(rows, columns, strict=True)
         ),
     )
 
 
-def _unit(curves: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Centre curves and give them unit length; zeros where they are flat."""
+def _normalise_curves(curves: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Centre curves and scale them to unit length; constant curves become zeros."""
     centred = curves - curves.mean(axis=1, keepdims=True)
     size = np.linalg.norm(centred, axis=1, keepdims=True)
     flat = size <= 1e-12 * np.abs(curves).max(axis=1, keepdims=True)
     return np.where(flat, 0.0, centred / np.where(flat, 1.0, size))
 
 
-def _assigned(correlation: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _assign_heads(correlation: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(correlation, maximize=True)

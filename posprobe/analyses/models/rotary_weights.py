@@ -1,7 +1,7 @@
-"""What the weights of queries and keys alone say of a rotary model: no run, no text.
+"""Rotary pairs from the weights of queries and keys alone, without a run or a text.
 
 Norms of pairs are those of Barbero et al. 2024 (2410.06205), of weights in place of vectors. The
-self-match curve is this project's own; neither answers what the heads of the running model do.
+self-match curve is this project's own. Neither shows what the heads of the running model do.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share, limits
 
-#: How rows of a head can make pairs: row i with i + P, 2 i with 2 i + 1, and either once more
-#: reordered, as by a converter that is run twice.
-Reading: TypeAlias = Literal["halves", "neighbours", "halves_again", "neighbours_again"]
-#: Least margin of an answer, and how many standard deviations of it under chance it has to be: of
-#: random weights 1 in 100 is called by mistake at most, where 5 alone calls 3 of heads 8 wide.
-MARGIN = 5.0
-DEVIATIONS = 3.0
-#: Draws of heads, and the share of them in which the same reading has to win: 95 %, known to 1.3 %
-#: from so many.
-DRAWS = 300
-WINS = 0.95
+#: Pair order of the rows of a head: row i with i + P, 2 i with 2 i + 1, and either of them
+#: reordered once more, as by a converter that is run twice.
+WeightPairOrder: TypeAlias = Literal["halves", "neighbours", "halves_again", "neighbours_again"]
+#: An answer needs at least this margin between the scores of the two best pair orders.
+MIN_SCORE_MARGIN = 5.0
+#: The margin must also be so many standard deviations of it under chance. Together at most 1 in 100
+#: random weights gets an answer; a margin of 5 alone gives one to 3 with heads 8 wide.
+MIN_MARGIN_DEVIATIONS = 3.0
+#: Bootstrap draws of heads, from which a share of 95 % is known to 1.3 %.
+N_HEAD_DRAWS = 300
+#: The same pair order must be best in at least this share of the draws.
+MIN_WIN_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ReadingScore:
         Lowest where a reading fits: ``(apart - 1) / 2 + heads * correlation / 2``.
     """
 
-    reading: Reading
+    reading: WeightPairOrder
     apart: NonNegative
     correlation: float
     score: float
@@ -71,28 +72,28 @@ class PairLayout(Result):
         All that were tried, best first.
     """
 
-    answer: Reading | None
+    answer: WeightPairOrder | None
     heads: Natural
     margin: NonNegative
     wins: Share
     readings: Annotated[tuple[ReadingScore, ...], As(list[ReadingScore]), limits(minItems=1)]
 
 
-def pairs_of(reading: Reading, rotated: int) -> NDArray[np.intp]:
+def list_row_pairs(pair_order: WeightPairOrder, rotated: int) -> NDArray[np.intp]:
     """Return the rows of each pair, ``[pairs, 2]``, of ``rotated`` rows of a head."""
     rows = np.arange(rotated)
     halves, neighbours = rows.reshape(2, -1).T, rows.reshape(-1, 2)
-    if reading == "halves":
+    if pair_order == "halves":
         return halves
-    if reading == "neighbours":
+    if pair_order == "neighbours":
         return neighbours
-    # What makes halves of neighbours takes row order[i] to place i; so stood row r at argsort[r].
+    # Reordering neighbours into halves moves row order[i] to row i, so row r came from argsort[r].
     order = neighbours.T.ravel()
-    return np.argsort(order)[halves] if reading == "halves_again" else order[neighbours]
+    return np.argsort(order)[halves] if pair_order == "halves_again" else order[neighbours]
 
 
 def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
-    """Tell from sizes of rows which of them make pairs.
+    """Find the pair order of a head's rows from their norms.
 
     Parameters
     ----------
@@ -121,38 +122,42 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
         return None
     logs = np.log(sizes)
     logs = logs - logs.mean(axis=1, keepdims=True)
-    drawn = np.random.default_rng(0).multinomial(heads, np.full(heads, 1 / heads), DRAWS)
-    once = np.ones((1, heads))
-    found: list[tuple[ReadingScore, NDArray[np.float64]]] = []
-    seen = set()
-    for reading in get_args(Reading):
-        pairs = pairs_of(reading, rotated)
-        # Of 8 rows, reordering them once more or back again is the same.
-        if (same := frozenset(map(frozenset, pairs.tolist()))) in seen:
+    head_counts = np.random.default_rng(0).multinomial(
+        heads, np.full(heads, 1 / heads), N_HEAD_DRAWS
+    )
+    unit_counts = np.ones((1, heads))
+    scored: list[tuple[ReadingScore, NDArray[np.float64]]] = []
+    tried = set()
+    for pair_order in get_args(WeightPairOrder):
+        pairs = list_row_pairs(pair_order, rotated)
+        # With 8 rows, reordering once more and reordering back give the same pairs.
+        if (pair_set := frozenset(map(frozenset, pairs.tolist()))) in tried:
             continue
-        seen.add(same)
-        (apart,), (correlation,) = _fit(logs[:, pairs], once)
-        score = (apart - 1) / 2 + heads * correlation / 2
-        drawn_apart, drawn_correlation = _fit(logs[:, pairs], drawn)
-        scores = (drawn_apart - 1) / 2 + heads * drawn_correlation / 2
-        found.append(
-            (ReadingScore(reading, float(apart), float(correlation), float(score)), scores)
+        tried.add(pair_set)
+        (separation,), (correlation,) = _fit_pairs(logs[:, pairs], unit_counts)
+        score = (separation - 1) / 2 + heads * correlation / 2
+        drawn_separation, drawn_correlation = _fit_pairs(logs[:, pairs], head_counts)
+        scores = (drawn_separation - 1) / 2 + heads * drawn_correlation / 2
+        scored.append(
+            (ReadingScore(pair_order, float(separation), float(correlation), float(score)), scores)
         )
-    found.sort(key=lambda each: each[0].score)
-    readings = tuple(each for each, _ in found)
+    scored.sort(key=lambda entry: entry[0].score)
+    readings = tuple(entry for entry, _ in scored)
     margin = readings[1].score - readings[0].score
-    wins = float(np.mean(np.argmin([scores for _, scores in found], axis=0) == 0))
-    # Without pairs (chi2 - 1) / 2 has variance 1 / (2 P) and heads * correlation / 2 heads / (4 P);
-    # a margin is a difference of two such scores.
+    wins = float(np.mean(np.argmin([scores for _, scores in scored], axis=0) == 0))
+    # Without pairs, (chi2 - 1) / 2 has variance 1 / (2 P), and heads * correlation / 2 has variance
+    # heads / (4 P). A margin is the difference of two such scores.
     chance = math.sqrt((heads + 2) / rotated)
-    sure = margin >= max(MARGIN, DEVIATIONS * chance) and wins >= WINS
-    return PairLayout(readings[0].reading if sure else None, heads, margin, wins, readings)
+    is_certain = (
+        margin >= max(MIN_SCORE_MARGIN, MIN_MARGIN_DEVIATIONS * chance) and wins >= MIN_WIN_SHARE
+    )
+    return PairLayout(readings[0].reading if is_certain else None, heads, margin, wins, readings)
 
 
-def _fit(
+def _fit_pairs(
     members: NDArray[np.float64], counts: NDArray[np.float64] | NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both parts of the score for heads counted so often: ``[draws]`` each.
+    """Return both terms of the score, ``[draws]`` each, for heads with these counts.
 
     Parameters
     ----------
@@ -168,19 +173,22 @@ def _fit(
         return counts @ values / heads
 
     means = mean(first), mean(second)
-    spread = [mean(each**2) - own**2 for each, own in zip((first, second), means, strict=True)]
+    spread = [
+        mean(sizes**2) - size_mean**2
+        for sizes, size_mean in zip((first, second), means, strict=True)
+    ]
     common = mean(first * second) - means[0] * means[1]
     difference = spread[0] + spread[1] - 2 * common
     tiny = np.finfo(np.float64).tiny
-    apart = heads * (means[0] - means[1]) ** 2 / np.maximum(difference, tiny)
+    separation = heads * (means[0] - means[1]) ** 2 / np.maximum(difference, tiny)
     correlation = common / np.sqrt(np.maximum(spread[0] * spread[1], tiny))
     unbiased = (heads - 1) / heads
-    return unbiased * apart.mean(axis=1), unbiased * correlation.mean(axis=1)
+    return unbiased * separation.mean(axis=1), unbiased * correlation.mean(axis=1)
 
 
-#: Why weights say nothing: none has a known name, queries and keys are products of two weights each
-#: (latent attention), pairs turn along several axes, they lie on the Hub and were not asked for, or
-#: they cannot be read.
+#: Reason why weights say nothing: there are none, none has a known name, queries and keys are
+#: products of two weights each (latent attention), pairs turn along several axes, the weights lie
+#: on the Hub and were not requested, or they cannot be read.
 Missing: TypeAlias = Literal["no_weights", "no_names", "latent", "axes", "remote", "unreadable"]
 
 
@@ -254,7 +262,7 @@ class WeightUse(Result):
 
     layers: tuple[LayerWeights, ...]
     layout: PairLayout | None
-    pairs: Reading | None
+    pairs: WeightPairOrder | None
     declared: bool
     normed: bool
     ladder: Annotated[NDArray[np.float64], As(list[float])]
@@ -274,8 +282,8 @@ class WeightUse(Result):
         """``[frequencies]``: share of each pair in the strength of a head, mean over heads."""
         if not self.layers or self.normed:
             return np.zeros(0)
-        found = _mean(np.concatenate([layer.heads for layer in self.layers]))
-        return np.zeros(0) if found is None else found
+        mean_usage = _mean_usage(np.concatenate([layer.heads for layer in self.layers]))
+        return np.zeros(0) if mean_usage is None else mean_usage
 
     @property
     def never(self) -> Annotated[Share | None, "Share in pairs that never turn, mean over heads."]:
@@ -287,18 +295,18 @@ class WeightUse(Result):
     @property
     def weights_usage(self) -> Annotated[NDArray[np.float64], Stored("weights_usage")]:
         """``[layers, heads, frequencies]``: usage of each head, NaN where none is known."""
-        return _stacked([layer.heads for layer in self.layers])
+        return _stack_layers([layer.heads for layer in self.layers])
 
     @property
     def weights_self_match(self) -> Annotated[NDArray[np.float64], Stored("weights_self_match")]:
         """``[layers, heads, n]``: self-match curves."""
-        return _stacked([layer.self_match for layer in self.layers])
+        return _stack_layers([layer.self_match for layer in self.layers])
 
     @property
     def weights_bias_curve(self) -> Annotated[NDArray[np.float64], Stored("weights_bias_curve")]:
         """``[layers, heads, n]``: curves of biases; no layers without biases."""
-        found = [layer.bias_curve for layer in self.layers if layer.bias_curve is not None]
-        return _stacked(found)
+        curves = [layer.bias_curve for layer in self.layers if layer.bias_curve is not None]
+        return _stack_layers(curves)
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
@@ -308,30 +316,30 @@ class WeightUse(Result):
         return {} if self.never is not None else {"never": "no context or no weights are known"}
 
 
-def _mean(heads: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return the mean over heads that have a strength; None where none has."""
-    known = heads[np.isfinite(heads).all(axis=1)]
-    return np.asarray(known.mean(axis=0)) if len(known) else None
+def _mean_usage(heads: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the mean over heads that have a strength; None without any."""
+    defined = heads[np.isfinite(heads).all(axis=1)]
+    return np.asarray(defined.mean(axis=0)) if len(defined) else None
 
 
-def _stacked(arrays: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Stack arrays of layers, NaN where one has fewer heads."""
-    across = max(map(len, arrays), default=0)
-    deep = max((array.shape[1] for array in arrays), default=0)
-    made = np.full((len(arrays), across, deep), np.nan)
+def _stack_layers(arrays: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Stack arrays of layers; missing heads and values are NaN."""
+    n_heads = max(map(len, arrays), default=0)
+    n_values = max((array.shape[1] for array in arrays), default=0)
+    stacked = np.full((len(arrays), n_heads, n_values), np.nan)
     for row, array in enumerate(arrays):
-        made[row, : len(array), : array.shape[1]] = array
-    return made
+        stacked[row, : len(array), : array.shape[1]] = array
+    return stacked
 
 
-def layer_weights(
+def measure_layer_weights(
     layer: int,
     query: NDArray[np.float64],
     key: NDArray[np.float64],
     biases: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
     *,
     ladder: NDArray[np.float64],
-    reading: Reading,
+    pair_order: WeightPairOrder,
     scale: float,
     distances: int,
     positions: int | None = None,
@@ -350,7 +358,7 @@ def layer_weights(
         ``[heads, head_dim]``: what every query and every key holds, None where either has nothing.
     ladder
         ``[pairs]``: radians per position; rows beyond these pairs do not turn.
-    reading
+    pair_order
         Pair order of the rows.
     scale
         Factor of the products of queries and keys.
@@ -373,49 +381,51 @@ def layer_weights(
     >>> found.self_match[0, 0].round(6), found.usage
     (np.float64(8.0), array([0.25, 0.25, 0.25, 0.25]))
     """
-    rows = pairs_of(reading, 2 * len(ladder))
-    turned = np.exp(1j * np.outer(ladder, np.arange(distances)))
-    group = len(query) // len(key)
-    rest = query.shape[1] > 2 * len(ladder)
-    strength, match = [], []
-    for head, own in enumerate(query):
-        shared = key[head // group]
-        mine, theirs = _pairs(own, rows), _pairs(shared, rows)
-        sizes = np.linalg.norm(mine, axis=1) * np.linalg.norm(theirs, axis=1)
-        curve = ((mine * theirs.conj()).sum(axis=1) @ turned).real
-        if rest:  # what does not turn is one more pair, and adds a constant
-            still = own[2 * len(ladder) :], shared[2 * len(ladder) :]
-            sizes = np.append(sizes, np.linalg.norm(still[0]) * np.linalg.norm(still[1]))
-            curve = curve + float(np.sum(still[0] * still[1]))
-        strength.append(sizes)
-        match.append(scale * curve)
-    total = np.stack(strength)
-    sums = total.sum(axis=1, keepdims=True)
-    usage = np.divide(total, sums, out=np.full(total.shape, np.nan), where=sums > 0)
+    rows = list_row_pairs(pair_order, 2 * len(ladder))
+    turns = np.exp(1j * np.outer(ladder, np.arange(distances)))
+    group_size = len(query) // len(key)
+    has_fixed = query.shape[1] > 2 * len(ladder)
+    strengths, self_matches = [], []
+    for head, head_query in enumerate(query):
+        head_key = key[head // group_size]
+        query_pairs, key_pairs = _complex_pairs(head_query, rows), _complex_pairs(head_key, rows)
+        sizes = np.linalg.norm(query_pairs, axis=1) * np.linalg.norm(key_pairs, axis=1)
+        curve = ((query_pairs * key_pairs.conj()).sum(axis=1) @ turns).real
+        if has_fixed:  # Columns that do not turn count as one more pair, and add a constant.
+            fixed_rows = head_query[2 * len(ladder) :], head_key[2 * len(ladder) :]
+            sizes = np.append(sizes, np.linalg.norm(fixed_rows[0]) * np.linalg.norm(fixed_rows[1]))
+            curve = curve + float(np.sum(fixed_rows[0] * fixed_rows[1]))
+        strengths.append(sizes)
+        self_matches.append(scale * curve)
+    stacked_strengths = np.stack(strengths)
+    sums = stacked_strengths.sum(axis=1, keepdims=True)
+    usage = np.divide(
+        stacked_strengths, sums, out=np.full(stacked_strengths.shape, np.nan), where=sums > 0
+    )
     if normed:
-        usage, match = np.full_like(usage, np.nan), [np.full(distances, np.nan)] * len(query)
+        usage, self_matches = np.full_like(usage, np.nan), [np.full(distances, np.nan)] * len(query)
     bias_curve = None
     if biases is not None and not normed:
-        mine, theirs = (_pairs(bias.T, rows) for bias in biases)
-        products = mine * np.repeat(theirs, group, axis=1).conj()
-        bias_curve = scale * (products.T @ turned).real
-    full = np.append(ladder, 0.0) if rest else ladder
-    mean = _mean(usage)
-    never = None
-    if mean is not None and positions is not None:
-        never = float(mean[full * positions < 2 * np.pi].sum())
+        query_pairs, key_pairs = (_complex_pairs(bias.T, rows) for bias in biases)
+        products = query_pairs * np.repeat(key_pairs, group_size, axis=1).conj()
+        bias_curve = scale * (products.T @ turns).real
+    full_ladder = np.append(ladder, 0.0) if has_fixed else ladder
+    mean_usage = _mean_usage(usage)
+    never_share = None
+    if mean_usage is not None and positions is not None:
+        never_share = float(mean_usage[full_ladder * positions < 2 * np.pi].sum())
     return LayerWeights(
         layer=layer,
-        usage=mean,
-        never=never,
+        usage=mean_usage,
+        never=never_share,
         bias_spread=None if bias_curve is None else float(bias_curve.std(axis=1).max()),
         heads=usage,
-        self_match=np.stack(match),
+        self_match=np.stack(self_matches),
         bias_curve=bias_curve,
     )
 
 
-def _pairs(rows: NDArray[np.float64], pairs: NDArray[np.intp]) -> NDArray[np.complex128]:
-    """Read rows of a head, the first axis, as pairs of complex numbers."""
-    found: NDArray[np.complex128] = rows[pairs[:, 0]] + 1j * rows[pairs[:, 1]]
-    return found
+def _complex_pairs(rows: NDArray[np.float64], pairs: NDArray[np.intp]) -> NDArray[np.complex128]:
+    """Return the rows of a head, the first axis, as complex numbers by pair."""
+    complex_rows: NDArray[np.complex128] = rows[pairs[:, 0]] + 1j * rows[pairs[:, 1]]
+    return complex_rows

@@ -1,4 +1,4 @@
-"""What hidden states owe to position: means over contexts, and the table as attention sees it.
+"""Effect of position on hidden states: means over contexts, and the effective table.
 
 The decomposition ``h = mean + pos_t + ctx_c + rest`` of Song & Zhong 2023 (arXiv 2310.04861).
 """
@@ -22,15 +22,15 @@ from posprobe.number_types import Count, Natural, Reasons, Share, Text, limits
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
-#: Hidden states of a layer whose products ``[d, d]`` are added up: enough to know the largest
-#: variance to a percent or so, and few beside those of a long run, in which they would cost more
-#: than all other sums.
-PRODUCTS = 2**15
-#: Columns whose products are formed at a time: half of a large matrix is saved, as it is symmetric.
-BLOCK = 256
-#: Means with flipped signs that stand for the sampling noise: Walsh functions, which are balanced
-#: from 8 contexts on with so many; the largest of four lies above the noise in four of five runs.
-FLIPS = 4
+#: Products ``[d, d]`` of no more hidden states are added up per layer. These determine the largest
+#: variance to a percent or so; in a long run, all products would cost more than all other sums.
+MAX_PRODUCT_STATES = 2**15
+#: Columns whose products are formed at a time. Blocks save half of a large symmetric matrix.
+PRODUCT_BLOCK_COLUMNS = 256
+#: Means with flipped signs, which estimate the sampling noise. The signs are Walsh functions: so
+#: many are balanced from 8 contexts on, and the largest of four means exceeds the noise in four of
+#: five runs.
+N_SIGN_FLIPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,18 +46,19 @@ class Moments(Sums):
         Number of contexts.
     origin
         ``[d]``.
-    within, within_squares
+    deviations, squared_deviations
         ``[t, d]``: of each state less the mean of its context, and of the square of that.
-    context, context_squares
+    context_means, squared_context_means
         ``[d]`` and a number: of the means of contexts less the origin, and of their squared norm.
     flipped
-        ``[FLIPS, t, d]``: of each state less the mean of its context, with the signs of `flips`.
-    first
+        ``[N_SIGN_FLIPS, t, d]``: of each state less the mean of its context, with the signs of
+        `context_signs`.
+    n_product_contexts
         Number of leading contexts whose products are in ``gram``.
-    first_context, gram
-        Sums over these leading contexts: ``[d]``, as ``context``, and ``[d, d]``, the products of a
-        state, less the origin, with itself, on the diagonal and above (the rest is symmetric). None
-        without any, because adding zeros to such a matrix takes time.
+    product_context_means, gram
+        Sums over these leading contexts: ``[d]``, as ``context_means``, and ``[d, d]``, the
+        products of a state, less the origin, with itself, on the diagonal and above (the rest is
+        symmetric). None without any, because adding zeros to such a matrix takes time.
     eps
         Machine epsilon of the floats in which a batch is added up.
     """
@@ -66,28 +67,28 @@ class Moments(Sums):
 
     contexts: int
     origin: Array
-    within: Array
-    within_squares: Array
-    context: Array
-    context_squares: Array
+    deviations: Array
+    squared_deviations: Array
+    context_means: Array
+    squared_context_means: Array
     flipped: Array
-    first: int
-    first_context: Array
+    n_product_contexts: int
+    product_context_means: Array
     gram: Array | None
     eps: float
 
 
-def moments(states: Array, before: Moments | None = None) -> Moments:
-    """Add up the hidden states of one layer over some contexts.
+def sum_moments(states: Array, previous: Moments | None = None) -> Moments:
+    """Sum the hidden states of one layer over contexts.
 
-    Each batch is added up in float32, or in float64 where states are that, and batches in float64
-    (on MPS in float32).
+    Sums within a batch are float32, or float64 for states in float64; sums of batches are float64
+    (on MPS float32).
 
     Parameters
     ----------
     states
         ``[c, t, d]``: contexts, positions, width; NumPy or torch, of any float type.
-    before
+    previous
         Moments to which the result will be added, and whose origin it shares; None for the first
         batch.
 
@@ -105,75 +106,77 @@ def moments(states: Array, before: Moments | None = None) -> Moments:
     wide = xp.float32 if getattr(states.device, "type", "") == "mps" else xp.float64
     if states.dtype != wide:
         states = xp.astype(states, xp.float32)
-    origin = xp.mean(states, axis=(0, 1)) if before is None else before.origin
+    origin = xp.mean(states, axis=(0, 1)) if previous is None else previous.origin
     states = states - xp.astype(origin, states.dtype)
     means = xp.mean(states, axis=1)
-    within = states - means[:, None, :]
-    signs = flips(0 if before is None else before.contexts, count)
+    deviations = states - means[:, None, :]
+    signs = context_signs(0 if previous is None else previous.contexts, count)
     flipped = xp.matmul(
         xp.asarray(signs, dtype=states.dtype, device=states.device),
-        xp.reshape(within, (count, t * d)),
+        xp.reshape(deviations, (count, t * d)),
     )
-    # As many contexts as hold the states wanted, however contexts are grouped.
-    needed = -(-PRODUCTS // t)
-    first = max(0, min(count, needed - (0 if before is None else before.first)))
-    gram = _products(xp.reshape(states[:first], (-1, d)), xp) if first else None
-    if before is None:  # whatever is added to these sums becomes as wide
+    # The number of leading contexts does not depend on the batch size.
+    n_needed = -(-MAX_PRODUCT_STATES // t)
+    n_products = max(
+        0, min(count, n_needed - (0 if previous is None else previous.n_product_contexts))
+    )
+    gram = _multiply_rows(xp.reshape(states[:n_products], (-1, d)), xp) if n_products else None
+    if previous is None:  # Later batches are added to this one, and so become as wide.
         gram = xp.astype(gram, wide)
     return Moments(
         contexts=count,
         origin=xp.astype(origin, wide),
-        within=xp.astype(xp.sum(within, axis=0), wide),
-        within_squares=xp.astype(xp.sum(within * within, axis=0), wide),
-        context=xp.astype(xp.sum(means, axis=0), wide),
-        context_squares=xp.astype(xp.sum(means**2), wide),
-        flipped=xp.reshape(flipped, (FLIPS, t, d)),
-        first=first,
-        first_context=xp.astype(xp.sum(means[:first], axis=0), wide),
+        deviations=xp.astype(xp.sum(deviations, axis=0), wide),
+        squared_deviations=xp.astype(xp.sum(deviations * deviations, axis=0), wide),
+        context_means=xp.astype(xp.sum(means, axis=0), wide),
+        squared_context_means=xp.astype(xp.sum(means**2), wide),
+        flipped=xp.reshape(flipped, (N_SIGN_FLIPS, t, d)),
+        n_product_contexts=n_products,
+        product_context_means=xp.astype(xp.sum(means[:n_products], axis=0), wide),
         gram=gram,
         eps=float(xp.finfo(states.dtype).eps),
     )
 
 
-def _products(rows: Array, xp: ModuleType) -> Array:
-    """Multiply ``[n, d]`` with itself: ``[d, d]``, of which blocks below the diagonal stay 0."""
+def _multiply_rows(rows: Array, xp: ModuleType) -> Array:
+    """Return the products ``[d, d]`` of rows ``[n, d]``; blocks below the diagonal stay 0."""
     d = rows.shape[1]
-    found = xp.zeros((d, d), dtype=rows.dtype, device=rows.device)
-    for begin in range(0, d, BLOCK):
-        block = slice(begin, begin + BLOCK)
-        found[block, begin:] = xp.matmul(rows[:, block].T, rows[:, begin:])
-    return found
+    products = xp.zeros((d, d), dtype=rows.dtype, device=rows.device)
+    for start in range(0, d, PRODUCT_BLOCK_COLUMNS):
+        block = slice(start, start + PRODUCT_BLOCK_COLUMNS)
+        products[block, start:] = xp.matmul(rows[:, block].T, rows[:, start:])
+    return products
 
 
-def flips(start: int, count: int) -> NDArray[np.float64]:
-    """Return the signs of contexts by their number: ``[FLIPS, count]``, Walsh functions.
+def context_signs(start: int, count: int) -> NDArray[np.float64]:
+    """Return the signs of contexts, ``[N_SIGN_FLIPS, count]``, which are Walsh functions.
 
-    They change after every context, every second, every fourth … from ``start`` on, so that a
-    context has the same signs however it is grouped.
+    They change after every context, every second, every fourth … from ``start`` on, so that the
+    signs of a context do not depend on its batch.
     """
     number = np.arange(start, start + count)
-    odd = (number >> np.arange(FLIPS)[:, None] & 1).astype(np.float64)
-    signs: NDArray[np.float64] = 1.0 - 2.0 * odd
+    is_odd = (number >> np.arange(N_SIGN_FLIPS)[:, None] & 1).astype(np.float64)
+    signs: NDArray[np.float64] = 1.0 - 2.0 * is_odd
     return signs
 
 
-def is_finite(sums: Moments) -> Array:
-    """Tell, as an array of no dimensions, whether all states that were added up are finite."""
-    xp = namespace(sums.within_squares)
-    return xp.isfinite(xp.sum(sums.within_squares) + sums.context_squares)
+def has_finite_sums(sums: Moments) -> Array:
+    """Tell, as an array of no dimensions, whether all summed states are finite."""
+    xp = namespace(sums.squared_deviations)
+    return xp.isfinite(xp.sum(sums.squared_deviations) + sums.squared_context_means)
 
 
-#: What a direction must exceed the largest of the means with flipped signs by. With 64 contexts of
-#: strongly correlated noise one run in twenty counts one direction too many.
-MARGIN = 1.1
-#: Share of sampling noise from which nothing is said of the structure of what positions add: more
-#: is noise than is not.
-NOISY = 0.5
-#: Below this width the largest eigenvalue is found by reducing the whole matrix, which takes a few
-#: milliseconds there and grows with the cube.
-SMALL = 256
+#: A direction counts if it exceeds the largest mean with flipped signs by this factor. With 64
+#: contexts of strongly correlated noise, one run in twenty counts one direction too many.
+MIN_RANK_NOISE_RATIO = 1.1
+#: Above this share of sampling noise, nothing is said about the structure of what positions add,
+#: because most of it is noise.
+MAX_POSITION_NOISE_SHARE = 0.5
+#: Smaller matrices are reduced as a whole to find the largest eigenvalue. That takes a few
+#: milliseconds here, and grows with the cube of the width.
+MIN_LANCZOS_ROWS = 256
 #: Headline numbers that only a sequence has.
-_ON_A_LINE = ("shift.skill", "sinusoid.ladder_share")
+_SEQUENCE_NUMBERS = ("shift.skill", "sinusoid.ladder_share")
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class Shares:
     rest: Share
 
 
-# What annotations call sees the names of its module; a lambda inside of one does not.
+# A lambda inside an annotation does not see the names of its module, so these are functions.
 def _shares(layer: LayerMeans) -> Shares | None:
     return Shares(**layer.shares) if layer.shares else None
 
@@ -211,16 +214,16 @@ class LayerMeans:
         is 0.
     rank
         Singular values of ``pos`` above what sampling noise reaches: a tenth more than the largest
-        of ``FLIPS`` means of the same contexts with signs that leave the noise as it is and cancel
-        what positions add (Hong, Sheng & Dobriban 2020, arXiv 2012.02985). With more contexts
-        weaker directions stand out. None for one context, and where ``pos`` is 0.
+        of ``N_SIGN_FLIPS`` means of the same contexts with signs that leave the noise unchanged and
+        cancel what positions add (Hong, Sheng & Dobriban 2020, arXiv 2012.02985). With more
+        contexts weaker directions stand out. None for one context, and if ``pos`` is 0.
     noise_share
         Share of ``pos`` that is sampling noise: the sum of its squared errors over that of its
         squares; None for one context, and where ``pos`` is 0.
     relative_norm
         Largest singular value of ``pos``, repeated for every context, over that of all states less
         their mean, as in Song & Zhong's code. The latter is of the first contexts that hold
-        ``PRODUCTS`` states, or of all where there are fewer.
+        ``MAX_PRODUCT_STATES`` states, or of all where there are fewer.
     shares
         Shares of the states' variance: ``position``, ``context`` and ``rest``; they add up to 1.
     noise_draws
@@ -256,7 +259,7 @@ class LayerMeans:
     @property
     def is_noisy(self) -> bool:
         """Whether more than half of ``pos`` is noise, or, with one context, nothing is known."""
-        return self.noise_share is None or self.noise_share > NOISY
+        return self.noise_share is None or self.noise_share > MAX_POSITION_NOISE_SHARE
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -292,7 +295,7 @@ class MeanDecomposition(Result):
     baselines: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict)
 
     def table(self, layer: int) -> PositionTable:
-        """Return what positions add at a layer as a table, so that every analysis applies to it.
+        """Return what positions add at a layer as a table, to which all analyses apply.
 
         Raises
         ------
@@ -300,8 +303,10 @@ class MeanDecomposition(Result):
             If that layer was not measured.
         """
         if layer not in self.layers:
-            known = ", ".join(map(str, self.layers))
-            raise UsageError(f"{self.name}: layer {layer} was not measured. Choose from {known}.")
+            measured_layers = ", ".join(map(str, self.layers))
+            raise UsageError(
+                f"{self.name}: layer {layer} was not measured. Choose from {measured_layers}."
+            )
         return PositionTable(
             self.layers[layer].pos,
             self.layout,
@@ -314,49 +319,49 @@ class MeanDecomposition(Result):
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for each number that is None at some layers."""
-        flat = [n for n, layer in self.layers.items() if layer.shares is None]
-        alike = [n for n, layer in self.layers.items() if layer.stable_rank is None]
+        equal = [n for n, layer in self.layers.items() if layer.shares is None]
+        constant = [n for n, layer in self.layers.items() if layer.stable_rank is None]
         undefined = {}
-        if flat:
-            undefined["relative_norm"] = f"all hidden states are equal at the layers {flat}"
-        if alike:
-            undefined["stable_rank"] = f"positions add nothing at the layers {alike}"
+        if equal:
+            undefined["relative_norm"] = f"all hidden states are equal at the layers {equal}"
+        if constant:
+            undefined["stable_rank"] = f"positions add nothing at the layers {constant}"
         if self.contexts == 1:
             undefined["rank"] = undefined["noise_share"] = "one context has no sampling error"
-        elif alike:
+        elif constant:
             undefined["rank"] = undefined["noise_share"] = undefined["stable_rank"]
-        return undefined | self._lacking()
+        return undefined | self._undefined_numbers()
 
-    def _lacking(self) -> dict[str, str]:
-        """Say at which layers a headline number is undefined, and why."""
-        where: dict[str, list[int]] = {}
+    def _undefined_numbers(self) -> dict[str, str]:
+        """Return why headline numbers are undefined and at which layers, by key."""
+        layers_by_key: dict[str, list[int]] = {}
         for number, layer in self.layers.items():
             for key, value in layer.analyses.items():
                 if value is None:
-                    where.setdefault(key, []).append(number)
+                    layers_by_key.setdefault(key, []).append(number)
         return {
             key: "patches are not on a line"
-            if isinstance(self.layout, Grid) and key in _ON_A_LINE
+            if isinstance(self.layout, Grid) and key in _SEQUENCE_NUMBERS
             else f"too few positions, or positions add nothing, at the layers {layers}"
-            for key, layers in where.items()
+            for key, layers in layers_by_key.items()
         }
 
 
-def mean_decomposition(
+def build_decomposition(
     sums: Mapping[int, Moments],
     *,
     layout: Layout,
     start: int = 0,
     name: str = "model",
-    stopped: bool = False,
+    is_interrupted: bool = False,
 ) -> MeanDecomposition:
-    """Turn sums over contexts into the decomposition.
+    """Compute the mean decomposition from sums over contexts.
 
     Parameters
     ----------
     sums
-        Results of `moments` by layer, all of the same contexts.
-    layout, start, name, stopped
+        Results of `sum_moments` by layer, all of the same contexts.
+    layout, start, name, is_interrupted
         Fields of `MeanDecomposition`.
 
     Raises
@@ -366,104 +371,110 @@ def mean_decomposition(
     """
     if not sums:
         raise UsageError("there are no hidden states to decompose.")
-    for number, found in sums.items():
-        if found.within.shape[0] != layout.size:
-            raise UsageError(
-                f"layer {number}: {found.within.shape[0]} positions do not fill a {layout}."
-            )
+    for number, layer_sums in sums.items():
+        n_positions = layer_sums.deviations.shape[0]
+        if n_positions != layout.size:
+            raise UsageError(f"layer {number}: {n_positions} positions do not fill a {layout}.")
     numbers = sorted(sums)
-    layers = map_in_parallel(_layer, [sums[number] for number in numbers], np)
+    layers = map_in_parallel(_decompose_layer, [sums[number] for number in numbers], np)
     contexts = next(iter(sums.values())).contexts
     by_number = dict(zip(numbers, layers, strict=True))
-    return MeanDecomposition(by_number, contexts, layout, start, name, stopped)
+    return MeanDecomposition(by_number, contexts, layout, start, name, is_interrupted)
 
 
-def _layer(sums: Moments) -> LayerMeans:
-    c, first = sums.contexts, sums.first
-    origin, within, squares, context, first_context, gram = (
+def _decompose_layer(sums: Moments) -> LayerMeans:
+    c, n_products = sums.contexts, sums.n_product_contexts
+    origin, context_means, product_context_means = (
         to_numpy(array).astype(np.float64)
-        for array in (
-            sums.origin, sums.within, sums.within_squares, sums.context, sums.first_context,
-            sums.gram,
-        )
-    )  # fmt: skip
-    t = len(within)
-    pos = within / c
+        for array in (sums.origin, sums.context_means, sums.product_context_means)
+    )
+    deviations, squared_deviations, gram = (
+        to_numpy(array).astype(np.float64)
+        for array in (sums.deviations, sums.squared_deviations, sums.gram)
+    )
+    t = len(deviations)
+    pos = deviations / c
     error = np.full_like(pos, np.nan)
     if c > 1:
-        error = np.sqrt(np.maximum(squares / c - pos**2, 0.0) / (c - 1))
-    away = context / c
-    context_squares = float(sums.context_squares)
+        error = np.sqrt(np.maximum(squared_deviations / c - pos**2, 0.0) / (c - 1))
+    mean_offset = context_means / c
+    context_squares = float(sums.squared_context_means)
     by_position = c * float((pos**2).sum())
-    by_context = t * max(context_squares - c * float(away @ away), 0.0)
-    inside = float(squares.sum())
-    total = inside + by_context
+    by_context = t * max(context_squares - c * float(mean_offset @ mean_offset), 0.0)
+    deviation_power = float(squared_deviations.sum())
+    total = deviation_power + by_context
     gram = np.triu(gram) + np.triu(gram, 1).T
-    centred = gram - t / first * np.outer(first_context, first_context)
-    square = pos @ pos.T if t < len(origin) else pos.T @ pos
-    powers = np.linalg.eigvalsh(square)
-    spectral = float(powers[-1])
-    # What centring leaves of equal states is rounding.
-    scale = inside + t * context_squares + c * t * float(origin @ origin)
+    centred = gram - t / n_products * np.outer(product_context_means, product_context_means)
+    products = pos @ pos.T if t < len(origin) else pos.T @ pos
+    eigenvalues = np.linalg.eigvalsh(products)
+    spectral = float(eigenvalues[-1])
+    # Centring leaves rounding errors of equal states, up to this power.
+    scale = deviation_power + t * context_squares + c * t * float(origin @ origin)
     rounding = (16 * sums.eps) ** 2 * scale
-    varies, moves = total > rounding, by_position > rounding
-    rest = max(inside - by_position, 0.0)
-    parts = {"position": by_position, "context": by_context, "rest": rest}
+    has_variance, has_positions = total > rounding, by_position > rounding
+    residual = max(deviation_power - by_position, 0.0)
+    powers_by_term = {"position": by_position, "context": by_context, "rest": residual}
     rank = None
     draws: tuple[float, ...] = ()
-    if moves and c > 1:
-        noise, power = _noise(sums, pos)
-        draws = tuple((power / total).tolist()) if varies else ()
-        # Squares of singular values are known to the rounding of the largest.
-        least = max((MARGIN * noise) ** 2, rounding / c, 1e-13 * spectral)
-        rank = int(np.count_nonzero(powers > least))
+    if has_positions and c > 1:
+        noise, noise_power = _sampling_noise(sums, pos)
+        draws = tuple((noise_power / total).tolist()) if has_variance else ()
+        # Squared singular values are exact only to the rounding error of the largest.
+        min_power = max((MIN_RANK_NOISE_RATIO * noise) ** 2, rounding / c, 1e-13 * spectral)
+        rank = int(np.count_nonzero(eigenvalues > min_power))
+    relative_norm, shares = None, None
+    if has_variance:
+        relative_norm = math.sqrt(n_products * spectral / _largest_eigenvalue(centred))
+        shares = {name: term_power / total for name, term_power in powers_by_term.items()}
     return LayerMeans(
-        mean=origin + away,
+        mean=origin + mean_offset,
         pos=pos,
         error=error,
-        stable_rank=float(np.trace(square)) / spectral if moves else None,
+        stable_rank=float(np.trace(products)) / spectral if has_positions else None,
         rank=rank,
         noise_share=None if rank is None else min(1.0, c * float((error**2).sum()) / by_position),
-        relative_norm=math.sqrt(first * spectral / _largest(centred)) if varies else None,
-        shares={name: part / total for name, part in parts.items()} if varies else None,
+        relative_norm=relative_norm,
+        shares=shares,
         noise_draws=draws,
     )
 
 
-def _noise(sums: Moments, pos: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-    """Return the largest singular value that noise reaches, and its power in each of the means.
+def _sampling_noise(sums: Moments, pos: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """Return the largest singular value of the noise, and its power in each of the means.
 
-    What positions add is in every context: where signs do not balance it is taken out, and with it
-    as much of the noise.
+    All contexts contain what positions add. If signs do not balance, it is subtracted, and with it
+    the same share of the noise.
     """
     c = sums.contexts
-    balance = flips(0, c).sum(axis=1)
-    noisy = (to_numpy(sums.flipped).astype(np.float64) - balance[:, None, None] * pos) / c
-    left = 1 - np.square(balance / c)
-    power = c * np.square(noisy).sum(axis=(1, 2))
-    return max(math.sqrt(_spectral(one)) for one in noisy), power[left > 0] / left[left > 0]
+    balance = context_signs(0, c).sum(axis=1)
+    draws = (to_numpy(sums.flipped).astype(np.float64) - balance[:, None, None] * pos) / c
+    remaining = 1 - np.square(balance / c)
+    power = c * np.square(draws).sum(axis=(1, 2))
+    return max(math.sqrt(_spectral_power(draw)) for draw in draws), power[
+        remaining > 0
+    ] / remaining[remaining > 0]
 
 
-def _largest(matrix: NDArray[np.float64]) -> float:
-    """Return the largest eigenvalue of a symmetric matrix that has no negative ones."""
+def _largest_eigenvalue(matrix: NDArray[np.float64]) -> float:
+    """Return the largest eigenvalue of a symmetric matrix without negative eigenvalues."""
     from scipy.linalg import eigvalsh
     from scipy.sparse.linalg import eigsh
 
     if not matrix.any():
         return 0.0
-    last = len(matrix) - 1
-    if last < SMALL:
-        return float(eigvalsh(matrix, subset_by_index=[last, last])[0])
-    # Lanczos needs products alone; reducing the whole matrix would take minutes per model. The
-    # start is fixed, so that results repeat.
+    last_index = len(matrix) - 1
+    if last_index < MIN_LANCZOS_ROWS:
+        return float(eigvalsh(matrix, subset_by_index=[last_index, last_index])[0])
+    # Lanczos needs only products, whereas reducing the whole matrix would take minutes per model.
+    # A fixed start makes results repeatable.
     start = np.random.default_rng(0).standard_normal(len(matrix))
     return float(eigsh(matrix, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
-def _spectral(matrix: NDArray[np.float64]) -> float:
+def _spectral_power(matrix: NDArray[np.float64]) -> float:
     """Return the square of a matrix's largest singular value."""
     t, d = matrix.shape
-    return _largest(matrix @ matrix.T if t < d else matrix.T @ matrix)
+    return _largest_eigenvalue(matrix @ matrix.T if t < d else matrix.T @ matrix)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -492,7 +503,7 @@ class EffectiveTable(Result):
     ]
     effective: Annotated[
         Mapping[str, float | None],
-        As(dict[str, float | None], lambda found: {k: found.effective.get(k) for k in found.raw}),
+        As(dict[str, float | None], lambda table: {k: table.effective.get(k) for k in table.raw}),
         "The same of the rows that attention sees.",
     ]
     notes: Annotated[tuple[str, ...], As(list[Text])]
@@ -510,7 +521,7 @@ class EffectiveTable(Result):
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
-        """Reason for numbers that are None on either side."""
-        why = "one of the two tables has too few positions, or rows that are too similar"
+        """Reason for each number that is None in either table."""
+        reason = "one of the two tables has too few positions, or rows that are too similar"
         sides = (self.raw, self.effective)
-        return {key: why for key in self.raw if any(side.get(key) is None for side in sides)}
+        return {key: reason for key in self.raw if any(side.get(key) is None for side in sides)}

@@ -1,4 +1,4 @@
-"""Where positions lie among the directions that tokens use.
+"""Overlap of the position subspace with the directions that tokens use.
 
 In GPT-2 the leading directions of the positions are those that tokens use least, and few
 coordinates carry each (James Simon 2024, blog, "GPT-2's positional encodings"). Single coordinates
@@ -19,16 +19,16 @@ from posprobe.errors import UsageError
 from posprobe.number_types import PAIR_LIMITS, Count, Natural, Reasons
 from posprobe.tables import PositionTable
 
-#: Percentiles that a band of chance goes between, as everywhere in a report.
-BAND = (5, 95)
-#: Dimensions whose absence changes the mean cosine most, in the summary: Luo, Kulmizev & Mao find
-#: one to three that dominate.
-SHOWN = 3
-#: Rows without one of their dimensions that are held at a time: 128 MiB at a width of 4,096.
-_BLOCK = 4096
-#: What is left of a row's squared length without one dimension is rounding below this share: 1 less
-#: a number near 1 keeps six digits there.
-_ROUNDING = 1e-10
+#: Percentiles between which a chance band lies, as everywhere in a report.
+CHANCE_PERCENTILES = (5, 95)
+#: The summary lists so many dimensions whose absence changes the mean cosine most. Luo, Kulmizev &
+#: Mao find one to three that dominate.
+N_OUTLIER_DIMENSIONS = 3
+#: Rows that are processed at a time, which takes 128 MiB at a width of 4,096.
+_BLOCK_ROWS = 4096
+#: If less of a row's squared length remains without one dimension, it is rounding error. At this
+#: share, 1 less a number near 1 keeps six digits.
+_MIN_REMAINING_SHARE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -141,14 +141,16 @@ class SubspaceOverlap(Result):
     def outlier_dimensions(self) -> Annotated[list[OutlierDimension], ""]:
         """The dimensions whose absence changes the mean cosine most."""
         change = np.where(np.isnan(self.cosine_change), 0.0, self.cosine_change)
-        strongest = np.argsort(-np.abs(change), kind="stable")[: SHOWN if np.any(change) else 0]
+        strongest = np.argsort(-np.abs(change), kind="stable")[
+            : N_OUTLIER_DIMENSIONS if np.any(change) else 0
+        ]
         return [OutlierDimension(int(k), float(change[k])) for k in strongest]
 
 
 def subspace_overlap(
     table: PositionTable | Positions | Array, tokens: Array, *, rank: int = 30
 ) -> SubspaceOverlap:
-    """Measure where the leading directions of positions lie among those of the tokens.
+    """Measure the overlap of the leading directions of positions with those of the tokens.
 
     Parameters
     ----------
@@ -180,74 +182,78 @@ def subspace_overlap(
     >>> print(f"{variance.value:.2f}, of random directions {variance.expected:.2f}")
     0.00, of random directions 0.25
     """
-    given, beside = positions(table), positions(tokens)
-    width, (count, other) = given.values.shape[1], beside.values.shape
-    if other != width:
+    table_positions, token_positions = positions(table), positions(tokens)
+    width, (count, token_width) = table_positions.values.shape[1], token_positions.values.shape
+    if token_width != width:
         raise UsageError(
-            f"positions have width {width} and tokens {other}, so they cannot be added. Pass the "
-            "embeddings at the width of the positions."
+            f"positions have width {width} and tokens {token_width}, so they cannot be added. Pass "
+            "the embeddings at the width of the positions."
         )
     if rank < 1:
         raise UsageError(f"rank={rank}: it must be at least 1.")
-    position_share, u = _directions(given)
-    token_share, v = _directions(beside)
-    kept, found, tenth = min(rank, len(u)), len(v), max(1, round(width / 10))
-    matrix = (u[:kept] @ v.T) ** 2
+    position_share, u = _find_directions(table_positions)
+    token_share, v = _find_directions(token_positions)
+    n_kept, n_token_directions, n_tenth = min(rank, len(u)), len(v), max(1, round(width / 10))
+    matrix = (u[:n_kept] @ v.T) ** 2
     overlap = matrix.sum(axis=0)
 
     undefined: dict[str, str] = {}
-    if not (kept and found):
-        reason = f"all {'tokens' if kept else 'positions'} are equal"
+    if not (n_kept and n_token_directions):
+        reason = f"all {'tokens' if n_kept else 'positions'} are equal"
         undefined = dict.fromkeys(("top", "bottom", "variance"), reason)
-    elif found < width:
-        span = f"the {count} tokens span {found} of {width} directions"
-        more = "" if count > width else f": more than {width} are needed"
-        undefined = {"bottom": f"{span}{more}"} | ({"top": span} if found < tenth else {})
+    elif n_token_directions < width:
+        span_message = f"the {count} tokens span {n_token_directions} of {width} directions"
+        suffix = "" if count > width else f": more than {width} are needed"
+        undefined = {"bottom": f"{span_message}{suffix}"}
+        if n_token_directions < n_tenth:
+            undefined["top"] = span_message
 
     def share(name: str, value: float, weights: NDArray[np.float64]) -> Share:
-        return Share(*_by_chance(weights, kept, width), None if name in undefined else value)
+        return Share(*_chance_overlap(weights, n_kept, width), None if name in undefined else value)
 
-    each = np.full(tenth, 1 / max(kept, 1))
-    mean, change = _without_each(given)
-    if mean is None:
+    equal_weights = np.full(n_tenth, 1 / max(n_kept, 1))
+    mean_cosine, cosine_change = _drop_dimensions(table_positions)
+    if mean_cosine is None:
         undefined["mean_cosine"] = "fewer than two positions have a direction"
     return SubspaceOverlap(
         matrix=matrix,
         overlap=overlap,
-        position_share=position_share[:kept],
+        position_share=position_share[:n_kept],
         token_share=token_share,
-        loadings=1 / (u[:kept] ** 4).sum(axis=1),
-        chance=Chance(*_by_chance(np.ones(1), kept, width)),
-        top=share("top", float(overlap[:tenth].sum() * each[0]), each),
-        bottom=share("bottom", float(overlap[-tenth:].sum() * each[0]), each),
+        loadings=1 / (u[:n_kept] ** 4).sum(axis=1),
+        chance=Chance(*_chance_overlap(np.ones(1), n_kept, width)),
+        top=share("top", float(overlap[:n_tenth].sum() * equal_weights[0]), equal_weights),
+        bottom=share("bottom", float(overlap[-n_tenth:].sum() * equal_weights[0]), equal_weights),
         variance=share("variance", float(overlap @ token_share), token_share),
-        mean_cosine=mean,
-        cosine_change=change,
+        mean_cosine=mean_cosine,
+        cosine_change=cosine_change,
         tokens=count,
         undefined=undefined,
     )
 
 
-def _directions(given: Positions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _find_directions(table_positions: Positions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the shares of variance and the right singular vectors of the centred rows.
 
     Directions whose singular value is rounding are left out.
     """
-    xp = given.xp
-    largest = float(xp.max(xp.abs(given.values)))
-    scaled = given.values / (largest or 1.0)  # squares stay within the range of the arithmetic
+    xp = table_positions.xp
+    max_value = float(xp.max(xp.abs(table_positions.values)))
+    scaled = table_positions.values / (
+        max_value or 1.0
+    )  # squares stay within the range of the arithmetic
     rounding = float(xp.linalg.vector_norm(scaled)) * float(xp.finfo(scaled.dtype).eps)
     centered = scaled - xp.mean(scaled, axis=0)
     if centered.shape[0] > centered.shape[1]:
         centered = xp.linalg.qr(centered)[1]
     _, singular, vectors = xp.linalg.svd(centered, full_matrices=False)
-    size = to_numpy(singular).astype(np.float64)
-    kept = size > max(given.values.shape) * rounding
-    squares = size[kept] ** 2
-    return squares / (squares.sum() or 1.0), to_numpy(vectors).astype(np.float64)[kept]
+    singular_values = to_numpy(singular).astype(np.float64)
+    is_significant = singular_values > max(table_positions.values.shape) * rounding
+    squares = singular_values[is_significant] ** 2
+    return squares / (squares.sum() or 1.0), to_numpy(vectors).astype(np.float64)[is_significant]
 
 
-def _by_chance(
+def _chance_overlap(
     weights: NDArray[np.float64], rank: int, width: int
 ) -> tuple[float, tuple[float, float]]:
     """Return mean and band of a weighted sum of overlaps with a random subspace.
@@ -269,38 +275,44 @@ def _by_chance(
     if variance <= 1e-15 * mean**2:
         return total * mean, (total * mean, total * mean)
     size = mean * (1 - mean) / variance - 1
-    low, high = betaincinv(size * mean, size * (1 - mean), np.array(BAND) / 100) * total
+    low, high = (
+        betaincinv(size * mean, size * (1 - mean), np.array(CHANCE_PERCENTILES) / 100) * total
+    )
     return total * mean, (float(low), float(high))
 
 
-def _without_each(given: Positions) -> tuple[float | None, NDArray[np.float64]]:
-    """Return the mean cosine of two rows, and what leaving out each dimension adds to it.
+def _drop_dimensions(table_positions: Positions) -> tuple[float | None, NDArray[np.float64]]:
+    """Return the mean cosine of two rows, and its change without each dimension.
 
     Rows without direction are left out. The sum over all pairs is the squared length of the sum of
-    the unit rows, so that no pair is looked at.
+    the unit rows, so that the cost does not grow with the number of pairs.
     """
-    xp, width = given.xp, given.values.shape[1]
-    values = given.values / (float(xp.max(xp.abs(given.values))) or 1.0)
+    xp, width = table_positions.xp, table_positions.values.shape[1]
+    values = table_positions.values / (float(xp.max(xp.abs(table_positions.values))) or 1.0)
     values = values[xp.sum(values * values, axis=1) > 0]
     n = values.shape[0]
     if n < 2:
         return None, np.full(width, np.nan)
-    whole, sums = np.zeros(width), np.zeros((width, width))
-    alone = np.zeros(width, dtype=bool)
-    for begin in range(0, n, _BLOCK):
-        rows = values[begin : begin + _BLOCK]
+    row_sum, sums = np.zeros(width), np.zeros((width, width))
+    is_axis_aligned = np.zeros(width, dtype=bool)
+    for start in range(0, n, _BLOCK_ROWS):
+        rows = values[start : start + _BLOCK_ROWS]
         squares = rows * rows
         length = xp.sum(squares, axis=1)[:, None]
         rows, squares = rows / length**0.5, squares / length
-        rest = 1 - squares
-        alone |= to_numpy(xp.any(rest < _ROUNDING, axis=0))
-        whole += to_numpy(xp.sum(rows, axis=0))
-        # Column k: the sum of the rows, each divided by its length without dimension k.
+        remaining = 1 - squares
+        is_axis_aligned |= to_numpy(xp.any(remaining < _MIN_REMAINING_SHARE, axis=0))
+        row_sum += to_numpy(xp.sum(rows, axis=0))
+        # Column k is the sum of the rows, each divided by its length without dimension k.
         sums += to_numpy(
-            xp.matmul(rows.T, xp.where(rest < _ROUNDING, xp.ones_like(rest), rest) ** -0.5)
+            xp.matmul(
+                rows.T,
+                xp.where(remaining < _MIN_REMAINING_SHARE, xp.ones_like(remaining), remaining)
+                ** -0.5,
+            )
         )
     pairs = n * (n - 1)
-    mean = float((whole @ whole - n) / pairs)
+    mean = float((row_sum @ row_sum - n) / pairs)
     lengths = (sums**2).sum(axis=0) - np.diagonal(sums) ** 2
     change = (lengths - n) / pairs - mean
-    return mean, np.where(alone, np.nan, change)
+    return mean, np.where(is_axis_aligned, np.nan, change)
