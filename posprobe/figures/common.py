@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.figures.styles import LINE_STYLES, PALE
 from posprobe.layouts import Grid, Layout
-from posprobe.text import plain as as_seen
+from posprobe.text import escape_invisible as as_seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

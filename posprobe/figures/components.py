@@ -268,13 +268,20 @@ def plot_phase(ax: Axes, result: Winding, pair: WindingPair) -> None:
 def plot_period(ax: Axes, result: Winding, pair: WindingPair) -> None:
     """Draw the period of each section of the table; gaps where it rests or turns back."""
     edges = result.start + pair.bounds
-    local = pair.local_period
-    ax.stairs(local, edges, baseline=None, color=RED, linewidth=1.3, label="by tenths of the table")
+    local_periods = pair.local_period
+    ax.stairs(
+        local_periods,
+        edges,
+        baseline=None,
+        color=RED,
+        linewidth=1.3,
+        label="by tenths of the table",
+    )
     if np.isfinite(pair.period):
         ax.axhline(
             pair.period, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9, label="on average"
         )
-    finite_periods = local[np.isfinite(local)]
+    finite_periods = local_periods[np.isfinite(local_periods)]
     top = 1.0
     if finite_periods.size:
         # Sections that nearly rest have huge periods without meaning, which must not set the axis.

@@ -134,8 +134,10 @@ def _plot_share(ax: Axes, blank_images: BlankImages) -> None:
 
 
 def _plot_patterns(ax: Axes, blank_images: BlankImages, number: str) -> None:
-    kinds = (("constant", blank_images.constant), ("noise", blank_images.noise))
-    for (label, patterns), (color, dash), marker in zip(kinds, LINE_STYLES, "os", strict=False):
+    patterns_by_image = (("constant", blank_images.constant), ("noise", blank_images.noise))
+    for (label, patterns), (color, dash), marker in zip(
+        patterns_by_image, LINE_STYLES, "os", strict=False
+    ):
         values = np.array([getattr(pattern, number) for pattern in patterns.values()], dtype=float)
         ax.plot(
             list(patterns),
@@ -154,9 +156,9 @@ def _plot_patch_maps(figure: Any, blank_images: BlankImages, layers: list[int]) 
 
     Every map is relative to its own largest norm, since norms grow along the layers.
     """
-    kinds = {"constant": blank_images.constant, "noise": blank_images.noise}
-    axes = figure.subplots(len(kinds), len(layers), squeeze=False)
-    for row, (kind, patterns) in zip(axes, kinds.items(), strict=True):
+    patterns_by_image = {"constant": blank_images.constant, "noise": blank_images.noise}
+    axes = figure.subplots(len(patterns_by_image), len(layers), squeeze=False)
+    for row, (image_name, patterns) in zip(axes, patterns_by_image.items(), strict=True):
         for ax, number in zip(row, layers, strict=True):
             norms = patterns[number].norms
             image = ax.imshow(norms / (norms.max() or 1.0), cmap=ONE_SIDED_COLORMAP, vmin=0, vmax=1)
@@ -164,7 +166,7 @@ def _plot_patch_maps(figure: Any, blank_images: BlankImages, layers: list[int]) 
             ax.spines[:].set_visible(False)
             if patterns is blank_images.constant:
                 ax.set_title(f"layer {number}", pad=2)
-        row[0].set_ylabel(kind)
+        row[0].set_ylabel(image_name)
     figure.colorbar(image, ax=axes, label="norm over the largest", aspect=30)
 
 
@@ -175,9 +177,9 @@ def blank_figure(figure_format: FigureFormat, blank_images: BlankImages) -> Figu
         list(blank_images.constant), 3 if figure_format.is_narrow else MAX_PATTERN_LAYERS
     )
     figure = figure_format.make_figure(4.6)
-    halves: Any = figure.subfigures(2, 1, height_ratios=(2.4 if len(layers) > 3 else 3, 2))
-    _plot_patch_maps(halves[0], blank_images, layers)
-    left, right = halves[1].subplots(1, 2)
+    figure_rows: Any = figure.subfigures(2, 1, height_ratios=(2.4 if len(layers) > 3 else 3, 2))
+    _plot_patch_maps(figure_rows[0], blank_images, layers)
+    left, right = figure_rows[1].subplots(1, 2)
     plot_blank(left, blank_images)
     _plot_share(right, blank_images)
     return figure

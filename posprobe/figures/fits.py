@@ -22,7 +22,7 @@ from posprobe.figures.common import (
     write_undefined,
 )
 from posprobe.figures.styles import BLUE, INK, LINE_STYLES, MUTED, PALE, RED
-from posprobe.text import period_of
+from posprobe.text import format_period
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
         )
         if gains[k] >= MIN_LABELLED_GAIN and room:
             last_label = (k, lines.share[k])
-            annotate_point(ax, period_of(period), (k + 1, lines.share[k]), (3, -3), va="top")
+            annotate_point(ax, format_period(period), (k + 1, lines.share[k]), (3, -3), va="top")
     ax.axhline(EXPLAINED_VARIANCE_SHARE, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)
@@ -322,11 +322,13 @@ def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0)
             edgecolor="white",
             linewidth=0.8,
         )
-        name = f"{period_of(term.period)} positions" if term.period else BUDGET_LABELS[term.part]
+        name = (
+            f"{format_period(term.period)} positions" if term.period else BUDGET_LABELS[term.part]
+        )
         has_light_label = term.part in DARK_TERMS or (term.part == "rotation" and rank > 2)
         label_lines = [name, f"{100 * term.share:.0f} %"]
         if term.period and term.share * width <= BUDGET_LETTER_INCHES * len(name):
-            label_lines[0] = period_of(term.period)
+            label_lines[0] = format_period(term.period)
         if term.share * width > BUDGET_LETTER_INCHES * max(map(len, label_lines)):
             ax.text(
                 left_edge + term.share / 2,

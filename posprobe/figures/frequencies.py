@@ -136,8 +136,13 @@ def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
     if result.length is None or result.step is None:
         write_undefined(ax, result.undefined)
         return
-    half, bin_, highest = result.step / 2, result.frequency[1], result.frequency[-1]
-    sides = (result.center[0] - half, result.center[-1] + half, -bin_ / 2, highest + bin_ / 2)
+    half_step, bin_width, highest = result.step / 2, result.frequency[1], result.frequency[-1]
+    extent = (
+        result.center[0] - half_step,
+        result.center[-1] + half_step,
+        -bin_width / 2,
+        highest + bin_width / 2,
+    )
     image = ax.imshow(
         _to_decibels(result.power).T,
         origin="lower",
@@ -145,7 +150,7 @@ def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
         cmap=ONE_SIDED_COLORMAP,
         vmin=SPECTROGRAM_FLOOR_DB,
         vmax=0,
-        extent=sides,
+        extent=extent,
     )
     if not np.isnan(result.fastest).all():
         ax.plot(

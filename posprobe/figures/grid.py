@@ -86,8 +86,8 @@ def tile_stride(layout: Grid) -> int:
 
 def tile_block(layout: Grid) -> int:
     """Return the side, in patches, of the blocks in which tiles are averaged."""
-    longer = max(layout.height, layout.width)
-    return math.ceil(2 * longer / MAX_TILE_CELLS) if longer > MAX_TILE_CELLS else 1
+    longer_side = max(layout.height, layout.width)
+    return math.ceil(2 * longer_side / MAX_TILE_CELLS) if longer_side > MAX_TILE_CELLS else 1
 
 
 @single_result

@@ -281,12 +281,12 @@ def plot_stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: A
     colors
         Colour map and range.
     """
-    first_offset = min(begin for begin, _ in layers.values())
-    stop = max(begin + rows.shape[1] for begin, rows in layers.values())
+    first_offset = min(first for first, _ in layers.values())
+    stop = max(first + rows.shape[1] for first, rows in layers.values())
     ends = [0, *np.cumsum([len(rows) for _, rows in layers.values()]).tolist()]
     values = np.full((ends[-1], stop - first_offset), np.nan)
-    for (begin, rows), (low, high) in zip(layers.values(), pairwise(ends), strict=True):
-        values[low:high, begin - first_offset : begin - first_offset + rows.shape[1]] = rows
+    for (first, rows), (low, high) in zip(layers.values(), pairwise(ends), strict=True):
+        values[low:high, first - first_offset : first - first_offset + rows.shape[1]] = rows
     stride = math.ceil(ends[-1] / MAX_STRIPES)
     edges = np.append(np.arange(0, ends[-1], stride), ends[-1])
     image = ax.pcolormesh(
@@ -296,7 +296,7 @@ def plot_stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: A
         ax.axhline(end, color="white", linewidth=0.8)
     if len(layers) == 1:
         ax.set_yticks([head + 0.5 for head in range(0, ends[-1], -(-ends[-1] // 12))])
-        ax.yaxis.set_major_formatter(lambda place, _: str(int(place)))
+        ax.yaxis.set_major_formatter(lambda value, _: str(int(value)))
     else:
         labelled = pick_evenly([*zip(layers, pairwise(ends), strict=True)], 24)
         ax.set_yticks(

@@ -305,11 +305,11 @@ def weights_curves_figure(figure_format: FigureFormat, use: WeightUse) -> Figure
         for number, layer in layers.items()
     ]
 
-    def draw(ax: Axes, place: _HeadIndex) -> None:
-        layer = layers[place.layer]
+    def draw(ax: Axes, head_index: _HeadIndex) -> None:
+        layer = layers[head_index.layer]
         for curves, color in ((layer.self_match, MUTED), (layer.bias_curve, BLUE)):
             if curves is not None:
-                curve = curves[place.head] - curves[place.head].mean()
+                curve = curves[head_index.head] - curves[head_index.head].mean()
                 ax.plot(label_distance_axis(ax, np.arange(len(curve))), curve, color=color)
 
     figure = _plot_head_grid(figure_format, rows, draw)

@@ -270,12 +270,12 @@ def plot_subspaces(ax: Axes, overlap: SubspaceOverlap) -> None:
     if not (overlap.rank and len(overlap.overlap)):
         write_undefined(ax, overlap.undefined["top"])
         return
-    numbers = np.arange(1, len(overlap.overlap) + 1)
+    directions = np.arange(1, len(overlap.overlap) + 1)
     low, high = overlap.chance.band
     ax.axhspan(low, high, color=PALE, linewidth=0, label="random subspace, 5 to 95 %")
     ax.axhline(overlap.chance.expected, color=MUTED, linewidth=0.8, linestyle=(0, (4, 2)))
     ax.plot(
-        numbers,
+        directions,
         overlap.overlap,
         color=SKY,
         linestyle="none",
@@ -284,15 +284,15 @@ def plot_subspaces(ax: Axes, overlap: SubspaceOverlap) -> None:
         markeredgewidth=0,
         label="direction",
     )
-    window = min(len(numbers), max(3, round(len(numbers) * RUNNING_MEAN_SHARE)))
-    if len(numbers) > window:
+    window = min(len(directions), max(3, round(len(directions) * RUNNING_MEAN_SHARE)))
+    if len(directions) > window:
         sums = np.cumsum(np.concatenate([[0.0], overlap.overlap]))
         means = (sums[window:] - sums[:-window]) / window
-        middle = numbers[: len(means)] + (window - 1) / 2
+        middle = directions[: len(means)] + (window - 1) / 2
         ax.plot(middle, means, color=BLUE, label=f"mean of {window}")
     ax.locator_params(axis="x", integer=True)
     ax.set(xlabel="token direction, by singular value", ylabel="share within positions")
-    ax.set_xlim(0.5, len(numbers) + 0.5)
+    ax.set_xlim(0.5, len(directions) + 0.5)
     ax.set_ylim(bottom=0)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, columnspacing=1.2)
 

@@ -63,7 +63,7 @@ class Venue:
 @cache
 def venues() -> Mapping[str, Venue]:
     """Read ``venues.toml``, once."""
-    return {key: Venue(**entry) for key, entry in read_data("figures/venues.toml").items()}
+    return {key: Venue(**fields) for key, fields in read_data("figures/venues.toml").items()}
 
 
 def find_venue(name: str) -> Venue:

@@ -70,8 +70,8 @@ def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
     if not isinstance(table, PositionTable):
         return _safe_name(name)
     if table.start or (source.shape and len(table) < _stored_positions(table)):
-        begin, end = table.rows
-        name += f"-rows-{begin}-{end}"
+        first_position, stop_position = table.rows
+        name += f"-rows-{first_position}-{stop_position}"
     return _safe_name(name)
 
 
@@ -116,11 +116,11 @@ def list_sources(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, st
 
 def _document_sources(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
     """Return the sources that a document states; None if it states none."""
-    multiple = document.get("tables") or document.get("schemes") or document.get("records")
+    records = document.get("tables") or document.get("schemes") or document.get("records")
     try:
         if document["schema"] == FORWARD_SCHEMA:
             return {(document["name"], None)}
-        blocks = [record.get("table", record)["source"] for record in multiple or [document]]
+        blocks = [record.get("table", record)["source"] for record in records or [document]]
         return {(block["resolved"], block["tensor"]) for block in blocks}
     except (LookupError, TypeError, AttributeError):
         return None
@@ -360,12 +360,12 @@ def _folder_problem(folder: Path) -> str:
     except OSError as error:
         # The name is too long, or a parent may not be searched.
         return f"no folder can be made there ({error.strerror})"
-    nearest = next(
+    nearest_parent = next(
         (parent for parent in folder.absolute().parents if path_exists(parent)), Path("/")
     )
-    if not nearest.is_dir():
-        return f"{nearest} is not a folder"
-    return "" if os.access(nearest, os.W_OK) else f"{nearest} cannot be written to"
+    if not nearest_parent.is_dir():
+        return f"{nearest_parent} is not a folder"
+    return "" if os.access(nearest_parent, os.W_OK) else f"{nearest_parent} cannot be written to"
 
 
 def _check_foreign_files(folder: Path, shown_path: Path | None = None) -> None:

@@ -12,10 +12,10 @@ from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS, corrections
-from posprobe.words import cause, sentence
-from posprobe.words.comparisons import agreement, shared
-from posprobe.words.summary import clause, headline
-from posprobe.words.tables import based_on
+from posprobe.words import answer_sentence, cause_clause
+from posprobe.words.comparisons import agreement_sentence, shared_sentence
+from posprobe.words.summary import kind_clause, table_headline
+from posprobe.words.tables import basis_sentences
 
 
 def answer_block(answer: Answer) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def answer_block(answer: Answer) -> dict[str, Any]:
         "question": answer.question,
         "answer": answer.answer,
         "reason": answer.reason,
-        "sentence": sentence(answer),
+        "sentence": answer_sentence(answer),
         "value": plain(answer.value),
         "tested": test.value if test and test.interval else None,
         "null": test.null if test else None,
@@ -34,7 +34,7 @@ def answer_block(answer: Answer) -> dict[str, Any]:
         "least": test.least if test and test.least else None,
         "baseline": test.of if test and test.of else None,
         "draws": test.draws if test and test.draws else None,
-        "facts": None if answer.facts is None else as_block(answer.facts, cause),
+        "facts": None if answer.facts is None else as_block(answer.facts, cause_clause),
         "keys": list(answer.keys),
         "change": None if answer.change is None else as_block(answer.change),
     }
@@ -43,13 +43,13 @@ def answer_block(answer: Answer) -> dict[str, Any]:
 def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
     """Return the block ``verdict`` of a table."""
     return {
-        "summary": headline(verdicts),
-        "based_on": based_on(verdicts),
+        "summary": table_headline(verdicts),
+        "based_on": basis_sentences(verdicts),
         "rows": [verdicts.first, verdicts.stop],
-        "reasons": [cause(cause_of_end) for cause_of_end in verdicts.ends],
+        "reasons": [cause_clause(cause_of_end) for cause_of_end in verdicts.ends],
         "replaced": list(verdicts.replaced),
         "parts": [
-            {"rows": [part.first, part.stop], "summary": clause(part.answers)}
+            {"rows": [part.first, part.stop], "summary": kind_clause(part.answers)}
             for part in verdicts.parts
         ],
         "answers": [answer_block(answer) for answer in verdicts.answers.values()],
@@ -66,7 +66,7 @@ class Finding:
 
 def list_findings(answers: Iterable[Answer]) -> tuple[Finding, ...]:
     """Return a finding for each answer that is yes."""
-    return tuple(Finding(sentence(answer), answer.keys) for answer in answers if answer.yes)
+    return tuple(Finding(answer_sentence(answer), answer.keys) for answer in answers if answer.yes)
 
 
 def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
@@ -87,9 +87,9 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
         if set(answers_by_label.values()) != {"cannot tell"}
     ]
     return {
-        "summary": agreement(shared_answers),
+        "summary": agreement_sentence(shared_answers),
         "answers": [
-            as_block(answers_by_label) | {"sentence": shared(answers_by_label)}
+            as_block(answers_by_label) | {"sentence": shared_sentence(answers_by_label)}
             for answers_by_label in shared_answers
         ],
     }
@@ -124,6 +124,9 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
 def _answer_questions(view: View) -> dict[str, Answer]:
     """Answer the questions about a view of rows, and apply the corrections."""
     is_grid = isinstance(view.layout, Grid)
-    answers = [ask(view) for ask in (GRID_QUESTIONS if is_grid else SEQUENCE_QUESTIONS).values()]
-    corrected = corrections.GRID_CORRECTIONS if is_grid else corrections.SEQUENCE_CORRECTIONS
-    return decide(filter(None, answers), corrected, view)
+    answers = [
+        answer_question(view)
+        for answer_question in (GRID_QUESTIONS if is_grid else SEQUENCE_QUESTIONS).values()
+    ]
+    rules = corrections.GRID_CORRECTIONS if is_grid else corrections.SEQUENCE_CORRECTIONS
+    return decide(filter(None, answers), rules, view)

@@ -356,9 +356,9 @@ def write_page(target: Path, page: str) -> None:
 def list_bundle_files(folder: Path) -> dict[str, FileChecksum]:
     """List the present files of a bundle except its page, with their checksums."""
     return {
-        name: entry
+        name: checksum
         for name, path in _walk_entries(folder)
-        if _FILE_NAME_PATTERN.fullmatch(name) and (entry := _checksum_file(path))
+        if _FILE_NAME_PATTERN.fullmatch(name) and (checksum := _checksum_file(path))
     }
 
 
@@ -377,9 +377,9 @@ def list_unchanged_files(folder: Path) -> dict[str, FileChecksum] | None:
         return None
     # The list may be forged, so that only entries that agree with present files are returned.
     return {
-        name: entry
-        for name, entry in list_bundle_files(folder).items()
-        if checksums.get(name) == entry
+        name: checksum
+        for name, checksum in list_bundle_files(folder).items()
+        if checksums.get(name) == checksum
     }
 
 
@@ -569,7 +569,7 @@ def read_arrays(
             problem = "it is not a file" if path.exists() else "the bundle has lost its arrays"
             raise InvalidCheckpoint(f"{path}: {problem}.")
         with zipfile.ZipFile(path) as archive:
-            members = {info.filename: info for info in archive.infolist()}
+            members = {member.filename: member for member in archive.infolist()}
             for name in names:
                 if member := members.get(f"{name}.npy"):
                     arrays[name] = _read_floats(archive, member)

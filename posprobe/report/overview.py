@@ -31,7 +31,7 @@ from posprobe.report.svg import (
     text_element,
 )
 from posprobe.text import Block, format_percent, format_period, use_minus_sign
-from posprobe.words.lines import budget_note, budget_parts, budget_sums
+from posprobe.words.lines import budget_note, budget_sums, budget_terms
 
 #: Arrays of a bundle by name.
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -147,7 +147,7 @@ def _answered_rows(document: Block) -> tuple[int, int]:
 
 def _draw_budget(document: Block) -> str:
     """Draw the variance budget as a bar, whose lengths are shares of the width of the page."""
-    terms = budget_parts(document)
+    terms = budget_terms(document)
     if not terms:
         return ""
     elements, narrow_labels, left_edge = [], [], 0.0
@@ -186,7 +186,7 @@ def budget_legend(document: Block) -> str:
     """Return a legend of the budget, for pages on which its bar is too narrow for labels."""
     entries = (
         f'<li><i class="sw {term.look}"></i>{term.name} <b>{term.value}</b></li>'
-        for term in budget_parts(document)
+        for term in budget_terms(document)
     )
     return f'<ul class="legend">{"".join(entries)}</ul>'
 
@@ -206,7 +206,7 @@ def _draw_similarity(
     seams = document.get("seams", {})
     outlier_rows = [outlier["row"] - start for outlier in seams.get("special") or ()]
     seam_rows = [right - start for _, right in seams.get("between") or ()]
-    left, top, side = STYLE.map_left, STYLE.map_top, STYLE.map_side
+    left_edge, top, side = STYLE.map_left, STYLE.map_top, STYLE.map_side
     elements: list[str] = []
     data_attributes = ""
     if grid_shape:
@@ -223,21 +223,21 @@ def _draw_similarity(
         image, _ = average_blocks(np.asarray(cosines, dtype=np.float64), STYLE.map_cells)
         readable_cosines = image
         data_attributes = f' data-n="{n}" data-first="{start}"'
-        elements.append(rect_element("null", left, top, side, side))
+        elements.append(rect_element("null", left_edge, top, side, side))
     elements.append(text_element(0, 13, title, "h"))
-    elements += [cosine_map(image, left, top, side), cosine_bar(338, 64, 210)]
+    elements += [cosine_map(image, left_edge, top, side), cosine_bar(338, 64, 210)]
     tick_label_y = top + side + 13 if grid_shape else 408
     for tick in position_ticks(n_columns, first_tick):
-        x = left + side * (tick - first_tick + tick_shift) / n_columns
+        x = left_edge + side * (tick - first_tick + tick_shift) / n_columns
         elements.append(text_element(x, tick_label_y, str(tick), "ax", "middle"))
     for tick in position_ticks(n_rows, first_tick):
         y = top + side * (tick - first_tick + tick_shift) / n_rows
-        elements.append(text_element(left - 5, y + 4, str(tick), "ax", "end"))
+        elements.append(text_element(left_edge - 5, y + 4, str(tick), "ax", "end"))
     elements += _mark_rows(n, seam_rows, () if grid_shape else outlier_rows)
     if norms is not None and norms.shape == (n,):
         elements += _draw_norms(np.asarray(norms, dtype=np.float64), outlier_rows, seam_rows)
     axis_label_y = 408 if grid_shape else 421
-    elements.append(text_element(left + side / 2, axis_label_y, axis_label, "ax", "middle"))
+    elements.append(text_element(left_edge + side / 2, axis_label_y, axis_label, "ax", "middle"))
     elements.append('<text class="read" x="366" y="13" text-anchor="end"></text>')
     if data_attributes:
         data_attributes += _encode_cosines(readable_cosines)
@@ -247,17 +247,17 @@ def _draw_similarity(
 
 def _mark_rows(n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]) -> list[str]:
     """Mark seams by lines across the map, and outlier rows by triangles at its edges."""
-    left, top, side = STYLE.map_left, STYLE.map_top, STYLE.map_side
+    left_edge, top, side = STYLE.map_left, STYLE.map_top, STYLE.map_side
     elements = []
     for row in seam_rows:
         distance = side * row / n
-        cross = f"M{left + distance:.1f},{top}v{side}M{left},{top + distance:.1f}h{side}"
+        cross = f"M{left_edge + distance:.1f},{top}v{side}M{left_edge},{top + distance:.1f}h{side}"
         elements += [path_element("halo", cross), path_element("seamline", cross)]
     for row in outlier_rows[: STYLE.max_marked_rows]:
         distance = side * (row + 0.5) / n
-        elements.append(path_element("mark", f"M{left + distance - 4:.1f},{top - 7}h8l-4,6z"))
+        elements.append(path_element("mark", f"M{left_edge + distance - 4:.1f},{top - 7}h8l-4,6z"))
         elements.append(
-            path_element("mark", f"M{left + side + 7},{top + distance - 4:.1f}v8l-6,-4z")
+            path_element("mark", f"M{left_edge + side + 7},{top + distance - 4:.1f}v8l-6,-4z")
         )
     return elements
 
@@ -284,13 +284,13 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
     """Draw the norms of the rows; outlier rows do not set the scale."""
     n = len(norms)
     top, height = 352, 40
-    left, side = STYLE.map_left, STYLE.map_side
+    left_edge, side = STYLE.map_left, STYLE.map_side
     ordinary = np.delete(norms, [row for row in outlier_rows if 0 <= row < n])
     ordinary = ordinary[np.isfinite(ordinary)] if np.isfinite(ordinary).any() else np.zeros(1)
     lowest, highest = float(ordinary.min()), float(ordinary.max())
     if highest - lowest < 0.02 * highest:
         lowest, highest = 0.98 * lowest, 1.02 * highest
-    x = left + side * (np.arange(n) + 0.5) / n
+    x = left_edge + side * (np.arange(n) + 0.5) / n
     curve_x, curve_norms = x, norms
     if n > 2 * STYLE.max_curve_points:
         edges = np.arange(0, n, -(-n // STYLE.max_curve_points))
@@ -298,17 +298,17 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
         curve_x, curve_norms = np.repeat(x[edges], 2), np.stack(block_extremes, 1).ravel()
     relative_norms = (curve_norms - lowest) / (highest - lowest or 1.0)
     curve_y = top + height * (1 - np.clip(relative_norms, -0.1, 1.1))
-    seam_lines = [f"M{left + side * row / n:.1f},{top - 4}v{height + 8}" for row in seam_rows]
+    seam_lines = [f"M{left_edge + side * row / n:.1f},{top - 4}v{height + 8}" for row in seam_rows]
     outlier_marks = [
-        f"M{left + side * (row + 0.5) / n - 4:.1f},{top + 4}h8l-4,-6z"
+        f"M{left_edge + side * (row + 0.5) / n - 4:.1f},{top + 4}h8l-4,-6z"
         for row in outlier_rows[: STYLE.max_marked_rows]
     ]
     return [
-        text_element(left, 342, "row norm", "h2"),
-        rect_element("plotbg", left, top - 4, side, height + 8),
+        text_element(left_edge, 342, "row norm", "h2"),
+        rect_element("plotbg", left_edge, top - 4, side, height + 8),
         path_element("line", line_commands(curve_x, curve_y)),
-        text_element(left - 5, top + 6, _format_briefly(highest), "ax", "end"),
-        text_element(left - 5, top + height + 4, _format_briefly(lowest), "ax", "end"),
+        text_element(left_edge - 5, top + 6, _format_briefly(highest), "ax", "end"),
+        text_element(left_edge - 5, top + height + 4, _format_briefly(lowest), "ax", "end"),
         *(path_element("seamline", commands) for commands in seam_lines),
         *(path_element("mark", commands) for commands in outlier_marks),
     ]
@@ -370,9 +370,9 @@ def _split_by_colour(points: Floats) -> list[tuple[int, Floats]]:
     """Split points into runs of one colour; each run ends with the first point of the next."""
     edges = np.linspace(0, len(points), STYLE.n_colours + 1).astype(int)
     return [
-        (colour, points[first : stop + 1])
-        for colour, (first, stop) in enumerate(pairwise(edges))
-        if first < stop
+        (colour, points[start : stop + 1])
+        for colour, (start, stop) in enumerate(pairwise(edges))
+        if start < stop
     ]
 
 
@@ -384,10 +384,10 @@ def _draw_component_plane(rows: Floats, first_row: int) -> list[str]:
     shares = variances[::-1][:2] / (float(np.square(rows).sum()) or 1.0)
     if path.shape[1] < 2:
         return []
-    left, top, width, height = 24.0, 28.0, 330.0, 366.0
-    centre = (left + width / 2, top + height / 2)
+    left_edge, top, width, height = 24.0, 28.0, 330.0, 366.0
+    centre = (left_edge + width / 2, top + height / 2)
     points, origin = _fit_into_box(path, centre, 0.47 * width, 0.47 * height)
-    axes = f"M{left},{origin[1]:.1f}h{width}M{origin[0]:.1f},{top}v{height}"
+    axes = f"M{left_edge},{origin[1]:.1f}h{width}M{origin[0]:.1f},{top}v{height}"
     elements = [path_element("grid", axes)]
     thinned_points = points[:: max(1, len(points) // STYLE.max_path_points)]
     elements += [
@@ -433,8 +433,10 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
     bin_counts = np.diff(np.append(edges, n - 1))
     period = 2 * n / (np.add.reduceat(np.arange(1.0, n), edges) / bin_counts)
     power = np.add.reduceat(share, edges) / bin_counts
-    shortest, longest = period.min(), period.max()
-    ticks = [tick for tick in (1000, 300, 100, 30, 10, 3) if shortest <= tick <= longest]
+    shortest_period, longest_period = period.min(), period.max()
+    ticks = [
+        tick for tick in (1000, 300, 100, 30, 10, 3) if shortest_period <= tick <= longest_period
+    ]
     x, y, elements = _draw_spectrum_axes(period, power, "positions", ticks)
     from scipy.special import chdtri
 
@@ -443,11 +445,11 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
     high, low = (background_power * chdtri(degrees, q) / degrees for q in (0.025, 0.975))
     band_x = x(np.concatenate([period, period[::-1]]))
     band_y = y(np.concatenate([high, low[::-1]]))
-    left, top, side = STYLE.plot_left, STYLE.plot_top, STYLE.plot_side
+    left_edge, top, side = STYLE.plot_left, STYLE.plot_top, STYLE.plot_side
     two_turns_x = float(x(np.array([n]))[0])
     elements = [
-        rect_element("plotbg", left, top, side, side),
-        rect_element("far", left, top, two_turns_x - left, side),
+        rect_element("plotbg", left_edge, top, side, side),
+        rect_element("far", left_edge, top, two_turns_x - left_edge, side),
         path_element("null", line_commands(band_x, band_y) + "z"),
         *elements,
         '<rect class="null" x="216" y="35" width="16" height="10"/>',
@@ -463,7 +465,7 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
             elements.append(path_element("peak", f"M{peak_x:.1f},{peak_y - 3:.1f}v-9"))
             label = format_period(rotation_period)
             elements.append(text_element(peak_x, peak_y - 17, label, "big", "middle"))
-    elements.append(text_element(left + 4, top + side - 7, "< 2 turns"))
+    elements.append(text_element(left_edge + 4, top + side - 7, "< 2 turns"))
     title = "Share of variance by period, over the best fit without rotations"
     return svg_element(400, 426, title, elements)
 
@@ -472,7 +474,7 @@ def _draw_spectrum_axes(
     period: Floats, power: Floats, unit: str, ticks: Sequence[float]
 ) -> tuple[Scale, Scale, list[str]]:
     """Return the scales of periods and of powers, and the elements of the grid."""
-    left, top, side = STYLE.plot_left, STYLE.plot_top, STYLE.plot_side
+    left_edge, top, side = STYLE.plot_left, STYLE.plot_top, STYLE.plot_side
     log_longest, log_shortest = float(np.log(period.max())), float(np.log(period.min()))
     positive = power[power > 0]
     last_decade = float(np.ceil(np.log10(positive.max())))
@@ -481,7 +483,7 @@ def _draw_spectrum_axes(
 
     def x(periods: Floats) -> Floats:
         log_range = (log_longest - log_shortest) or 1.0
-        scaled: Floats = left + side * (log_longest - np.log(periods)) / log_range
+        scaled: Floats = left_edge + side * (log_longest - np.log(periods)) / log_range
         return scaled
 
     def y(powers: Floats) -> Floats:
@@ -497,7 +499,7 @@ def _draw_spectrum_axes(
     for decade in range(int(first_decade), int(last_decade) + 1):
         decade_y = top + side * (last_decade - decade) / n_decades
         exponent = f'<tspan dy="-4" font-size="8.5">{use_minus_sign(str(decade))}</tspan>'
-        elements.append(path_element("grid", f"M{left},{decade_y:.1f}h{side}"))
+        elements.append(path_element("grid", f"M{left_edge},{decade_y:.1f}h{side}"))
         elements.append(
             f'<text class="ax" x="35" y="{decade_y + 4:.1f}" text-anchor="end">10{exponent}</text>'
         )
@@ -567,8 +569,10 @@ def _draw_code_spectra(codes: dict[str, Floats]) -> str:
         spectra[name] = (2 * n / np.arange(1.0, n), power)
     all_periods = np.concatenate([periods for periods, _ in spectra.values()])
     all_powers = np.concatenate([power for _, power in spectra.values()])
-    shortest, longest = all_periods.min(), all_periods.max()
-    ticks = [longest / k for k in (1, 2, 3, 4, 6, 9, 13) if longest / k >= shortest]
+    shortest_period, longest_period = all_periods.min(), all_periods.max()
+    ticks = [
+        longest_period / k for k in (1, 2, 3, 4, 6, 9, 13) if longest_period / k >= shortest_period
+    ]
     x, y, elements = _draw_spectrum_axes(all_periods, all_powers, "patches", ticks)
     side = STYLE.plot_side
     elements.insert(0, rect_element("plotbg", STYLE.plot_left, STYLE.plot_top, side, side))

@@ -15,7 +15,7 @@ from rich.text import Text
 from posprobe.page import NO_VALUE, AnswerLine, Page, Table
 from posprobe.report.render import build_page
 from posprobe.text import Block, escape_invisible
-from posprobe.words.lines import Part, budget_note, budget_parts
+from posprobe.words.lines import BudgetTerm, budget_note, budget_terms
 
 #: Mark of each answer.
 ANSWER_MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}
@@ -39,7 +39,7 @@ def render_text(document: Block, width: int | None = None, *, verbose: bool = Fa
     sections = [
         [title, *(_headline_lines(page.headline, n_columns) if page.headline else ())],
         [wrap_text(note, "note: ", n_columns) for note in page.notes],
-        _budget_lines(budget_parts(document), budget_note(document), n_columns),
+        _budget_lines(budget_terms(document), budget_note(document), n_columns),
         _answer_lines(page.single_answers, n_columns),
         # Evidence without an answer is represented by its sentences.
         [
@@ -155,7 +155,7 @@ def _align_columns(
     return [line.rstrip() for line in captured.get().rstrip("\n").split("\n")]
 
 
-def _budget_lines(terms: Sequence[Part], note: str, width: int) -> list[str]:
+def _budget_lines(terms: Sequence[BudgetTerm], note: str, width: int) -> list[str]:
     """Return a bar of blocks for the terms of the budget, and a legend below it."""
     bar, names, share = "", [], 0.0
     for k, term in enumerate(terms):

@@ -148,13 +148,13 @@ def path_element(css_class: str, commands: str) -> str:
 
 def line_commands(x: Iterable[float], y: Iterable[float]) -> str:
     """Return the path commands of a line, which is broken where a value is not finite."""
-    commands, pen = [], "M"
+    commands, command = [], "M"
     for x_value, y_value in zip(x, y, strict=True):
         if not np.isfinite(y_value):
-            pen = "M"
+            command = "M"
             continue
-        commands.append(f"{pen}{x_value:.1f},{y_value:.1f}")
-        pen = "L"
+        commands.append(f"{command}{x_value:.1f},{y_value:.1f}")
+        command = "L"
     return "".join(commands)
 
 

@@ -6,8 +6,8 @@ from posprobe.page import Evidence, Fact, Page, Row, Table, make_columns
 from posprobe.report.pages.parts import version_facts
 from posprobe.text import Block, format_cell
 from posprobe.words import (
-    PICTURES,
-    pictures,
+    PICTURE_TEXTS,
+    describe_pictures,
     relations,
 )
 
@@ -17,7 +17,7 @@ def check_page(document: Block) -> Page:
     causes, compared = document["causes"], document["compared"]
     rows: list[Row] = [
         (
-            relations.subject(finding["what"], finding["part"]),
+            relations.subject_name(finding["what"], finding["part"]),
             verdict,
             format_cell(finding["value"]),
             format_cell(finding["tolerance"]),
@@ -32,10 +32,13 @@ def check_page(document: Block) -> Page:
     return Page(
         title=f"{document['a']} and {document['b']}",
         subject="check of two copies",
-        lead=relations.copies(document["a"], document["b"]),
-        headline=" ".join(relations.verdict(document["alike"], *names)),
-        notes=tuple(relations.left_out(finding["reason"]) for finding in document["not_compared"]),
-        pictures=pictures("check", PICTURES["check"]),
+        lead=relations.check_question(document["a"], document["b"]),
+        headline=" ".join(relations.verdict_sentences(document["alike"], *names)),
+        notes=tuple(
+            relations.not_compared_sentence(finding["reason"])
+            for finding in document["not_compared"]
+        ),
+        pictures=describe_pictures("check", PICTURE_TEXTS["check"]),
         evidence=tuple(
             Evidence(title=title, sentences=tuple(finding["sentence"] for finding in findings))
             for title, findings in findings_by_title.items()

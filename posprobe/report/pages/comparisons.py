@@ -12,13 +12,13 @@ from posprobe.page import AnswerLine, Evidence, Fact, Page, Picture, Row, Table,
 from posprobe.report.pages.parts import version_facts
 from posprobe.text import Block, format_cell, format_value
 from posprobe.words import (
-    ASKS,
-    claim,
+    QUESTION_TEXTS,
+    claim_sentence,
     comparisons,
-    pictures,
+    describe_pictures,
     schemes,
 )
-from posprobe.words.lines import lines
+from posprobe.words.lines import table_lines
 
 #: Keys of the numbers that a terminal prints without being asked for all numbers.
 PREVIEW_NUMBERS = (
@@ -36,22 +36,22 @@ def comparison_page(document: Block) -> Page:
     return Page(
         title=" · ".join(table["label"] for table in tables),
         subject="compared by position",
-        lead=comparisons.lead(tables),
-        headline=comparisons.headline(document["pairs"]),
-        notes=(*comparisons.rows_compared(document), *notes),
-        pictures=pictures("tables", ("similarity", "variance")),
+        lead=comparisons.comparison_lead(tables),
+        headline=comparisons.comparison_headline(document["pairs"]),
+        notes=(*comparisons.compared_rows_notes(document), *notes),
+        pictures=describe_pictures("tables", ("similarity", "variance")),
         subjects=tuple(table["label"] for table in tables),
         evidence=(
             *_pair_evidence(
                 document["pairs"],
                 comparisons.pair_line,
                 comparisons.pair_sentences,
-                pictures("tables", ("curves", "distances")),
+                describe_pictures("tables", ("curves", "distances")),
             ),
             *_answer_evidence(document),
             *_published_evidence(tables),
         ),
-        key=comparisons.KEY,
+        key=comparisons.COMPARISON_KEY,
         numbers=_table_numbers(tables),
         provenance=(
             *(fact for table in tables for fact in _source_facts(table)),
@@ -83,13 +83,14 @@ def _answer_evidence(document: Block) -> Iterator[Evidence]:
         return
     is_grid = [table["table"]["layout"]["type"] == "grid" for table in tables]
     lines_by_table = [
-        {line.name: line for line in lines(block, grid=grid)}
+        {line.name: line for line in table_lines(block, grid=grid)}
         for block, grid in zip(blocks, is_grid, strict=True)
     ]
     claims_by_table = [
-        {answer["question"]: claim(answer) for answer in block["answers"]} for block in blocks
+        {answer["question"]: claim_sentence(answer) for answer in block["answers"]}
+        for block in blocks
     ]
-    for name, question in ASKS.items():
+    for name, question in QUESTION_TEXTS.items():
         if not any(name in table_lines for table_lines in lines_by_table):
             continue
         empty_line = AnswerLine(name, "", question)
@@ -124,7 +125,7 @@ def _table_numbers(tables: list[Block]) -> Table:
 def _published_evidence(tables: list[Block]) -> Iterator[Evidence]:
     sentences = tuple(
         f"{table['label']}: {value['quantity']} {format_value(value['value'])}, here "
-        f"{format_cell(value['ours'])}. {comparisons.citation(value)}"
+        f"{format_cell(value['ours'])}. {comparisons.citation_sentence(value)}"
         for table in tables
         for value in table["published"]
     )
@@ -153,14 +154,14 @@ def kernel_page(document: Block) -> Page:
             *schemes.kernel_notes(document),
             *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
         ),
-        pictures=pictures("kernels", ("curves",)),
+        pictures=describe_pictures("kernels", ("curves",)),
         subjects=labels,
         evidence=(
             *_pair_evidence(
                 document["pairs"],
-                partial(schemes.pair_line, walk=walk),
-                partial(schemes.pair_sentences, walk=walk),
-                pictures("kernels", ("heads", "distances")),
+                partial(schemes.curve_line, walk=walk),
+                partial(schemes.curve_sentences, walk=walk),
+                describe_pictures("kernels", ("heads", "distances")),
             ),
             *_kernel_evidence(document),
         ),
@@ -189,7 +190,7 @@ def _kernel_evidence(document: Block) -> Iterator[Evidence]:
 def _kernel_numbers(records: list[Block]) -> Table:
     labels_by_key = read_data("report/numbers.toml")["kernels"]
     rows: list[Row] = [
-        ("kernel", *(schemes.KERNEL_OF[record["quantity"]] for record in records)),
+        ("kernel", *(schemes.KERNEL_QUANTITIES[record["quantity"]] for record in records)),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
         *((label, *(format_cell(r[key]) for r in records)) for key, label in labels_by_key.items()),
     ]

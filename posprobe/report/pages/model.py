@@ -14,7 +14,7 @@ from posprobe.measurements.model.contexts import (
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.report.pages.parts import document_headline, version_facts
 from posprobe.text import Block, format_value, lookup
-from posprobe.words import claim, models, pictures
+from posprobe.words import claim_sentence, describe_pictures, models
 
 #: Figures of the first screen, in order of preference, with their measurements.
 LEADING_FIGURES = {
@@ -37,7 +37,7 @@ def forward_page(document: Block) -> Page:
         name for name, measurement in LEADING_FIGURES.items() if measurement in measured_names
     ][:MAX_LEADING_FIGURES]
     drawings = {
-        name: pictures(
+        name: describe_pictures(
             "model",
             (drawing.name for drawing in MODEL_MEASUREMENTS[name].drawings),
             f"{MODEL_MEASUREMENTS[name].title}.",
@@ -46,14 +46,14 @@ def forward_page(document: Block) -> Page:
     }
     all_pictures = [picture for picture_group in drawings.values() for picture in picture_group]
     return Page(
-        title=models.title(document["name"]),
+        title=models.shorten_reference(document["name"]),
         subject="what position does inside it",
-        lead=models.run_of(document),
+        lead=models.describe_run(document),
         headline=document_headline(document),
-        notes=tuple(models.notes(document)),
+        notes=tuple(models.run_notes(document)),
         pictures=tuple(picture for picture in all_pictures if picture.name in leading),
         evidence=tuple(_evidence(document, drawings, leading)),
-        key=models.KEY if document.get("verdict") else "",
+        key=models.RUN_KEY if document.get("verdict") else "",
         numbers=_number_table(document, measured_names),
         provenance=(Fact("reference", document["name"]), *version_facts(document["environment"])),
     )
@@ -71,8 +71,8 @@ def _evidence(
         # A figure stands beside the first answer that it shows.
         measurement = next((key.partition(".")[0] for key in answer["keys"]), "")
         yield Evidence(
-            (models.line(answer),),
-            sentences=(claim(answer),),
+            (models.run_line(answer),),
+            sentences=(claim_sentence(answer),),
             pictures=other_pictures.pop(measurement, ()),
         )
     for name, picture_group in other_pictures.items():
@@ -85,22 +85,24 @@ def _number_table(document: Block, measured_names: list[str]) -> Table:
     rows: list[LabelledRow] = [
         row for name in measured_names for row in _measurement_rows(document, name)
     ]
-    columns_found = list(dict.fromkeys(column for _, texts in rows for column in texts))
-    layers = sorted(column for column in columns_found if isinstance(column, int))
+    used_columns = list(dict.fromkeys(column for _, texts in rows for column in texts))
+    layers = sorted(column for column in used_columns if isinstance(column, int))
     baseline_columns = [
-        column for column in (SINUSOID_COLUMN, RANDOM_WALK_COLUMN) if column in columns_found
+        column for column in (SINUSOID_COLUMN, RANDOM_WALK_COLUMN) if column in used_columns
     ]
     names = [
         column
-        for column in columns_found
+        for column in used_columns
         if isinstance(column, str) and column not in baseline_columns
     ]
     order: list[int | str] = [*names, *layers, *baseline_columns]
-    heads = [f"layer {column}" if isinstance(column, int) else column for column in order]
+    headings = [f"layer {column}" if isinstance(column, int) else column for column in order]
     table_rows: tuple[Row, ...] = tuple(
         (label, *(texts.get(column, "–") for column in order)) for label, texts in rows
     )
-    return Table("All numbers", make_columns("number", *(f"={head}" for head in heads)), table_rows)
+    return Table(
+        "All numbers", make_columns("number", *(f"={head}" for head in headings)), table_rows
+    )
 
 
 def _measurement_rows(document: Block, name: str) -> Iterator[LabelledRow]:

@@ -10,8 +10,8 @@ from posprobe.relations.resized import Effect, Rule
 from posprobe.report.pages.parts import version_facts
 from posprobe.text import Block, format_cell
 from posprobe.words import (
-    PICTURES,
-    pictures,
+    PICTURE_TEXTS,
+    describe_pictures,
     resizing,
 )
 
@@ -25,7 +25,7 @@ def ways_page(document: Block) -> Page:
         lead=resizing.ways_lead(table["layout"], document["to"]),
         headline=run["sentence"] if run else resizing.ways_headline(ways),
         notes=tuple(f"{way} is left out: {reason}" for way, reason in document["missing"].items()),
-        pictures=pictures("ways", PICTURES["ways"]),
+        pictures=describe_pictures("ways", PICTURE_TEXTS["ways"]),
         evidence=tuple(
             Evidence((resizing.way_line(way, run),), sentences=tuple(way["sentences"]))
             for way in ways
@@ -55,7 +55,7 @@ def rules_page(document: Block) -> Page:
         notes=tuple(
             f"{name} is left out: {reason}." for name, reason in document["missing"].items()
         ),
-        pictures=pictures("rules", PICTURES["rules"]),
+        pictures=describe_pictures("rules", PICTURE_TEXTS["rules"]),
         evidence=tuple(
             Evidence(
                 (resizing.rule_line(rule, document["pairs"], run),), sentences=(rule["sentence"],)
@@ -82,7 +82,10 @@ def _cost_rows(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
         return
     blocks = {"before": run["before"]} | run["ways"]
     cost_blocks = [blocks.get(name) for name in names]
-    yield (resizing.MEASURED, *(resizing.cost(block) if block else "–" for block in cost_blocks))
+    yield (
+        resizing.LOSS_MEASURE,
+        *(resizing.format_cost(block) if block else "–" for block in cost_blocks),
+    )
     sections = max((block["parts"] for block in blocks.values()), key=len)
     for index, section in enumerate(sections):
         losses = (block["parts"][index : index + 1] if block else () for block in cost_blocks)

@@ -12,28 +12,28 @@ from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_column
 from posprobe.questions.schemes import scheme_kind
 from posprobe.report.pages.parts import document_headline, origin_facts, tensor_facts, version_facts
 from posprobe.text import Block, format_cell, format_range, lookup
-from posprobe.words import PICTURES, claim, pictures, weights
-from posprobe.words.schemes import KEYS, line, what_it_is
+from posprobe.words import PICTURE_TEXTS, claim_sentence, describe_pictures, weights
+from posprobe.words.schemes import SCHEME_KEYS, describe_schemes, scheme_line
 
 
 def scheme_page(document: Block) -> Page:
     """Build the page of schemes, encodings without a table."""
     schemes = document["schemes"]
-    kinds: dict[str, list[Block]] = {}
+    schemes_by_kind: dict[str, list[Block]] = {}
     for scheme in schemes:
-        kinds.setdefault(scheme_kind(scheme), []).append(scheme)
-    first_kind, *other_kinds = kinds
+        schemes_by_kind.setdefault(scheme_kind(scheme), []).append(scheme)
+    first_kind, *other_kinds = schemes_by_kind
     notes = [(scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]]
-    learned = dict.fromkeys(kind in ("bias", "cosine") for kind in kinds)
+    learned = dict.fromkeys(kind in ("bias", "cosine") for kind in schemes_by_kind)
     return Page(
         title=document["name"],
         subject="how attention knows position",
-        lead=f"{', '.join(map(what_it_is, kinds.values()))} · no position table",
+        lead=f"{', '.join(map(describe_schemes, schemes_by_kind.values()))} · no position table",
         headline=document_headline(document),
         notes=tuple(_gather_notes(notes, len(schemes))),
         pictures=tuple(_kind_pictures(first_kind)),
         evidence=tuple(_evidence(document, other_kinds)),
-        key=" ".join(KEYS[is_learned] for is_learned in learned),
+        key=" ".join(SCHEME_KEYS[is_learned] for is_learned in learned),
         numbers=_number_table(schemes),
         provenance=(
             *origin_facts(schemes[0]["source"]),
@@ -65,20 +65,22 @@ def _pictures(texts: Mapping[str, str], ending: str = "") -> tuple[Picture, ...]
 
 
 def _kind_pictures(kind: str) -> tuple[Picture, ...]:
-    return _pictures(PICTURES[kind], "_cosine" if kind == "cosine" else "")
+    return _pictures(PICTURE_TEXTS[kind], "_cosine" if kind == "cosine" else "")
 
 
 def _evidence(document: Block, other_kinds: Sequence[str]) -> Iterator[Evidence]:
     """Yield the answers; drawings of ``other_kinds`` are not those of the first screen."""
     drawings = {kind: _kind_pictures(kind) for kind in other_kinds}
-    depth = pictures("encodings", ("depth",))
+    depth_pictures = describe_pictures("encodings", ("depth",))
     for answer in document.get("verdict", {}).get("answers", ()):
         kind, _, property_name = answer["question"].partition("_")
         pictures_of_kind = drawings.pop(kind, ())
         if property_name == "smooth":
             # Biases and cosines share one drawing over all encodings.
-            pictures_of_kind, depth = (*pictures_of_kind, *depth), ()
-        yield Evidence((line(answer),), sentences=(claim(answer),), pictures=pictures_of_kind)
+            pictures_of_kind, depth_pictures = (*pictures_of_kind, *depth_pictures), ()
+        yield Evidence(
+            (scheme_line(answer),), sentences=(claim_sentence(answer),), pictures=pictures_of_kind
+        )
     yield from _weight_evidence(document["schemes"])
 
 
@@ -90,20 +92,22 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
         sentences = [
             f"{scheme['name']}: {entry}" if is_plural else entry
             for scheme in with_weights
-            for entry in weights.sentences(scheme["weights"])
+            for entry in weights.weights_sentences(scheme["weights"])
         ]
-        first_line = weights.line(with_weights[0]["weights"])
+        first_line = weights.weights_line(with_weights[0]["weights"])
         yield Evidence(
-            (first_line,), sentences=tuple(sentences), pictures=_pictures(PICTURES["weights"])
+            (first_line,), sentences=tuple(sentences), pictures=_pictures(PICTURE_TEXTS["weights"])
         )
     ladders = [entry for scheme in schemes for entry in lookup(scheme, "rotation.along") or ()]
     if ladders:
-        yield Evidence((weights.axes_line(ladders),), sentences=tuple(map(weights.axis, ladders)))
+        yield Evidence(
+            (weights.axes_line(ladders),), sentences=tuple(map(weights.axis_sentence, ladders))
+        )
     horizons = [entry for scheme in schemes if (entry := lookup(scheme, "rotation.horizon"))]
     if horizons:
         distinct_horizons = {tuple(entry.items()): entry for entry in horizons}.values()
-        horizon_sentences = tuple(map(weights.horizon, distinct_horizons))
-        yield Evidence((weights.horizon_line(horizons),), sentences=horizon_sentences)
+        horizon_sentences = tuple(map(weights.precision_sentence, distinct_horizons))
+        yield Evidence((weights.precision_line(horizons),), sentences=horizon_sentences)
 
 
 def _number_table(schemes: Sequence[Block]) -> Table:
@@ -132,9 +136,9 @@ def _number_table(schemes: Sequence[Block]) -> Table:
             values = [(scheme.get("scaling") or {}).get(key) for scheme in schemes]
             rows.append((f"rule: {key}", *map(_format_parameter, values)))
     for key, label in labels["heads"].items():
-        lists = [_head_values(scheme, key) for scheme in schemes]
-        if any(value is not None for values in lists for value in values):
-            rows.append((label, *map(_format_over_heads, lists)))
+        values_by_scheme = [_head_values(scheme, key) for scheme in schemes]
+        if any(value is not None for values in values_by_scheme for value in values):
+            rows.append((label, *map(_format_over_heads, values_by_scheme)))
     unit = " or ".join(dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes))
     headings = make_columns("number", *(f"={scheme['name']}" for scheme in schemes))
     return Table(f"All numbers; distances in {unit}.", headings, tuple(rows))
@@ -155,7 +159,8 @@ def _head_values(scheme: Block, key: str) -> list[Any]:
         # A head whose values are all equal has no peak.
         preferences = scheme["heads"].get("near", values)
         values = [
-            None if no is None else peak for peak, no in zip(values, preferences, strict=True)
+            None if preference is None else peak
+            for peak, preference in zip(values, preferences, strict=True)
         ]
     return list(values)
 
@@ -165,8 +170,8 @@ def _format_over_heads(values: list[Any]) -> str:
     defined = [value for value in values if value is not None]
     if any(isinstance(value, list) for value in defined):
         texts = (", ".join(map(str, value)) for value in defined)
-        ((common, count),) = Counter(texts).most_common(1)
-        return f"{common} ({count} of {len(values)} heads)"
+        ((most_common, count),) = Counter(texts).most_common(1)
+        return f"{most_common} ({count} of {len(values)} heads)"
     return format_range(defined) if defined else "–"
 
 

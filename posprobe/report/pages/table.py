@@ -7,9 +7,9 @@ from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_column
 from posprobe.report import overview
 from posprobe.report.pages.parts import origin_facts, tensor_facts, version_facts
 from posprobe.text import Block, format_cell, format_range, format_value, lookup
-from posprobe.words import REPLACED, claim
+from posprobe.words import REPLACED_PATCHES_NOTE, claim_sentence
 from posprobe.words.captions import baselines_caption
-from posprobe.words.lines import key, lines, size
+from posprobe.words.lines import answers_key, describe_table, table_lines
 
 
 def table_page(document: Block) -> Page:
@@ -17,25 +17,26 @@ def table_page(document: Block) -> Page:
     table, verdict = document["table"], document.get("verdict")
     notes = [f"{note}." for note in table["notes"]]
     if verdict and verdict.get("replaced"):
-        notes.append(REPLACED)
+        notes.append(REPLACED_PATCHES_NOTE)
     return Page(
         title=table["name"],
         subject="what it has learned about position",
-        lead=size(table),
+        lead=describe_table(table),
         headline=verdict["summary"] if verdict else "",
         notes=tuple(notes),
         pictures=tuple(map(Picture, overview.DRAWING_NAMES)),
         evidence=_evidence(verdict, grid=table["layout"]["type"] == "grid") if verdict else (),
-        key=key(document) if verdict else "",
+        key=answers_key(document) if verdict else "",
         numbers=_number_table(document),
         provenance=(*_source_facts(document), *version_facts(document["environment"])),
     )
 
 
 def _evidence(verdict: Block, *, grid: bool) -> tuple[Evidence, ...]:
-    claims = {answer["question"]: claim(answer) for answer in verdict["answers"]}
+    claims = {answer["question"]: claim_sentence(answer) for answer in verdict["answers"]}
     return tuple(
-        Evidence((line,), sentences=(claims[line.name],)) for line in lines(verdict, grid=grid)
+        Evidence((line,), sentences=(claims[line.name],))
+        for line in table_lines(verdict, grid=grid)
     )
 
 
