@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.breaks.changes import pace_changes
-from posprobe.analyses.breaks.outliers import MIN_SIDE
-from posprobe.analyses.breaks.seams import Seams, seams, stretch
+from posprobe.analyses.breaks.changes import find_step_changes
+from posprobe.analyses.breaks.outliers import MIN_SIDE_ROWS
+from posprobe.analyses.breaks.seams import Seams, find_stretch, seams
 from posprobe.encodings import sinusoidal
 from posprobe.families import load
 
@@ -165,7 +165,7 @@ def test_a_seam_stands_exactly_at_a_change(
 
 @pytest.mark.parametrize("edge", [3, 5, 509])
 def test_a_break_next_to_an_end_is_no_seam(edge: int) -> None:
-    assert edge < MIN_SIDE or 512 - edge < MIN_SIDE
+    assert edge < MIN_SIDE_ROWS or 512 - edge < MIN_SIDE_ROWS
     assert seams(make_two_bases(512, 64, edge, 0)).between == ()
 
 
@@ -308,9 +308,9 @@ def test_a_row_unlike_the_rest_is_special_however_large_the_steps(memory: float)
 
 
 def test_the_stretch_lies_between_seams_and_special_rows() -> None:
-    longest_stretch = stretch(seams(load("sample:all-minilm-l6-v2")))
+    longest_stretch = find_stretch(seams(load("sample:all-minilm-l6-v2")))
     assert longest_stretch.rows == slice(128, 510)
-    assert not longest_stretch.whole
+    assert not longest_stretch.is_whole
     first, *_, last = longest_stretch.reasons
     assert (first.kind, first.numbers) == ("seam", (127, 128))
     assert [cause.of for cause in first.causes] == ["norms"]
@@ -326,8 +326,8 @@ def test_the_stretch_lies_between_seams_and_special_rows() -> None:
     ],
 )
 def test_without_a_break_all_rows_are_the_stretch(table: Floats, reason: str) -> None:
-    longest_stretch = stretch(seams(table))
-    assert longest_stretch.whole
+    longest_stretch = find_stretch(seams(table))
+    assert longest_stretch.is_whole
     assert longest_stretch.rows == slice(0, len(table))
     assert [cause.kind for cause in longest_stretch.reasons] == [reason]
 
@@ -384,7 +384,7 @@ def steps_of(values: Any) -> NDArray[np.float64]:
 def test_a_sudden_change_of_step_size_is_found_with_its_ratio(change: int, factor: float) -> None:
     steps = np.random.default_rng(change).normal(size=(200, 24))
     steps[change:] *= factor
-    ((row, ratio),) = pace_changes(steps_of(np.cumsum(steps, axis=0)))
+    ((row, ratio),) = find_step_changes(steps_of(np.cumsum(steps, axis=0)))
     # Step ``at`` leads from row at - 1 to row at.
     assert abs(row - (change - 1)) <= 1
     assert ratio == pytest.approx(factor, rel=0.12)
@@ -394,7 +394,7 @@ def test_three_stretches_of_pace_have_two_changes() -> None:
     steps = np.random.default_rng(1).normal(size=(240, 16))
     steps[80:] *= 2
     steps[160:] *= 2
-    rows = [row for row, _ in pace_changes(steps_of(np.cumsum(steps, axis=0)))]
+    rows = [row for row, _ in find_step_changes(steps_of(np.cumsum(steps, axis=0)))]
     assert rows == pytest.approx([79, 159], abs=1)
 
 
@@ -417,7 +417,7 @@ def test_a_trend_heavy_tails_and_noise_are_no_change(name: str, n: int) -> None:
     size, summed = STEP_SIZES[name]
     for seed in range(10):
         values = size(n, seed) * gaussian(n, 16, seed)
-        assert not pace_changes(steps_of(np.cumsum(values, axis=0) if summed else values))
+        assert not find_step_changes(steps_of(np.cumsum(values, axis=0) if summed else values))
 
 
 def test_a_trained_table_breaks_between_differing_neighbour_means() -> None:

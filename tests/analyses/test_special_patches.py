@@ -13,7 +13,7 @@ from made_tables import gaussian, patches, rotation
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.breaks.outliers import largest_ratio, odd_patches, without
+from posprobe.analyses.breaks.outliers import largest_ratio, outlier_patch_ratios, replace_patches
 from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.result import as_block
 from posprobe.arrays import namespace
@@ -32,7 +32,7 @@ def surface(height: int, width: int, d: int, seed: int = 0) -> Floats:
 
 
 def special_patches(values: Floats, height: int, width: int) -> list[int]:
-    patches: Any = odd_patches(values - values.mean(axis=0), height, width)
+    patches: Any = outlier_patch_ratios(values - values.mean(axis=0), height, width)
     return sorted(patches)
 
 
@@ -112,7 +112,7 @@ def test_a_patch_among_special_ones_is_not_special_itself(
 def test_removed_patches_become_the_mean_of_their_neighbours() -> None:
     values = gaussian(12, 5)
     for array in (values, torch.from_numpy(values)):
-        filled = np.asarray(without(array, [0, 5, 6], 3, 4, namespace(array)))
+        filled = np.asarray(replace_patches(array, [0, 5, 6], 3, 4, namespace(array)))
         np.testing.assert_allclose(filled[0], (values[1] + values[4]) / 2)
         np.testing.assert_allclose(filled[5], (values[1] + values[9] + values[4]) / 3)
         np.testing.assert_allclose(filled[6], (values[2] + values[10] + values[7]) / 3)
@@ -160,7 +160,7 @@ def test_one_odd_patch_changes_no_answer_about_the_others() -> None:
 def test_copies_of_patches_are_not_special(factor: float) -> None:
     indices = (np.arange(18) / factor).astype(int)
     copied = gaussian(18 * 18, 8).reshape(18, 18, 8)[np.ix_(indices, indices)].reshape(-1, 8)
-    assert not odd_patches(copied, 18, 18)
+    assert not outlier_patch_ratios(copied, 18, 18)
 
 
 # --- the largest of many ratios with a power tail ---

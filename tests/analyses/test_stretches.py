@@ -12,11 +12,11 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.breaks.changes import ROWS, untrained_from
-from posprobe.analyses.breaks.seams import seams, stretch
+from posprobe.analyses.breaks.changes import MIN_UNTRAINED_ROWS, find_untrained_rows
+from posprobe.analyses.breaks.seams import find_stretch, seams
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.result import as_block
-from posprobe.words.summary import headline
+from posprobe.words.summary import table_headline
 
 Floats = NDArray[np.float64]
 
@@ -84,12 +84,12 @@ def test_a_table_of_many_equal_blocks_has_no_seams(blocks: int, length: int) -> 
 
 
 def test_the_longest_stretch_consists_of_different_rows() -> None:
-    longest_stretch = stretch(seams(with_equal_rows(gaussian(128, 16), (40, 127))))
+    longest_stretch = find_stretch(seams(with_equal_rows(gaussian(128, 16), (40, 127))))
     assert longest_stretch.rows == slice(0, 40)
     assert longest_stretch.reasons[0].causes == (Cause("equal_rows", (40, 127)),)
     equal_rows = np.ones((40, 8))
     equal_rows[20] = 5.0
-    assert stretch(seams(equal_rows)).rows == slice(0, 20)
+    assert find_stretch(seams(equal_rows)).rows == slice(0, 20)
 
 
 def test_questions_leave_out_stretches_of_equal_rows() -> None:
@@ -123,7 +123,7 @@ def make_half_trained(trained: int, untrained: int, d: int, seed: int) -> Floats
 @pytest.mark.parametrize(("trained", "untrained"), [(50, 60), (150, 300)])
 def test_the_first_untrained_row_is_found(trained: int, untrained: int, d: int) -> None:
     intervals = [
-        untrained_from(make_half_trained(trained, untrained, d, seed)) for seed in range(5)
+        find_untrained_rows(make_half_trained(trained, untrained, d, seed)) for seed in range(5)
     ]
     assert all(interval and abs(interval[0] - trained) <= 3 for interval in intervals), intervals
     assert (
@@ -142,7 +142,7 @@ def test_the_interval_of_untrained_rows_holds_the_end_of_training(fade: int, siz
         end = 90 + 16 * seed
         amplitude = np.clip((end - np.arange(n)) / fade, 0, 1)
         values = gaussian(n, 64, seed) + size * amplitude[:, None] * smooth(n, 64, 8.0, seed + 1)
-        interval: Any = untrained_from(values)
+        interval: Any = find_untrained_rows(values)
         row, low, high = interval
         n_inside += low <= end <= high
         misfits.append(abs(row - end))
@@ -161,13 +161,13 @@ TABLES_WITHOUT_UNTRAINED_ROWS = {
     "heavy tails": np.random.default_rng(0).standard_t(2, (300, 64)),
     "few columns": gaussian(300, 3),
     "zeros": np.vstack([smooth(100, 32, 6.0), np.zeros((100, 32))]),
-    "short": gaussian(2 * ROWS - 1, 64),
+    "short": gaussian(2 * MIN_UNTRAINED_ROWS - 1, 64),
 }
 
 
 @pytest.mark.parametrize("name", TABLES_WITHOUT_UNTRAINED_ROWS)
 def test_other_tables_have_no_untrained_rows(name: str) -> None:
-    assert untrained_from(TABLES_WITHOUT_UNTRAINED_ROWS[name]) is None
+    assert find_untrained_rows(TABLES_WITHOUT_UNTRAINED_ROWS[name]) is None
 
 
 def test_trained_tables_have_no_untrained_rows() -> None:
@@ -181,7 +181,10 @@ def test_questions_concern_the_trained_rows_alone() -> None:
     verdict: Any = verdicts_of(values)
     assert (verdict.first, verdict.stop) == (0, verdict.untrained)
     assert verdict.answers["smooth"].yes
-    assert f"rows from position {verdict.untrained} on look untrained" in headline(verdict).lower()
+    assert (
+        f"rows from position {verdict.untrained} on look untrained"
+        in table_headline(verdict).lower()
+    )
     interval: Any = pp.seams(values).untrained_interval
     assert interval[0] <= 120 <= interval[1]
     budget = pp.budget(values)

@@ -99,69 +99,77 @@ def histories(
     (127, 200, None)
     """
     observed = [
-        (step, step_seams)
-        for step, step_seams in zip(steps, seams, strict=True)
-        if step_seams is not None
+        (step, seam_rows)
+        for step, seam_rows in zip(steps, seams, strict=True)
+        if seam_rows is not None
     ]
-    ordered = [step for step, _ in observed]
-    step_seams: list[SeamHistory | AnswerHistory] = [
+    observed_steps = [step for step, _ in observed]
+    seam_rows: list[SeamHistory | AnswerHistory] = [
         history
-        for seam in _followed(observed)
-        if len(seam) > 1 or seam[-1][0] == ordered[-1]
-        if (history := _of_seam(seam, ordered))
+        for seam in _follow_seams(observed)
+        if len(seam) > 1 or seam[-1][0] == observed_steps[-1]
+        if (history := _seam_history(seam, observed_steps))
     ]
-    for question, series_answers in answers.items():
-        step_seams += _of_answers(question, steps, series_answers)
-    return tuple(sorted(step_seams, key=lambda history: history.step))
+    for question, question_answers in answers.items():
+        seam_rows += _answer_histories(question, steps, question_answers)
+    return tuple(sorted(seam_rows, key=lambda history: history.step))
 
 
-def _followed(observed: Sequence[tuple[int, Sequence[int]]]) -> list[list[tuple[int, int]]]:
+def _follow_seams(observed: Sequence[tuple[int, Sequence[int]]]) -> list[list[tuple[int, int]]]:
     """Return each seam as the steps at which it is there, each with the position after it."""
     seams: list[list[tuple[int, int]]] = []
-    for step, seam_rows in observed:
-        rows = set(seam_rows)
+    for step, rows in observed:
+        unmatched_rows = set(rows)
         candidates = sorted(
-            (abs(row - seam[-1][1]), k, row) for k, seam in enumerate(seams) for row in rows
+            (abs(row - seam[-1][1]), k, row)
+            for k, seam in enumerate(seams)
+            for row in unmatched_rows
         )
         for shift, k, row in candidates:
-            if shift <= MAX_SEAM_SHIFT_ROWS and seams[k][-1][0] != step and row in rows:
+            if shift <= MAX_SEAM_SHIFT_ROWS and seams[k][-1][0] != step and row in unmatched_rows:
                 seams[k].append((step, row))
-                rows.discard(row)
-        seams += [[(step, row)] for row in sorted(rows)]
+                unmatched_rows.discard(row)
+        seams += [[(step, row)] for row in sorted(unmatched_rows)]
     return seams
 
 
-def _of_seam(seam: Sequence[tuple[int, int]], ordered: Sequence[int]) -> SeamHistory | None:
+def _seam_history(
+    seam: Sequence[tuple[int, int]], observed_steps: Sequence[int]
+) -> SeamHistory | None:
     """Tell what becomes of one seam; None where it is the same at all steps."""
-    place = {step: k for k, step in enumerate(ordered)}
-    gaps = [k for k in range(1, len(seam)) if place[seam[k][0]] - place[seam[k - 1][0]] > 1]
-    stretch = seam[gaps[-1] :] if gaps else seam
-    (since, row), (last_step, _) = stretch[0], stretch[-1]
-    appears = None if since == ordered[0] else since
+    step_indices = {step: k for k, step in enumerate(observed_steps)}
+    gap_indices = [
+        k
+        for k in range(1, len(seam))
+        if step_indices[seam[k][0]] - step_indices[seam[k - 1][0]] > 1
+    ]
+    stretch = seam[gap_indices[-1] :] if gap_indices else seam
+    (first_step, row), (last_step, _) = stretch[0], stretch[-1]
+    appears = None if first_step == observed_steps[0] else first_step
     moves = [(step, new - 1) for (_, old), (step, new) in pairwise(stretch) if new != old]
     last_move = moves[-1] if moves else None
-    gone = None if last_step == ordered[-1] else ordered[place[last_step] + 1]
+    gone = None if last_step == observed_steps[-1] else observed_steps[step_indices[last_step] + 1]
     change_steps = [
         step for step in (appears, last_move and last_move[0], gone) if step is not None
     ]
     if not change_steps:
         return None
     return SeamHistory(
-        row - 1, appears, len(moves), last_move, gone, len(gaps), change_steps[-1],
-        change_steps[-1] == ordered[-1],
+        row - 1, appears, len(moves), last_move, gone, len(gap_indices), change_steps[-1],
+        change_steps[-1] == observed_steps[-1],
     )  # fmt: skip
 
 
-def _of_answers(
+def _answer_histories(
     question: str, steps: Sequence[int], answers: Sequence[str | None]
 ) -> Iterator[AnswerHistory]:
-    parts: list[tuple[str, int, int]] = []
+    periods: list[tuple[str, int, int]] = []
     for step, answer in zip(steps, answers, strict=True):
-        if answer is not None and parts and parts[-1][0] == answer:
-            parts[-1] = (answer, parts[-1][1], step)
+        if answer is not None and periods and periods[-1][0] == answer:
+            periods[-1] = (answer, periods[-1][1], step)
         elif answer is not None:
-            parts.append((answer, step, step))
-    if len(parts) > 1:
-        (before, _, change_step), (after, since, _) = parts[-2:]
+            periods.append((answer, step, step))
+    if len(periods) > 1:
+        (before, _, change_step), (after, since, _) = periods[-2:]
         is_last = since == steps[-1]
-        yield AnswerHistory(question, before, change_step, after, since, is_last, len(parts) - 2)
+        yield AnswerHistory(question, before, change_step, after, since, is_last, len(periods) - 2)

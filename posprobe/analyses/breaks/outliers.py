@@ -1,7 +1,6 @@
-"""Values that stand out from their neighbours and from the tail of the whole, and odd rows.
+"""Find outlier rows, by values that exceed their neighbours and the tail of their distribution.
 
-On a grid: patches that do not belong to the patches around them, and a table with others in their
-place.
+On a grid, find the patches that do not belong to the patches around them, and replace them.
 """
 
 from __future__ import annotations
@@ -22,402 +21,437 @@ from posprobe.analyses.linear import SD_PER_MAD, robust_sd
 from posprobe.arrays import Array, Floats
 from posprobe.layouts import Grid
 
-#: Values on each side that a step, cosine or norm is compared with: many enough for a deviation,
-#: and few beside the parts of a table.
-WINDOW = 32
-#: Fewest such values; nearer to an end, only the other side is compared. Of fewer a median absolute
-#: deviation is off by half. A power of two.
-MIN_SIDE = 8
-#: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
-#: real series are heavier.
-FALSE_ALARM = 0.001
-#: The same for a tail as heavy as the table's own, lower as its heaviness is estimated ...
-TAIL_ALARM = 1e-4
-#: ... from these quantiles, between the middle, which is no tail, and the last tenth, which special
-#: rows may be ...
-TAIL = (0.6, 0.9)
-#: ... of the largest of so many neighbouring values: a special row is in two steps, and a few are
-#: neighbours.
-RUN = 4
-#: Fewest such runs beyond the upper quantile: those of a short table's two ends must not set it.
-TAIL_SAFETY_FACTOR = 3
-#: Chance that a tail as heavy as the table's own leaves such a gap below its largest few values;
-#: how many are looked at, and fewest runs of which the tail is known well enough.
-GAP_ALARM = 1e-3
-LARGEST = 3
-GAP_RUNS = 24
-#: Ratio to the usual value from which a departure matters at all: a quarter, which shows in a
-#: figure.
-EXCESS = 1.25
-#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians
+#: A step, cosine or norm is compared with up to this many values on each side. They are enough for
+#: a deviation, and few beside the stretches of a table.
+WINDOW_ROWS = 32
+#: A side with fewer values is not compared, because a median absolute deviation of fewer is off by
+#: half. A power of two.
+MIN_SIDE_ROWS = 8
+#: Gaussian noise exceeds a limit anywhere in a table with this probability. It is low because the
+#: tails of real series are heavier.
+MAX_FALSE_ALARM_P = 0.001
+#: A tail as heavy as that of the table exceeds a limit with this probability. It is lower because
+#: the weight of the tail is estimated.
+MAX_TAIL_P = 1e-4
+#: The tail is fitted to these quantiles. They lie between the middle of the distribution, which is
+#: no tail, and its last tenth, which may be outlier rows.
+TAIL_QUANTILES = (0.6, 0.9)
+#: The tail describes the largest of this many neighbouring values, because an outlier row makes two
+#: long steps, and a few outlier rows are neighbours.
+TAIL_RUN_VALUES = 4
+#: At least this many runs lie beyond the upper quantile: the two ends of a short table alone must
+#: not set it.
+MIN_RUNS_BEYOND_TAIL = 3
+#: A tail as heavy as that of the table has a wide gap among its largest values with this
+#: probability.
+MAX_GAP_P = 1e-3
+#: Gaps are tested below this many of the largest values.
+N_LARGEST_GAPS = 3
+#: Gaps are tested if there are at least this many runs, so that the tail is well known.
+MIN_GAP_RUNS = 24
+#: A value must exceed the typical one by this factor: by a quarter, which is visible in a figure.
+MIN_EXCESS_RATIO = 1.25
+#: A median absolute deviation uses this share of independent values: its efficiency on Gaussians
 #: (Hampel 1974).
-EFFICIENCY = 0.37
-#: Ratio of the norms of neighbouring rows that matters: a random walk from 0 begins with 1.41.
-NORM_RATIO = 1.5
-#: Ratio to the usual of the distance, 1 - cosine, of a row from all others: half as far again, as
-#: of norms.
+MAD_EFFICIENCY = 0.37
+#: Norms of neighbouring rows differ from this ratio on: a random walk from 0 begins with 1.41.
+MIN_NORM_RATIO = 1.5
+#: The distance, 1 - cosine, of an outlier row from all others is this multiple of the typical one:
+#: half as far again, as for norms.
 MIN_DIRECTION_RATIO = 1.5
 
 
 @dataclass(frozen=True)
-class Side:
-    """Level and robust deviation of the values before, or after, each value of a series."""
+class SideLevels:
+    """Median, robust deviation and number of the values on one side of each value of a series."""
 
     median: Floats
     deviation: Floats
     count: NDArray[np.int64]
 
 
-def stands_out(values: Floats) -> NDArray[np.bool_]:
-    """Where values exceed what is usual on each side that has enough of them.
+def exceeds_sides(values: Floats) -> NDArray[np.bool_]:
+    """Tell which values exceed the median of each side that has enough values.
 
-    Usual is the median of up to `WINDOW` values, exceeded by the factor `EXCESS` and by as many
-    robust deviations as noise reaches anywhere with probability `FALSE_ALARM`.
+    The median of up to `WINDOW_ROWS` values must be exceeded by the factor `MIN_EXCESS_RATIO`, and
+    by as many robust deviations as noise reaches anywhere with probability `MAX_FALSE_ALARM_P`.
 
     Parameters
     ----------
     values
-        ``[n]``; NaN is never out.
+        ``[n]``; NaN never exceeds.
 
     Returns
     -------
     ndarray
-        ``[n]``.
+        ``[n]``, whether a value exceeds both sides.
     """
-    result = np.isfinite(values)
-    compared = np.zeros(len(values), dtype=bool)
-    for side in sides(values):
-        has_values = side.count >= MIN_SIDE
+    exceeds_all = np.isfinite(values)
+    is_compared = np.zeros(len(values), dtype=bool)
+    for side in side_levels(values):
+        has_values = side.count >= MIN_SIDE_ROWS
         with np.errstate(invalid="ignore"):
-            exceeds = (
-                values - side.median > deviations(side.count, len(values)) * side.deviation
-            ) & (values > EXCESS * side.median)
-        result &= exceeds | ~has_values
-        compared |= has_values
-    return result & compared
+            limits = noise_limits(side.count, len(values)) * side.deviation
+            exceeds = (values - side.median > limits) & (values > MIN_EXCESS_RATIO * side.median)
+        exceeds_all &= exceeds | ~has_values
+        is_compared |= has_values
+    return exceeds_all & is_compared
 
 
-def beyond_tail(values: Floats, typical: Floats, *, gap: bool = False) -> NDArray[np.bool_]:
-    """Where the ratio of two series is outside what its own distribution makes likely.
+def is_beyond_tail(
+    values: Floats, typical: Floats, *, check_gaps: bool = False
+) -> NDArray[np.bool_]:
+    """Tell which ratios of two series are improbable in the tail of their own distribution.
 
     Parameters
     ----------
     values, typical
         ``[n]``, not negative.
-    gap
-        Whether values are outside, too, that a wide gap parts from all others.
+    check_gaps
+        Whether to include values that a wide gap separates from all others.
 
     Notes
     -----
-    Of every `RUN` values the largest ratio is taken, since special rows are neighbours and would
-    count more than once. Two quantiles of their logarithms, `TAIL`, set a tail that falls like a
-    power of the ratio, whatever the largest tenth are. Of values with heavy tails some are always
-    far out, and belong to the rest all the same. In such a tail the gaps between the largest
-    logarithms are independent and exponential, the k-th of mean ``1 / k`` of the first's
+    The largest ratio of every `TAIL_RUN_VALUES` values is taken, because outlier rows are
+    neighbours and would count more than once. Two quantiles of their logarithms, `TAIL_QUANTILES`,
+    set a tail that falls like a power of the ratio, whatever the largest tenth are. Of values with
+    heavy tails some are always extreme without being outliers. In such a tail the gaps between the
+    largest logarithms are independent and exponential, the k-th of mean ``1 / k`` of the first's
     (Renyi 1953).
     """
-    ratio, largest = _ratios(values, typical)
-    if largest.size < 2:
+    log_ratios, largest_log_ratios = _log_ratios(values, typical)
+    if largest_log_ratios.size < 2:
         return np.ones(len(values), dtype=bool)
-    tail = _tail(largest)
-    limit = tail.beyond(TAIL_ALARM)
-    if gap and largest.size >= GAP_RUNS:
-        top = largest[: -LARGEST - 2 : -1]
-        wide = np.flatnonzero(
-            -np.diff(top) * np.arange(1, LARGEST + 1) > tail.scale * np.log(LARGEST / GAP_ALARM)
-        )
-        if wide.size:
-            limit = min(limit, float(top[wide[-1] : wide[-1] + 2].mean()))
-    return np.asarray((ratio > limit) | np.isposinf(ratio))
+    tail = _fit_tail(largest_log_ratios)
+    log_limit = tail.log_limit(MAX_TAIL_P)
+    if check_gaps and largest_log_ratios.size >= MIN_GAP_RUNS:
+        top_log_ratios = largest_log_ratios[: -N_LARGEST_GAPS - 2 : -1]
+        scaled_gaps = -np.diff(top_log_ratios) * np.arange(1, N_LARGEST_GAPS + 1)
+        min_gap = tail.scale * np.log(N_LARGEST_GAPS / MAX_GAP_P)
+        wide_gaps = np.flatnonzero(scaled_gaps > min_gap)
+        if wide_gaps.size:
+            lowest_gap = wide_gaps[-1]
+            gap_middle = float(top_log_ratios[lowest_gap : lowest_gap + 2].mean())
+            log_limit = min(log_limit, gap_middle)
+    return np.asarray((log_ratios > log_limit) | np.isposinf(log_ratios))
 
 
 def largest_ratio(values: Floats, typical: Floats) -> tuple[float, tuple[float, float]] | None:
-    """Return the largest ratio of two series, and what it is by chance in a tail like its own.
+    """Return the largest ratio of two series, and its range by chance in a tail like its own.
 
     Parameters
     ----------
     values, typical
-        Values and typical values, as for `beyond_tail`.
+        Values and typical values, as for `is_beyond_tail`.
 
     Returns
     -------
     tuple
-        The ratio, and the 5th and 95th percentile of the largest of so many; None where ratios are
+        The ratio, and the 5th and 95th percentile of the largest of as many; None if ratios are
         too few, or one is infinite.
     """
-    _, largest = _ratios(values, typical)
-    if largest.size < GAP_RUNS or not typical[values > 0].all():
+    _, largest_log_ratios = _log_ratios(values, typical)
+    if largest_log_ratios.size < MIN_GAP_RUNS or not typical[values > 0].all():
         return None
-    tail = _tail(largest)
-    # Runs beyond a limit are Poisson: none is with the probability exp(-expected).
-    low, high = (math.exp(tail.beyond(-math.log(share))) for share in (0.05, 0.95))
-    return math.exp(largest[-1]), (low, high)
+    tail = _fit_tail(largest_log_ratios)
+    # The number of runs beyond a limit has a Poisson distribution: it is 0 with the probability
+    # exp(-expected).
+    low, high = (math.exp(tail.log_limit(-math.log(probability))) for probability in (0.05, 0.95))
+    return math.exp(largest_log_ratios[-1]), (low, high)
 
 
 @dataclass(frozen=True)
 class _Tail:
-    """A tail of logarithms that falls exponentially from ``start``, where ``upper`` runs lie."""
+    """A tail of logarithms that falls exponentially from ``start``, with ``n_runs`` beyond it."""
 
     start: float
     scale: float
-    upper: float
+    n_runs: float
 
-    def beyond(self, expected: float) -> float:
-        """Return the logarithm beyond which so many runs are expected."""
-        return self.start + self.scale * math.log(max(self.upper / expected, 1.0))
-
-
-def _tail(largest: Floats) -> _Tail:
-    lower, upper = TAIL
-    inner = max(min(upper, 1 - (TAIL_SAFETY_FACTOR + 0.5) / largest.size), lower + 0.1)
-    start, *deep = np.quantile(largest, (lower, upper, inner))
-    log_survival = np.log((1 - lower) / (1 - np.array([upper, inner])))
-    scale = float(((np.array(deep) - start) / log_survival).min())
-    return _Tail(float(start), scale, (1 - lower) * largest.size)
+    def log_limit(self, expected: float) -> float:
+        """Return the logarithm beyond which this number of runs is expected."""
+        return self.start + self.scale * math.log(max(self.n_runs / expected, 1.0))
 
 
-def _ratios(values: Floats, typical: Floats) -> tuple[Floats, Floats]:
-    """Return the logarithms of the ratios, and in order the largest finite one of every `RUN`."""
+def _fit_tail(largest_log_ratios: Floats) -> _Tail:
+    """Fit an exponential tail to the quantiles of the largest logarithms."""
+    lower, upper = TAIL_QUANTILES
+    inner_upper = max(
+        min(upper, 1 - (MIN_RUNS_BEYOND_TAIL + 0.5) / largest_log_ratios.size), lower + 0.1
+    )
+    start, *upper_values = np.quantile(largest_log_ratios, (lower, upper, inner_upper))
+    log_survival = np.log((1 - lower) / (1 - np.array([upper, inner_upper])))
+    scale = float(((np.array(upper_values) - start) / log_survival).min())
+    return _Tail(float(start), scale, (1 - lower) * largest_log_ratios.size)
+
+
+def _log_ratios(values: Floats, typical: Floats) -> tuple[Floats, Floats]:
+    """Return the logarithms of the ratios, and the largest finite one of each run, sorted."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(values) - np.log(typical)
-    finite_ratio = np.where(np.isfinite(ratio), ratio, -np.inf)
-    largest = np.maximum.reduceat(finite_ratio, np.arange(0, len(finite_ratio), RUN))
-    return ratio, np.sort(largest[np.isfinite(largest)])
+        log_ratios = np.log(values) - np.log(typical)
+    finite_log_ratios = np.where(np.isfinite(log_ratios), log_ratios, -np.inf)
+    run_starts = np.arange(0, len(log_ratios), TAIL_RUN_VALUES)
+    largest_log_ratios = np.maximum.reduceat(finite_log_ratios, run_starts)
+    return log_ratios, np.sort(largest_log_ratios[np.isfinite(largest_log_ratios)])
 
 
-def usual_values(values: Floats) -> Floats:
-    """Return the larger of the medians before and after, or the one that there is."""
-    before, after = sides(values)
+def typical_values(values: Floats) -> Floats:
+    """Return the larger of the medians before and after, or the one that is defined."""
+    before, after = side_levels(values)
     return np.asarray(np.fmax(before.median, after.median))
 
 
-def sides(values: Floats) -> tuple[Side, Side]:
-    """Describe up to `WINDOW` values before and after each; NaN below `MIN_SIDE` of them."""
-    padding = np.full(WINDOW, np.nan)
+def side_levels(values: Floats) -> tuple[SideLevels, SideLevels]:
+    """Describe up to `WINDOW_ROWS` values before and after each; NaN below `MIN_SIDE_ROWS`."""
+    padding = np.full(WINDOW_ROWS, np.nan)
     padded = np.concatenate([padding, values, padding])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
-    return _side(windows[: len(values)]), _side(windows[WINDOW + 1 :])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW_ROWS)
+    return _window_levels(windows[: len(values)]), _window_levels(windows[WINDOW_ROWS + 1 :])
 
 
-def _side(windows: Floats) -> Side:
+def _window_levels(windows: Floats) -> SideLevels:
     count = np.isfinite(windows).sum(axis=1)
     median = _quantiles(windows, count, 0.5)
     spread = SD_PER_MAD * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
-    # Where a few columns dominate, steps have a long tail upwards that the middle half hides.
-    upwards = SD_PER_MAD * (_quantiles(windows, count, 0.75) - median)
-    return Side(median, np.fmax(spread, upwards), count)
+    # Where a few columns dominate, steps have a long upper tail that the middle half hides.
+    upper_spread = SD_PER_MAD * (_quantiles(windows, count, 0.75) - median)
+    return SideLevels(median, np.fmax(spread, upper_spread), count)
 
 
-def _quantiles(windows: Floats, count: NDArray[np.int64], share: float) -> Floats:
-    """Return a quantile of each row's ``count`` finite values; NaN below `MIN_SIDE` of them."""
-    ordered = np.sort(windows, axis=1)  # NaN comes last
+def _quantiles(windows: Floats, count: NDArray[np.int64], probability: float) -> Floats:
+    """Return a quantile of each row's ``count`` finite values; NaN below `MIN_SIDE_ROWS`."""
+    sorted_windows = np.sort(windows, axis=1)  # NaN comes last
     row = np.arange(len(windows))
-    place = np.maximum(count - 1, 0) * share
-    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
-    value = ordered[row, low] + (place - low) * (ordered[row, high] - ordered[row, low])
-    return np.asarray(np.where(count >= MIN_SIDE, value, np.nan))
+    rank = np.maximum(count - 1, 0) * probability
+    low_rank, high_rank = np.floor(rank).astype(int), np.ceil(rank).astype(int)
+    low, high = sorted_windows[row, low_rank], sorted_windows[row, high_rank]
+    quantiles = low + (rank - low_rank) * (high - low)
+    return np.asarray(np.where(count >= MIN_SIDE_ROWS, quantiles, np.nan))
 
 
-def level_of(values: Floats) -> tuple[float, float]:
-    """Return median and robust standard deviation; NaN below `MIN_SIDE` values."""
-    finite = values[np.isfinite(values)]
-    if len(finite) < MIN_SIDE:
+def robust_level(values: Floats) -> tuple[float, float]:
+    """Return median and robust standard deviation; NaN below `MIN_SIDE_ROWS` values."""
+    finite_values = values[np.isfinite(values)]
+    if len(finite_values) < MIN_SIDE_ROWS:
         return np.nan, np.nan
-    median = np.median(finite)
-    return float(median), robust_sd(finite)
+    median = np.median(finite_values)
+    return float(median), robust_sd(finite_values)
 
 
-def deviations(count: NDArray[np.integer[Any]], tests: int) -> Floats:
-    """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
+def noise_limits(counts: NDArray[np.integer[Any]], n_tests: int) -> Floats:
+    """Return the deviations that noise exceeds in any test with probability `MAX_FALSE_ALARM_P`.
+
+    They are quantiles of Student's distribution, because a deviation is estimated from few values.
+    """
     from scipy.special import stdtrit
 
-    limits = -stdtrit(EFFICIENCY * np.maximum(count, 1), FALSE_ALARM / tests)
+    limits = -stdtrit(MAD_EFFICIENCY * np.maximum(counts, 1), MAX_FALSE_ALARM_P / n_tests)
     return np.asarray(limits, dtype=np.float64)
 
 
 @dataclass(frozen=True)
-class Series:
-    """What seams and special rows are read off."""
+class RowSeries:
+    """The series of a table's rows from which seams and outlier rows are found.
+
+    Parameters
+    ----------
+    norms
+        ``[n]``, norms of the rows as stored.
+    mean_cosines
+        ``[n]``, mean cosine of each row as stored with all others; NaN for a row of zeros.
+    steps
+        ``[n - 1]``, distances of neighbouring rows.
+    chords
+        ``[n - 1]``, distances of neighbouring centred directions.
+    units
+        ``[n, d]``, centred rows of length 1.
+    rows
+        ``[n, d]``, centred rows.
+    """
 
     norms: Floats
-    likeness: Floats  # mean cosine of each row as stored with all others; NaN of a zero row
+    mean_cosines: Floats
     steps: Floats
     chords: Floats
     units: Floats
     rows: Floats
 
     @cached_property
-    def torn(self) -> NDArray[np.bool_]:
-        """``[n - 1]``: whether a step is outside what the steps' own distribution makes likely."""
-        return beyond_tail(self.steps, usual_values(self.steps))
+    def has_long_step(self) -> NDArray[np.bool_]:
+        """Whether a step is improbable in the tail of all steps, ``[n - 1]``."""
+        return is_beyond_tail(self.steps, typical_values(self.steps))
 
     @cached_property
-    def smooth(self) -> bool:
-        """Whether neighbours are alike: nearer to each other than to rows a little further away.
+    def is_smooth(self) -> bool:
+        """Whether rows are nearer to their neighbours than to rows a little further away.
 
-        At two distances, as rotations bring rows back after a period.
+        Two lags are compared, because rotations bring rows back after a period.
         """
         rows = self.rows
-        long_steps = [
-            np.median(np.linalg.norm(rows[k:] - rows[:-k], axis=1)) for k in (3, MIN_SIDE)
+        distances = [
+            np.median(np.linalg.norm(rows[lag:] - rows[:-lag], axis=1))
+            for lag in (3, MIN_SIDE_ROWS)
         ]
-        return bool(np.median(self.steps) < max(long_steps) / 2**0.5)
+        return bool(np.median(self.steps) < max(distances) / 2**0.5)
 
     @property
-    def may_change(self) -> NDArray[np.bool_]:
-        """``[n - 1]``: whether one row can differ from the next without being a mere long step.
+    def can_change(self) -> NDArray[np.bool_]:
+        """Whether a table may change between a row and the next, ``[n - 1]``.
 
-        Where neighbours are alike, nothing changes without a step: one of a few long steps, as
-        heavy tails have them, is no change. Where they are not, steps say nothing.
+        Where neighbours are alike, nothing changes without a step that is improbable in the tail of
+        all steps. Where they are not, steps say nothing.
         """
-        return self.torn if self.smooth else np.ones_like(self.torn)
+        return self.has_long_step if self.is_smooth else np.ones_like(self.has_long_step)
 
 
 class BreakRecord:
-    """Seams by their left row, and special rows, with their causes."""
+    """Causes of the seams, by their left row, and of the outlier rows."""
 
     def __init__(self) -> None:
-        self.between: dict[int, Cause] = {}
-        self.special: dict[int, list[Cause]] = {}
+        self.seam_causes: dict[int, Cause] = {}
+        self.outlier_causes: dict[int, list[Cause]] = {}
 
-    def seam(self, left_row: int, cause: Cause) -> None:
-        """Add a seam unless there is one close by: a change is seen in more than one way."""
-        if all(abs(left_row - known_left) >= MIN_SIDE for known_left in self.between):
-            self.between[left_row] = cause
+    def add_seam(self, left_row: int, cause: Cause) -> None:
+        """Add a seam unless one is close, because one change can be found in several ways."""
+        if all(abs(left_row - other_row) >= MIN_SIDE_ROWS for other_row in self.seam_causes):
+            self.seam_causes[left_row] = cause
 
-    def row(self, row: int, kind: str, *numbers: float) -> None:
-        """Add a cause for which a row is special; numbers are infinite where the usual is 0."""
-        cause = Cause(kind, tuple(map(float, numbers)))
+    def add_outlier(self, row: int, reason: str, *numbers: float) -> None:
+        """Add a cause of an outlier row; numbers are infinite where the typical value is 0."""
+        cause = Cause(reason, tuple(map(float, numbers)))
         if np.isinf(numbers).any():
-            cause = Cause("among_equal", of="patches" if kind == "patch_far" else "rows")
-        self.special.setdefault(row, []).append(cause)
+            cause = Cause("among_equal", of="patches" if reason == "patch_far" else "rows")
+        self.outlier_causes.setdefault(row, []).append(cause)
 
-    def add(self, part: BreakRecord, offset: int) -> None:
-        """Add what was found in a part that begins with row ``offset``."""
-        for left_row, cause in sorted(part.between.items()):
-            self.seam(offset + left_row, cause)
-        for row, causes in part.special.items():
-            self.special.setdefault(offset + row, []).extend(causes)
+    def add_stretch(self, stretch_breaks: BreakRecord, first_row: int) -> None:
+        """Add the seams and outlier rows of a stretch that begins with row ``first_row``."""
+        for left_row, cause in sorted(stretch_breaks.seam_causes.items()):
+            self.add_seam(first_row + left_row, cause)
+        for row, causes in stretch_breaks.outlier_causes.items():
+            self.outlier_causes.setdefault(first_row + row, []).extend(causes)
 
 
-def zero_rows(series: Series) -> BreakRecord:
-    """Return the rows of zeros as special."""
+def find_zero_rows(series: RowSeries) -> BreakRecord:
+    """Return the rows of zeros as outlier rows."""
     breaks = BreakRecord()
     for row in np.flatnonzero(series.norms == 0).tolist():
-        breaks.row(row, "zero")
+        breaks.add_outlier(row, "zero")
     return breaks
 
 
-def odd_norms(series: Series, breaks: BreakRecord) -> None:
-    """Look for norms that depart from both neighbours' to the same side, or up to an end."""
+def add_norm_outliers(series: RowSeries, breaks: BreakRecord) -> None:
+    """Add rows whose norm is above, or below, both neighbours', or that of all rows to an end."""
     norms = series.norms
     n = len(norms)
-    change = np.diff(norms)
-    jumps = np.maximum(norms[1:], norms[:-1]) > NORM_RATIO * np.minimum(norms[1:], norms[:-1])
-    for side in sides(np.abs(change)):
-        # Changes scatter about 0, so the median of their sizes is their deviation already.
-        limit = deviations(side.count, 2 * n) * SD_PER_MAD * side.median
-        jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
-    typical = usual_values(norms)
-    is_far = np.maximum(norms, typical) > NORM_RATIO * np.minimum(norms, typical)
-    odd_norm = beyond_tail(norms, typical) | beyond_tail(typical, norms)
-    jumps &= odd_norm[1:] | odd_norm[:-1]
-    jumps &= series.may_change
-    turning = change[:-1] * change[1:] < 0
-    peaks = {pair + 1 for pair in np.flatnonzero(jumps[:-1] & jumps[1:] & turning).tolist()}
-    odd = set(peaks)
-    for pair in np.flatnonzero(jumps).tolist():
+    norm_steps = np.diff(norms)
+    is_jump = np.maximum(norms[1:], norms[:-1]) > MIN_NORM_RATIO * np.minimum(norms[1:], norms[:-1])
+    for side in side_levels(np.abs(norm_steps)):
+        # Changes of norms scatter about 0, so the median of their sizes is their deviation.
+        limit = noise_limits(side.count, 2 * n) * SD_PER_MAD * side.median
+        is_jump &= (np.abs(norm_steps) > limit) | (side.count < MIN_SIDE_ROWS)
+    typical = typical_values(norms)
+    is_far = np.maximum(norms, typical) > MIN_NORM_RATIO * np.minimum(norms, typical)
+    is_extreme = is_beyond_tail(norms, typical) | is_beyond_tail(typical, norms)
+    is_jump &= is_extreme[1:] | is_extreme[:-1]
+    is_jump &= series.can_change
+    changes_sign = norm_steps[:-1] * norm_steps[1:] < 0
+    is_peak = is_jump[:-1] & is_jump[1:] & changes_sign
+    peaks = {pair + 1 for pair in np.flatnonzero(is_peak).tolist()}
+    outlier_rows = set(peaks)
+    for pair in np.flatnonzero(is_jump).tolist():
         if {pair, pair + 1} & peaks:
             continue
         for end in (slice(0, pair + 1), slice(pair + 1, n)):
-            if len(norms[end]) < MIN_SIDE and is_far[end].all():
-                odd.update(range(n)[end])
-    for row in sorted(odd):
-        breaks.row(row, "norm", norms[row], typical[row])
+            if len(norms[end]) < MIN_SIDE_ROWS and is_far[end].all():
+                outlier_rows.update(range(n)[end])
+    for row in sorted(outlier_rows):
+        breaks.add_outlier(row, "norm", norms[row], typical[row])
 
 
-def odd_directions(series: Series, breaks: BreakRecord) -> None:
-    """Look for rows that are less like all the others than the rows around them are."""
-    likeness, may_change = series.likeness, series.may_change
-    angle_distance = 1 - likeness
-    typical = usual_values(angle_distance)
-    odd = (
-        stands_out(angle_distance)
-        & beyond_tail(angle_distance, typical, gap=True)
-        & (angle_distance > MIN_DIRECTION_RATIO * typical)
+def add_direction_outliers(series: RowSeries, breaks: BreakRecord) -> None:
+    """Add rows whose mean cosine with all others is lower than that of the rows around them."""
+    mean_cosines, can_change = series.mean_cosines, series.can_change
+    cosine_distances = 1 - mean_cosines
+    typical = typical_values(cosine_distances)
+    is_outlier = (
+        exceeds_sides(cosine_distances)
+        & is_beyond_tail(cosine_distances, typical, check_gaps=True)
+        & (cosine_distances > MIN_DIRECTION_RATIO * typical)
     )
-    odd &= np.append(may_change, False) | np.append(False, may_change) | _off_the_path(series.rows)
-    for row in np.flatnonzero(odd).tolist():
-        breaks.row(row, "direction", likeness[row], 1 - typical[row])
+    row_can_change = np.append(can_change, False) | np.append(False, can_change)
+    is_outlier &= row_can_change | _is_off_path(series.rows)
+    for row in np.flatnonzero(is_outlier).tolist():
+        breaks.add_outlier(row, "direction", mean_cosines[row], 1 - typical[row])
 
 
-def _off_the_path(rows: Floats) -> NDArray[np.bool_]:
-    """Where a row is further from the middle of two rows around it than these are apart.
+def _is_off_path(rows: Floats) -> NDArray[np.bool_]:
+    """Tell which rows are further from the middle of two rows around them than these are apart.
 
-    Long steps of a walk lead away and not back, however heavy their tails.
+    Long steps of a random walk lead away and not back, however heavy their tails.
     """
     is_off = np.zeros(len(rows), dtype=bool)
-    for reach in (1, 2, 4):
-        before, row, after = rows[: -2 * reach], rows[reach:-reach], rows[2 * reach :]
-        distance = np.linalg.norm(row - (before + after) / 2, axis=1)
-        is_off[reach:-reach] |= distance > np.linalg.norm(after - before, axis=1)
-    is_off[:MIN_SIDE] = is_off[-MIN_SIDE:] = False  # compared with one side only
+    for lag in (1, 2, 4):
+        before, middle, after = rows[: -2 * lag], rows[lag:-lag], rows[2 * lag :]
+        distances = np.linalg.norm(middle - (before + after) / 2, axis=1)
+        is_off[lag:-lag] |= distances > np.linalg.norm(after - before, axis=1)
+    # Rows near an end are compared with one side only.
+    is_off[:MIN_SIDE_ROWS] = is_off[-MIN_SIDE_ROWS:] = False
     return is_off
 
 
-#: Fewest patches, and patches along a side, among which one can be told to be unlike the others:
-#: with a patch on either side, and a quarter of sixteen around each.
+#: An outlier among fewer patches cannot be recognised: a quarter of sixteen lie around each.
 MIN_PATCHES = 16
+#: A patch needs a neighbour on either side.
 MIN_PATCHES_ALONG = 3
-#: Ratio of a patch's distance from its neighbours to what is usual around it from which it matters:
-#: of 240 tables of noise, heavy tails and smooth surfaces none has one, with the bounds that
-#: follow.
+#: An outlier patch is this multiple of the typical distance from its neighbours. With the bounds
+#: that follow, none of 240 tables of noise, heavy tails and smooth surfaces has one.
 MIN_PATCH_RATIO = 2.0
-#: The same ratio to the largest of all patches that are not special.
+#: That multiple over the largest of all patches that are no outliers is at least this.
 MIN_PATCH_GAP = 1.5
-#: Patches on each side of one that say what is usual there: 48, most of a grid of 7 x 7.
-PATCH_NEIGHBOURHOOD = 3
-#: Share of the largest distance below which patches are equal. Where most around one are copies of
-#: each other, as those of some resized tables are, no distance is usual.
-EQUAL = 1e-9
-#: Largest share of patches that are special: what more of them have is usual. A register of ViTs
-#: (Darcet et al. 2024) takes a few in a hundred.
+#: The typical distance is that of this many patches on each side: of 48, most of a grid of 7 x 7.
+NEIGHBOURHOOD_PATCHES = 3
+#: Patches are equal below this share of the largest distance. Where most patches around one are
+#: copies of each other, as in some resized tables, there is no typical distance.
+MAX_EQUAL_DISTANCE_SHARE = 1e-9
+#: At most this share of the patches are outliers, because a property of more is typical. Registers
+#: of ViTs (Darcet et al. 2024) take a few in a hundred.
 MAX_OUTLIER_SHARE = 1 / 12
-#: Chance that the tail of such ratios leaves so wide a gap, and the quantiles that set the tail.
-PATCH_ALARM = 1e-3
-PATCH_TAIL = (0.5, 0.9)
+#: The tail of the ratios leaves as wide a gap with this probability.
+MAX_PATCH_GAP_P = 1e-3
+#: The tail of the ratios is fitted to these quantiles.
+PATCH_TAIL_QUANTILES = (0.5, 0.9)
 
 
-def no_special_patches(grid: Grid, *, equal: bool) -> str:
-    """Return the reason why no special patches are looked for, or nothing; ``equal`` if all are."""
+def patch_refusal(grid: Grid, *, rows_equal: bool) -> str:
+    """Return the reason why no outlier patches can be found, or an empty text."""
     if grid.size < MIN_PATCHES:
         return f"fewer than {MIN_PATCHES} patches"
     if min(grid.height, grid.width) < MIN_PATCHES_ALONG:
         return f"fewer than {MIN_PATCHES_ALONG} patches along a side"
-    return "all patches are equal" if equal else ""
+    return "all patches are equal" if rows_equal else ""
 
 
-def special_patches(series: Series, grid: Grid) -> BreakRecord | None:
-    """Find special patches; None where nothing is usual."""
-    breaks = zero_rows(series)
-    odd = odd_patches(series.rows, grid.height, grid.width)
-    for row, times in (odd or {}).items():
-        breaks.row(row, "patch_far", times)
-    return None if odd is None and not breaks.special else breaks
+def find_outlier_patches(series: RowSeries, grid: Grid) -> BreakRecord | None:
+    """Find outlier patches; None if there is no typical distance of patches."""
+    breaks = find_zero_rows(series)
+    patch_ratios = outlier_patch_ratios(series.rows, grid.height, grid.width)
+    for row, ratio in (patch_ratios or {}).items():
+        breaks.add_outlier(row, "patch_far", ratio)
+    return None if patch_ratios is None and not breaks.outlier_causes else breaks
 
 
-def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | None:
+def outlier_patch_ratios(values: Floats, height: int, width: int) -> dict[int, float] | None:
     """Find the patches that are far from their neighbours.
 
-    A patch's distance from its neighbours is the lower median of those from the two to four patches
-    beside it, so that one odd neighbour does not count. What matters is its ratio to the median of
-    such distances in the square of `PATCH_NEIGHBOURHOOD` patches on each side. Special are the
+    A patch's distance from its neighbours is the lower median of the distances from the two to four
+    patches beside it, so that one outlier among them does not count. It is divided by the median of
+    such distances in the square of `NEIGHBOURHOOD_PATCHES` patches on each side. Outliers are the
     patches above the lowest gap between the largest ratios that is too wide for their distribution:
     in a tail that falls like a power, the gaps between the largest logarithms are independent and
-    exponential, the k-th of mean ``1 / k`` of the first's (Renyi 1953). It is at least
-    `MIN_PATCH_GAP` wide, and what lies above it at least `MIN_PATCH_RATIO`. A patch that is far
-    from special ones alone is not special. Where patches are copies of those around them, the few
-    that are not are special.
+    exponential, the k-th of mean ``1 / k`` of the first's (Renyi 1953). The gap is at least
+    `MIN_PATCH_GAP` wide, and the ratios above it are at least `MIN_PATCH_RATIO`. A patch that is
+    far from outliers alone is none. Where patches are copies of those around them, the few that are
+    not are outliers.
 
     Parameters
     ----------
@@ -429,79 +463,90 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | N
     Returns
     -------
     dict
-        By row of the table, how many times the usual distance; infinite where the others are
-        copies. None where so many are copies, and so many are not, that nothing is usual.
+        Distance over the typical distance by row of the table; infinite if the other patches are
+        copies. None if many patches are copies and many are not, so that no distance is typical.
     """
-    distance = _distance(values.reshape(height, width, -1))
-    typical, equal = _around(distance), EQUAL * distance.max()
-    if (typical <= equal).any():
-        odd = np.flatnonzero(distance > equal).tolist()
-        limit = dict.fromkeys(odd, equal)
-        are_few = len(odd) <= MAX_OUTLIER_SHARE * len(values)
-        return dict.fromkeys(_without_odd_beside(values, limit, width), np.inf) if are_few else None
-    ratio = np.maximum(distance / typical, EQUAL).ravel()
-    order = np.argsort(-ratio, kind="stable")
-    logs = np.log(ratio[order])
-    max_outliers = max(1, int(MAX_OUTLIER_SHARE * len(ratio)))
-    low, high = np.quantile(logs, PATCH_TAIL)
-    scale = (high - low) / np.log((1 - PATCH_TAIL[0]) / (1 - PATCH_TAIL[1]))
-    gaps = logs[:max_outliers] - logs[1 : max_outliers + 1]
-    wide = np.arange(1, max_outliers + 1) * gaps > scale * np.log(max_outliers / PATCH_ALARM)
-    wide &= (gaps > np.log(MIN_PATCH_GAP)) & (logs[:max_outliers] > np.log(MIN_PATCH_RATIO))
-    count = int(np.flatnonzero(wide)[-1]) + 1 if wide.any() else 0
-    threshold = max(MIN_PATCH_RATIO, MIN_PATCH_GAP * float(ratio[order[count]]))
-    limit = {row: threshold * float(typical.flat[row]) for row in sorted(order[:count].tolist())}
-    return {row: float(ratio[row]) for row in _without_odd_beside(values, limit, width)}
+    distances = _neighbour_distances(values.reshape(height, width, -1))
+    typical = _neighbourhood_medians(distances)
+    max_equal_distance = MAX_EQUAL_DISTANCE_SHARE * distances.max()
+    if (typical <= max_equal_distance).any():
+        outlier_rows = np.flatnonzero(distances > max_equal_distance).tolist()
+        if len(outlier_rows) > MAX_OUTLIER_SHARE * len(values):
+            return None
+        max_distances = dict.fromkeys(outlier_rows, max_equal_distance)
+        return dict.fromkeys(_confirm_outliers(values, max_distances, width), np.inf)
+    ratios = np.maximum(distances / typical, MAX_EQUAL_DISTANCE_SHARE).ravel()
+    order = np.argsort(-ratios, kind="stable")
+    log_ratios = np.log(ratios[order])
+    max_outliers = max(1, int(MAX_OUTLIER_SHARE * len(ratios)))
+    lower, upper = PATCH_TAIL_QUANTILES
+    low, high = np.quantile(log_ratios, (lower, upper))
+    scale = (high - low) / np.log((1 - lower) / (1 - upper))
+    top_log_ratios = log_ratios[:max_outliers]
+    gaps = top_log_ratios - log_ratios[1 : max_outliers + 1]
+    scaled_gaps = np.arange(1, max_outliers + 1) * gaps
+    is_wide = scaled_gaps > scale * np.log(max_outliers / MAX_PATCH_GAP_P)
+    is_wide &= (gaps > np.log(MIN_PATCH_GAP)) & (top_log_ratios > np.log(MIN_PATCH_RATIO))
+    n_outliers = int(np.flatnonzero(is_wide)[-1]) + 1 if is_wide.any() else 0
+    threshold = max(MIN_PATCH_RATIO, MIN_PATCH_GAP * float(ratios[order[n_outliers]]))
+    max_distances = {
+        row: threshold * float(typical.flat[row]) for row in sorted(order[:n_outliers].tolist())
+    }
+    return {row: float(ratios[row]) for row in _confirm_outliers(values, max_distances, width)}
 
 
-def _without_odd_beside(values: Floats, limit: Mapping[int, float], width: int) -> list[int]:
-    """Return those of the odd patches that are further than a limit from patches not odd, too.
+def _confirm_outliers(values: Floats, max_distances: Mapping[int, float], width: int) -> list[int]:
+    """Return the outliers that are further than their limit from patches that are none, too.
 
-    A corner has two patches beside it: where both are odd, it would be as well. Its neighbour
-    across the corner tells, as far as its distance is longer, and so do others where most beside a
-    patch are odd.
+    A corner has two adjacent patches, and would be an outlier if both are. Then the diagonal
+    neighbours are compared, with a limit that is as much longer, and so they are wherever all
+    adjacent patches are outliers.
     """
     height = len(values) // width
-    kept_rows = []
-    for row, patch_limit in limit.items():
-        own_limit, neighbours = (
-            patch_limit,
-            [place for place in _beside(row, height, width) if place not in limit],
-        )
+
+    def regular(patches: list[int]) -> list[int]:
+        return [patch for patch in patches if patch not in max_distances]
+
+    confirmed_rows = []
+    for row, adjacent_limit in max_distances.items():
+        max_distance = adjacent_limit
+        neighbours = regular(_adjacent_patches(row, height, width))
         if not neighbours:
-            neighbours = [place for place in _across(row, height, width) if place not in limit]
-            own_limit = patch_limit * 2**0.5
+            neighbours = regular(_diagonal_patches(row, height, width))
+            max_distance = adjacent_limit * 2**0.5
         distances = np.sort(np.linalg.norm(values[neighbours] - values[row], axis=1))
-        if not neighbours or distances[(len(neighbours) - 1) // 2] > own_limit:
-            kept_rows.append(row)
-    return kept_rows
+        if not neighbours or distances[(len(neighbours) - 1) // 2] > max_distance:
+            confirmed_rows.append(row)
+    return confirmed_rows
 
 
-def _distance(patches: Floats) -> Floats:
-    """Return each patch's distance from its neighbours: ``[height, width]``."""
-    # Row by row, since a second copy of a large table would not fit beside it.
-    down = [np.linalg.norm(lower - upper, axis=1) for upper, lower in pairwise(patches)]
+def _neighbour_distances(patches: Floats) -> Floats:
+    """Return each patch's distance from its neighbours, ``[height, width]``."""
+    # One row of the grid at a time, because a copy of a large table would not fit into memory.
+    row_steps = [np.linalg.norm(lower - upper, axis=1) for upper, lower in pairwise(patches)]
     column_steps = [np.linalg.norm(np.diff(row, axis=0), axis=1) for row in patches]
     by_direction = np.full((*patches.shape[:2], 4), np.inf)
-    by_direction[1:, :, 0], by_direction[:-1, :, 1] = down, down
+    by_direction[1:, :, 0], by_direction[:-1, :, 1] = row_steps, row_steps
     by_direction[:, 1:, 2], by_direction[:, :-1, 3] = column_steps, column_steps
     by_direction.sort(axis=2)
-    lower = (np.isfinite(by_direction).sum(axis=2) - 1) // 2
-    return np.asarray(np.take_along_axis(by_direction, lower[:, :, None], axis=2)[:, :, 0])
+    lower_median = (np.isfinite(by_direction).sum(axis=2) - 1) // 2
+    return np.asarray(np.take_along_axis(by_direction, lower_median[:, :, None], axis=2)[:, :, 0])
 
 
-def _around(distance: Floats) -> Floats:
-    """Return the median of the values around each, without its own."""
-    side = 2 * PATCH_NEIGHBOURHOOD + 1
-    padded = np.pad(distance, PATCH_NEIGHBOURHOOD, constant_values=np.nan)
+def _neighbourhood_medians(distances: Floats) -> Floats:
+    """Return the median of the values around each patch, without its own."""
+    side = 2 * NEIGHBOURHOOD_PATCHES + 1
+    padded = np.pad(distances, NEIGHBOURHOOD_PATCHES, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
-    neighbours = windows.reshape(*distance.shape, side**2).copy()
+    neighbours = windows.reshape(*distances.shape, side**2).copy()
     neighbours[:, :, side**2 // 2] = np.nan
     return np.asarray(np.nanmedian(neighbours, axis=2))
 
 
-def without(values: Array, rows: Sequence[int], height: int, width: int, xp: ModuleType) -> Array:
-    """Put the mean of the neighbours in the place of some patches.
+def replace_patches(
+    values: Array, rows: Sequence[int], height: int, width: int, xp: ModuleType
+) -> Array:
+    """Replace some patches by the mean of their neighbours.
 
     Parameters
     ----------
@@ -516,21 +561,27 @@ def without(values: Array, rows: Sequence[int], height: int, width: int, xp: Mod
     """
     filled = xp.asarray(values, copy=True)
     for row in rows:
-        neighbours = _beside(row, height, width)
-        replacements = [place for place in neighbours if place not in rows] or neighbours
-        filled[row] = xp.mean(xp.stack([values[place] for place in replacements]), axis=0)
+        neighbours = _adjacent_patches(row, height, width)
+        regular = [neighbour for neighbour in neighbours if neighbour not in rows]
+        sources = regular or neighbours
+        filled[row] = xp.mean(xp.stack([values[source] for source in sources]), axis=0)
     return filled
 
 
-def _beside(row: int, height: int, width: int) -> list[int]:
-    return _at(row, ((-1, 0), (1, 0), (0, -1), (0, 1)), height, width)
+def _adjacent_patches(row: int, height: int, width: int) -> list[int]:
+    return _patches_at_steps(row, ((-1, 0), (1, 0), (0, -1), (0, 1)), height, width)
 
 
-def _across(row: int, height: int, width: int) -> list[int]:
-    return _at(row, ((-1, -1), (-1, 1), (1, -1), (1, 1)), height, width)
+def _diagonal_patches(row: int, height: int, width: int) -> list[int]:
+    return _patches_at_steps(row, ((-1, -1), (-1, 1), (1, -1), (1, 1)), height, width)
 
 
-def _at(row: int, moves: Sequence[tuple[int, int]], height: int, width: int) -> list[int]:
-    y, x = divmod(row, width)
-    places = ((y + row_step, x + column_step) for row_step, column_step in moves)
-    return [a * width + b for a, b in places if 0 <= a < height and 0 <= b < width]
+def _patches_at_steps(
+    row: int, steps: Sequence[tuple[int, int]], height: int, width: int
+) -> list[int]:
+    """Return the rows of the patches at these steps ``(rows, columns)`` that lie on the grid."""
+    patch_row, patch_column = divmod(row, width)
+    targets = (
+        (patch_row + row_step, patch_column + column_step) for row_step, column_step in steps
+    )
+    return [y * width + x for y, x in targets if 0 <= y < height and 0 <= x < width]

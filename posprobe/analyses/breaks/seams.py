@@ -1,18 +1,18 @@
-"""Seams and special rows: where a table changes, and which rows do not belong to the rest.
+"""Find the seams and the outlier rows of a table, and its stretches without either.
 
-A table trained on sequences of mixed length has an edge where the shorter ones end (BERT's at
+A table trained on sequences of mixed length has a seam where the shorter ones end (BERT's at
 position 128), and rows that always hold the first or the last token differ from all others. Both
-are read off three series: the step from each row to the next, their adjacent centred cosine, and
-the row norm. Each is compared with its own neighbourhood by medians, so that slow trends raise no
-alarm and neither does a general roughness.
+are found in three series: the step from each row to the next, their centred cosine, and the row
+norm. Each is compared with the medians of its neighbourhood, so that neither slow trends nor a
+general roughness are reported.
 
-A seam says that two parts of the table differ, not that either is untrained: the rows that a model
-never saw in fine-tuning may be as regular as the rest. And a row with an odd norm stays odd in any
-order: null models that keep the table's row norms or step lengths keep such rows too.
+A seam means that two stretches of the table differ, not that either is untrained: the rows that a
+model never saw in fine-tuning may be as regular as the other rows. A row with an extreme norm stays
+an outlier in any order: null models that keep the table's row norms or step lengths keep such rows.
 
-A few odd rows decide numbers that are about the rest: GPT-2's first row alone moves its first
-component's share by twenty points. What is measured of a table is therefore measured on its longest
-stretch without a seam and without a special row as well.
+A few outlier rows decide numbers that describe the other rows: GPT-2's first row alone moves the
+share of the first component by twenty points. A table is therefore also measured on its longest
+stretch without a seam and without an outlier row.
 """
 
 from __future__ import annotations
@@ -25,29 +25,34 @@ from typing import Annotated, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.breaks.changes import by_level, by_norm, pace_changes, untrained_from
-from posprobe.analyses.breaks.copies import equal_rows, find_beside
+from posprobe.analyses.breaks.changes import (
+    find_step_changes,
+    find_untrained_rows,
+    place_level_change,
+    place_norm_change,
+)
+from posprobe.analyses.breaks.copies import find_between_equal_rows, find_equal_rows
 from posprobe.analyses.breaks.outliers import (
-    EXCESS,
-    FALSE_ALARM,
+    MAX_FALSE_ALARM_P,
+    MAX_TAIL_P,
     MIN_DIRECTION_RATIO,
-    MIN_SIDE,
-    NORM_RATIO,
-    TAIL_ALARM,
-    WINDOW,
+    MIN_EXCESS_RATIO,
+    MIN_NORM_RATIO,
+    MIN_SIDE_ROWS,
+    WINDOW_ROWS,
     BreakRecord,
-    Series,
-    beyond_tail,
-    deviations,
-    level_of,
-    no_special_patches,
-    odd_directions,
-    odd_norms,
-    sides,
-    special_patches,
-    stands_out,
-    usual_values,
-    zero_rows,
+    RowSeries,
+    add_direction_outliers,
+    add_norm_outliers,
+    exceeds_sides,
+    find_outlier_patches,
+    find_zero_rows,
+    is_beyond_tail,
+    noise_limits,
+    patch_refusal,
+    robust_level,
+    side_levels,
+    typical_values,
 )
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.linear import SD_PER_MAD, robust_sd
@@ -57,13 +62,14 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import PAIR_LIMITS, Reasons, Row, Text
 from posprobe.tables import PositionTable
 
-#: Steps in a row that are long together where training blurred a boundary, as in Whisper's
-#: decoders, and the ratio of their mean to what is usual. Of 972 tables of 54 processes without a
-#: break none has such a run.
-MIN_BLURRED_STEPS, MIN_BLURRED_STEP_RATIO = 5, 1.5
-#: Ratio of two levels from which the two sides of a special row differ: a tenth, beside the
-#: deviations that are asked for anyway.
-CHANGE = 1.1
+#: Where training blurred a seam, as in Whisper's decoders, this many steps in succession are long.
+MIN_BLURRED_STEPS = 5
+#: The mean of these steps is this multiple of the typical one. None of 972 tables of 54 processes
+#: without a break has such a run.
+MIN_BLURRED_STEP_RATIO = 1.5
+#: The levels on the two sides of an outlier row differ by at least a tenth, in addition to the
+#: deviations that are required.
+MIN_LEVEL_RATIO = 1.1
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class SpecialRow:
     Parameters
     ----------
     row
-        Counted from the table's first.
+        Index of the row in the table.
     causes
         Reasons why the row is an outlier; one or more.
     """
@@ -83,7 +89,7 @@ class SpecialRow:
 
     @property
     def reason(self) -> Annotated[Cause, As(Text), "What is odd about it."]:
-        """All of them, as one."""
+        """All causes as one."""
         return Cause("together", causes=self.causes)
 
 
@@ -91,45 +97,37 @@ class SpecialRow:
 class SeamRule:
     """What a seam and a special row need."""
 
-    window: int = WINDOW
-    min_side: int = MIN_SIDE
-    false_alarm: float = FALSE_ALARM
-    tail_alarm: float = TAIL_ALARM
-    excess: float = EXCESS
-    change: float = CHANGE
-    norm_ratio: float = NORM_RATIO
+    window: int = WINDOW_ROWS
+    min_side: int = MIN_SIDE_ROWS
+    false_alarm: float = MAX_FALSE_ALARM_P
+    tail_alarm: float = MAX_TAIL_P
+    excess: float = MIN_EXCESS_RATIO
+    change: float = MIN_LEVEL_RATIO
+    norm_ratio: float = MIN_NORM_RATIO
     away: float = MIN_DIRECTION_RATIO
 
 
-def _between(seams_record: Seams) -> list[tuple[int, int]] | None:
-    """Return pairs of rows as positions."""
-    pairs = [
-        (left + seams_record.start, right + seams_record.start)
-        for left, right in seams_record.between
-    ]
-    return None if seams_record.undefined else pairs
+def _seam_positions(seams: Seams) -> list[tuple[int, int]] | None:
+    """Return the two positions of each seam; None if seams are undefined."""
+    pairs = [(left + seams.start, right + seams.start) for left, right in seams.between]
+    return None if seams.undefined else pairs
 
 
-def _interval(seams_record: Seams) -> list[int] | None:
-    """Return the interval of where rows begin to look untrained as positions."""
-    untrained = seams_record.untrained_interval
-    return untrained and [row + seams_record.start for row in untrained]
+def _untrained_positions(seams: Seams) -> list[int] | None:
+    """Return the interval of the first row that looks untrained, as positions."""
+    interval = seams.untrained_interval
+    return interval and [row + seams.start for row in interval]
 
 
-def _equal(seams_record: Seams) -> list[tuple[int, int]]:
-    """Return ends of equal rows as positions."""
-    return [
-        (first + seams_record.start, last + seams_record.start)
-        for first, last in seams_record.equal
-    ]
+def _equal_positions(seams: Seams) -> list[tuple[int, int]]:
+    """Return first and last position of each stretch of equal rows."""
+    return [(first + seams.start, last + seams.start) for first, last in seams.equal]
 
 
-def _special(seams_record: Seams) -> tuple[SpecialRow, ...] | None:
-    """Return special rows as positions."""
-    shifted = (
-        replace(outlier, row=outlier.row + seams_record.start) for outlier in seams_record.special
-    )
-    return None if seams_record.no_special else tuple(shifted)
+def _outlier_positions(seams: Seams) -> tuple[SpecialRow, ...] | None:
+    """Return the outlier rows with their positions; None if they are undefined."""
+    outliers = (replace(outlier, row=outlier.row + seams.start) for outlier in seams.special)
+    return None if seams.no_special else tuple(outliers)
 
 
 #: Two neighbouring positions, in JSON.
@@ -146,39 +144,38 @@ class Seams(Result):
     Parameters
     ----------
     between
-        Pairs of neighbouring rows ``(i, i + 1)``, counted from the table's first, with a seam
-        between them.
+        Pairs of neighbouring rows ``(i, i + 1)`` of the table with a seam between them.
     reasons
         Causes of the seams, one for each.
     special
-        Rows far from every neighbour that they have, or with a norm far from theirs, or zero;
-        patches far from those beside them on the grid, or zero.
+        Outlier rows: far from every neighbour, or with a norm far from theirs, or zero; patches
+        that are far from those beside them on the grid, or zero.
     cosines
-        ``[n - 1]``: centred cosine of rows i and i + 1; NaN where a row is the mean row.
+        ``[n - 1]``, centred cosine of rows i and i + 1; NaN if a row is the mean row.
     steps
-        ``[n - 1]``: distance of rows i and i + 1, in the table's units.
+        ``[n - 1]``, distance of rows i and i + 1, in the table's units.
     norms
-        ``[n]``: as stored.
+        ``[n]``, norms of the rows as stored.
     layout, start
-        Layout and first of the positions.
+        Layout of the positions, and the first of them.
     undefined
-        Reason why no seams were looked for, or empty.
+        Reason why seams are undefined, or empty.
     no_special
-        Reason why no special rows were looked for, or empty.
+        Reason why outlier rows are undefined, or empty.
     untrained
-        First row from which on all look as they were initialised; None where none do.
+        First row from which on all look as they were initialised; None if no rows do.
     untrained_interval
-        Least and most that this may be: an interval that held 95 % of planted ends or more.
+        First and last row that this may be; the interval held 95 % of planted ends or more.
     equal
-        First and last row of each stretch of `MIN_SIDE` or more equal rows; none of rows of zeros,
-        or in a table of blocks.
+        First and last row of each stretch of `MIN_SIDE_ROWS` or more equal rows, other than zeros;
+        none in a table of blocks.
     """
 
     figures: ClassVar[str] = "rows.plot_seams"
 
     between: Annotated[
         tuple[tuple[int, int], ...],
-        As(list[Pair] | None, _between),
+        As(list[Pair] | None, _seam_positions),
         "Neighbouring positions between which the table breaks.",
     ]
     reasons: Annotated[
@@ -188,7 +185,7 @@ class Seams(Result):
     ]
     special: Annotated[
         tuple[SpecialRow, ...],
-        As(list[SpecialRow] | None, _special),
+        As(list[SpecialRow] | None, _outlier_positions),
         "Single positions that differ from those around them.",
     ]
     cosines: Floats
@@ -200,7 +197,7 @@ class Seams(Result):
     no_special: Annotated[str, HIDDEN] = ""
     equal: Annotated[
         tuple[tuple[int, int], ...],
-        As(list[Pair], _equal),
+        As(list[Pair], _equal_positions),
         "First and last position of each stretch of equal rows, other than zeros.",
     ] = ()
     untrained: Annotated[
@@ -212,67 +209,72 @@ class Seams(Result):
     untrained_interval: Annotated[
         tuple[int, int] | None,
         NEWER,
-        As(Pair | None, _interval),
+        As(Pair | None, _untrained_positions),
         "Its 95 % interval.",
     ] = None
     rule: SeamRule = SeamRule()
 
     @property
     def partly(self) -> dict[str, str]:
-        """Reason for what has one of its own."""
-        missing = {"special": self.no_special} if self.no_special else {}
+        """Reasons of the undefined fields, by field."""
+        reasons = {"special": self.no_special} if self.no_special else {}
         if self.untrained is None:
-            missing |= dict.fromkeys(("untrained", "untrained_interval"), "no rows look untrained")
-        return missing
+            reasons |= dict.fromkeys(("untrained", "untrained_interval"), "no rows look untrained")
+        return reasons
 
 
 def seams(table: PositionTable | Positions | Array) -> Seams:
-    """Find the seams and the special rows of a table.
+    """Find the seams and the outlier rows of a table.
 
-    A value stands out where it exceeds the median of up to `WINDOW` values before it, and that of
-    as many after it, each time by the factor `EXCESS` and by more robust standard deviations than
-    Gaussian noise reaches anywhere in the table with probability `FALSE_ALARM`: Student's quantile,
-    as the deviation is itself estimated from few values. It is 1.4826 times the median absolute
-    deviation, or the upper quartile's distance from the median where that is larger.
+    A value stands out if it exceeds the median of up to `WINDOW_ROWS` values before it, and that of
+    as many after it, each time by the factor `MIN_EXCESS_RATIO` and by more robust standard
+    deviations than Gaussian noise reaches anywhere in the table with probability
+    `MAX_FALSE_ALARM_P`. This number is Student's quantile, because the deviation is itself
+    estimated from few values: 1.4826 times the median absolute deviation, or times the distance of
+    the upper quartile from the median if that is larger.
 
-    - A pair of rows breaks where both their step and the chord of their centred directions stand
-      out, and the step is outside the tail of the steps' own distribution, by `TAIL_ALARM`: where
-      steps have heavy tails, a long one is no break. Breaks that reach an end of the table make the
-      rows up to there special, compared with one side only. A row between two breaks is special.
-    - `MIN_SIDE` or more equal rows are a stretch with a seam at either end, and the other rows are
-      looked at by themselves. Of a table of `MIN_SIDE` or more blocks of equal rows these are
-      usual, and there are no seams.
-    - A break with no special row in it is a seam. A run of breaks is one seam if the table differs
-      on both sides of it: in level, or by the chord across the run against chords of the same span.
-      It stands where the table begins again with its first row; else at the middle pair (of two
-      the later, as the last row of a block is the odd one).
-    - A row is special, too, where its norm departs from both neighbours' to the same side, by
-      `NORM_RATIO`; or rows up to an end of the table fewer than `MIN_SIDE` rows away.
-    - A row is special where its mean cosine with all others is lower than its neighbours', by
-      `MIN_DIRECTION_RATIO` times their distance from 1 and outside the tail of its distribution.
-    - Where neighbouring rows are alike, neither that nor a norm changes without such a step.
-    - Without a break there is a seam where the level of norms, steps or chords changes at once and
-      for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
-      (steps and chords: over the pair that crosses).
-    - Or where the mean of `MIN_SIDE` rows is further from that of the next as many than the means
-      beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations, between the
-      seams found so far.
-    - Where a level changes, the seam stands where single rows are explained best
+    Outlier rows:
+
+    - A pair of rows breaks if both their step and the chord of their centred directions stand out,
+      and the step is improbable in the tail of all steps, by `MAX_TAIL_P`: where steps have heavy
+      tails, a long one is no break. A row between two breaks is an outlier. Breaks that reach an
+      end of the table, compared with one side only, make outliers of the rows up to there.
+    - The norm of an outlier is above, or below, those of both neighbours by `MIN_NORM_RATIO`. So
+      may be the norms of fewer than `MIN_SIDE_ROWS` rows up to an end of the table.
+    - The mean cosine of an outlier with all others is lower than those of its neighbours, by
+      `MIN_DIRECTION_RATIO` times their distance from 1 and beyond the tail of its distribution.
+    - Where neighbouring rows are alike, neither cosine nor norm changes without a long step.
+    - On a grid, where there are no seams, a patch is an outlier if it is zero, or far from those
+      beside it (`posprobe.analyses.breaks.outliers`).
+
+    Seams:
+
+    - A break without an outlier row is a seam. A run of breaks is one seam if the table differs on
+      both sides of it: in level, or by the chord across the run compared with chords of the same
+      span. The seam is where the table begins again with its first row; else at the middle pair (of
+      two the later, because the last row of a block is the different one).
+    - `MIN_SIDE_ROWS` or more equal rows are a stretch with a seam at either end, and the other rows
+      are examined by themselves. A table of `MIN_SIDE_ROWS` or more blocks of equal rows has no
+      seams.
+    - Without a break there is a seam where the level of norms, steps or chords changes abruptly and
+      for good: by as many deviations, by `MIN_EXCESS_RATIO`, and at least half of it from one row
+      to the next (for steps and chords: over the pair that crosses). It is placed where it explains
+      single rows best (`posprobe.analyses.breaks.changes`).
+    - There is a seam where the mean of `MIN_SIDE_ROWS` rows is further from that of the next as
+      many than the means beside them are from theirs: by `MIN_EXCESS_RATIO`, and by
+      ln(n / `MAX_FALSE_ALARM_P`) deviations, between the seams found so far.
+    - There is a seam in the middle of `MIN_BLURRED_STEPS` long steps: `MIN_BLURRED_STEP_RATIO` the
+      typical step, and beyond the tail of the means of as many steps.
+    - There is a seam where the length of steps changes abruptly, however rough they are, and a
+      smooth trend over the table does not describe it as well (`posprobe.analyses.breaks.changes`).
+    - There is a seam where rows begin that look as they were initialised, after rows that do not
       (`posprobe.analyses.breaks.changes`).
-    - Or in the middle of `MIN_BLURRED_STEPS` steps that are long together: `MIN_BLURRED_STEP_RATIO`
-      the usual, and outside the tail of the means of as many steps.
-    - Or where the length of steps changes at once, however rough they are, and a smooth trend over
-      the table does not describe it as well (`posprobe.analyses.breaks.changes`).
-    - Or where rows begin that look as they were initialised, after rows that do not
-      (`posprobe.analyses.breaks.changes`).
-    - On a grid, where there are no seams, a patch is special that is far from those beside it
-      (`posprobe.analyses.breaks.outliers`), or zero.
 
     Parameters
     ----------
     table
-        ``[n, d]``. Seams are undefined on a grid, below ``2 * MIN_SIDE`` rows and for one column;
-        special patches below `MIN_PATCHES` or `MIN_PATCHES_ALONG` on a side.
+        ``[n, d]``. Seams are undefined on a grid, below ``2 * MIN_SIDE_ROWS`` rows and for one
+        column; outlier patches below `MIN_PATCHES` or `MIN_PATCHES_ALONG` on a side.
 
     Raises
     ------
@@ -288,42 +290,43 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     >>> pp.seams(table).special[0].row
     0
     """
-    positions_given = positions(table, sums_squares=True)
-    values, xp, n = positions_given.values, positions_given.xp, positions_given.values.shape[0]
-    series, cosines, varies = _series(values, xp)
+    inputs = positions(table, sums_squares=True)
+    values, xp, n = inputs.values, inputs.xp, inputs.values.shape[0]
+    series, cosines, rows_differ = _compute_series(values, xp)
     reason = ""
-    if n < 2 * MIN_SIDE:
-        reason = f"fewer than {2 * MIN_SIDE} rows"
+    if n < 2 * MIN_SIDE_ROWS:
+        reason = f"fewer than {2 * MIN_SIDE_ROWS} rows"
     elif values.shape[1] < 2:
         reason = "a single column has no directions"
-    elif not varies:
+    elif not rows_differ:
         reason = "all rows are equal"
     no_special, breaks = reason, BreakRecord()
     equal_groups: list[tuple[int, int]] | None = []
     untrained: tuple[int, int, int] | None = None
-    if isinstance(positions_given.layout, Grid):
+    if isinstance(inputs.layout, Grid):
         reason = "patches lie on a grid: neighbours in the table need not be neighbours there"
-        no_special = no_special_patches(positions_given.layout, equal=not varies)
-        odd = None if no_special else special_patches(series, positions_given.layout)
-        if not no_special and odd is None:
+        no_special = patch_refusal(inputs.layout, rows_equal=not rows_differ)
+        patch_breaks = None if no_special else find_outlier_patches(series, inputs.layout)
+        if not no_special and patch_breaks is None:
             no_special = "many patches are copies of those around them, and many are not"
-        breaks = odd or breaks
+        breaks = patch_breaks or breaks
     elif not reason:
-        equal_groups = equal_rows(values, xp)
-        breaks = _find_on_a_line(series, equal_groups, positions_given.start)
-        untrained = _untrained(series, breaks)
-    lefts = sorted(breaks.between)
+        equal_groups = find_equal_rows(values, xp)
+        breaks = _find_in_sequence(series, equal_groups, inputs.start)
+        untrained = _add_untrained_seam(series, breaks)
+    left_rows = sorted(breaks.seam_causes)
     return Seams(
-        between=tuple((left_row, left_row + 1) for left_row in lefts),
-        reasons=tuple(breaks.between[left_row] for left_row in lefts),
+        between=tuple((left_row, left_row + 1) for left_row in left_rows),
+        reasons=tuple(breaks.seam_causes[left_row] for left_row in left_rows),
         special=tuple(
-            SpecialRow(row, tuple(breaks.special[row])) for row in sorted(breaks.special)
+            SpecialRow(row, tuple(breaks.outlier_causes[row]))
+            for row in sorted(breaks.outlier_causes)
         ),
         cosines=cosines,
         steps=series.steps,
         norms=series.norms,
-        layout=positions_given.layout,
-        start=positions_given.start,
+        layout=inputs.layout,
+        start=inputs.start,
         undefined=reason,
         no_special=no_special,
         equal=tuple((start, stop - 1) for start, stop in equal_groups or () if series.norms[start]),
@@ -332,266 +335,282 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     )
 
 
-def _series(values: Array, xp: ModuleType) -> tuple[Series, Floats, bool]:
-    """Return what breaks are read off, centred cosines of neighbours, and whether rows differ."""
-    centered, error = centred(values, xp)
-    length = xp.linalg.vector_norm(centered, axis=1)
+def _compute_series(values: Array, xp: ModuleType) -> tuple[RowSeries, Floats, bool]:
+    """Return the row series, the centred cosines of neighbours, and whether rows differ."""
+    centred_rows, error = centred(values, xp)
+    lengths = xp.linalg.vector_norm(centred_rows, axis=1)
     rounding = error * values.shape[1] ** 0.5
-    defined = to_numpy(length > rounding)
-    units = centered / xp.where(length > rounding, length, 1.0)[:, None]
-    cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
-    cosines[~(defined[1:] & defined[:-1])] = np.nan
-    steps = _host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
+    is_defined = to_numpy(lengths > rounding)
+    units = centred_rows / xp.where(lengths > rounding, lengths, 1.0)[:, None]
+    cosines = _to_float64(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
+    cosines[~(is_defined[1:] & is_defined[:-1])] = np.nan
+    steps = _to_float64(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
     norms = xp.linalg.vector_norm(values, axis=1)
     directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
     n_nonzero = max(int(xp.sum(norms > 0)), 2)
-    likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (n_nonzero - 1))
-    likeness[to_numpy(norms == 0)] = np.nan
-    # Below the rounding of a cosine, rows have one direction.
-    differs = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
-    series = Series(
-        norms=_host(norms),
-        likeness=likeness,
+    mean_cosines = _to_float64((directions @ xp.sum(directions, axis=0) - 1.0) / (n_nonzero - 1))
+    mean_cosines[to_numpy(norms == 0)] = np.nan
+    # Rows whose cosine differs from 1 by less than its rounding have one direction.
+    is_different = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
+    series = RowSeries(
+        norms=_to_float64(norms),
+        mean_cosines=mean_cosines,
         steps=np.where(steps > rounding, steps, 0.0),
-        chords=np.sqrt(np.where(differs, 2 - 2 * cosines, 0.0) + 0 * cosines),
-        units=_host(units),
-        rows=_host(centered),
+        chords=np.sqrt(np.where(is_different, 2 - 2 * cosines, 0.0) + 0 * cosines),
+        units=_to_float64(units),
+        rows=_to_float64(centred_rows),
     )
-    return series, cosines, bool(defined.any())
+    return series, cosines, bool(is_defined.any())
 
 
-def _host(array: Array) -> Floats:
+def _to_float64(array: Array) -> Floats:
     return np.array(to_numpy(array), dtype=np.float64)
 
 
-def _find_on_a_line(
-    series: Series, equal_groups: list[tuple[int, int]] | None, start: int
+def _find_in_sequence(
+    series: RowSeries, equal_groups: list[tuple[int, int]] | None, start: int
 ) -> BreakRecord:
+    """Find the breaks of a sequence, whose equal rows are None if it is a table of blocks."""
     if equal_groups is None:
-        return zero_rows(series)
-    return find_beside(series, equal_groups, start, _find) if equal_groups else _find(series)
+        return find_zero_rows(series)
+    if equal_groups:
+        return find_between_equal_rows(series, equal_groups, start, _find_breaks)
+    return _find_breaks(series)
 
 
-def _untrained(series: Series, breaks: BreakRecord) -> tuple[int, int, int] | None:
-    """Look for the first row that looks untrained, and break the table there."""
-    untrained_rows = untrained_from(series.rows)
+def _add_untrained_seam(series: RowSeries, breaks: BreakRecord) -> tuple[int, int, int] | None:
+    """Add a seam at the first row that looks untrained; return that row and its interval."""
+    untrained_rows = find_untrained_rows(series.rows)
     if untrained_rows is None:
         return None
-    start, low, high = untrained_rows
-    # What is seen as a change there already has the better place.
-    places = [
+    start, earliest, latest = untrained_rows
+    # A seam that was found by other means is placed more exactly.
+    known_rows = [
         left_row + 1
-        for left_row in breaks.between
-        if low - MIN_SIDE <= left_row + 1 <= high + MIN_SIDE
+        for left_row in breaks.seam_causes
+        if earliest - MIN_SIDE_ROWS <= left_row + 1 <= latest + MIN_SIDE_ROWS
     ]
-    start = min(places, key=lambda place: abs(place - start), default=start)
-    breaks.between.setdefault(start - 1, Cause("untrained"))
-    return start, min(low, start), max(high, start)
+    start = min(known_rows, key=lambda row: abs(row - start), default=start)
+    breaks.seam_causes.setdefault(start - 1, Cause("untrained"))
+    return start, min(earliest, start), max(latest, start)
 
 
-def _find(series: Series) -> BreakRecord:
-    breaks = zero_rows(series)
-    _breaks(series, breaks)
-    odd_norms(series, breaks)
-    odd_directions(series, breaks)
-    _levels(series, breaks)
-    for row, factor in pace_changes(series.steps):
-        breaks.seam(by_norm(series, row - 1), Cause("pace", (factor,)))
-    _blocks(series, breaks)
-    _long_steps(series, breaks)
+def _find_breaks(series: RowSeries) -> BreakRecord:
+    """Find all breaks of a table without equal rows, the most certain first."""
+    breaks = find_zero_rows(series)
+    _add_step_breaks(series, breaks)
+    add_norm_outliers(series, breaks)
+    add_direction_outliers(series, breaks)
+    _add_level_seams(series, breaks)
+    for row, factor in find_step_changes(series.steps):
+        breaks.add_seam(place_norm_change(series, row - 1), Cause("pace", (factor,)))
+    _add_mean_seams(series, breaks)
+    _add_blurred_seams(series, breaks)
     return breaks
 
 
-def _breaks(series: Series, breaks: BreakRecord) -> None:
-    last = len(series.steps) - 1
-    typical = usual_values(series.steps)
-    broken = stands_out(series.steps) & stands_out(series.chords)
-    broken &= series.torn
-    times = np.divide(series.steps, typical, out=np.full_like(typical, np.inf), where=typical > 0)
-    for first, end in _runs(broken):
-        if first == 0 and end == last:
+def _add_step_breaks(series: RowSeries, breaks: BreakRecord) -> None:
+    """Add the outlier rows and seams at steps that stand out in length and direction."""
+    steps = series.steps
+    end_pair = len(steps) - 1
+    is_break = exceeds_sides(steps) & exceeds_sides(series.chords) & series.has_long_step
+    typical_steps = typical_values(steps)
+    ratios = np.full_like(typical_steps, np.inf)
+    np.divide(steps, typical_steps, out=ratios, where=typical_steps > 0)
+    for first_pair, last_pair in _true_runs(is_break):
+        if first_pair == 0 and last_pair == end_pair:
             continue
-        if first == 0:
-            for row in range(end + 1):
-                breaks.row(row, "far_from_next", times[row])
+        if first_pair == 0:
+            for row in range(last_pair + 1):
+                breaks.add_outlier(row, "far_from_next", ratios[row])
             continue
-        if end == last:
-            for row in range(first + 1, last + 2):
-                breaks.row(row, "far_from_previous", times[row - 1])
+        if last_pair == end_pair:
+            for row in range(first_pair + 1, end_pair + 2):
+                breaks.add_outlier(row, "far_from_previous", ratios[row - 1])
             continue
-        for row in range(first + 1, end + 1):
-            breaks.row(row, "far_from_both", times[row - 1], times[row])
-        if first < MIN_SIDE or end > last - MIN_SIDE:
+        for row in range(first_pair + 1, last_pair + 1):
+            breaks.add_outlier(row, "far_from_both", ratios[row - 1], ratios[row])
+        if first_pair < MIN_SIDE_ROWS or last_pair > end_pair - MIN_SIDE_ROWS:
             continue
-        if first == end:
-            cosine = 1 - float(series.chords[first]) ** 2 / 2
-            step = Cause("step", (float(times[first]), cosine))
-            if not np.isfinite(times[first]):
+        if first_pair == last_pair:
+            cosine = 1 - float(series.chords[first_pair]) ** 2 / 2
+            step = Cause("step", (float(ratios[first_pair]), cosine))
+            if not np.isfinite(ratios[first_pair]):
                 step = Cause("step_among_equal", (cosine,))
-            breaks.seam(first, step)
+            breaks.add_seam(first_pair, step)
         else:
-            change = _change(series, first, end)
+            change = _find_change(series, first_pair, last_pair)
             if change:
-                breaks.seam(_place(series, first, end), change)
+                breaks.add_seam(_seam_row(series, first_pair, last_pair), change)
 
 
-def _place(series: Series, start: int, end: int) -> int:
-    """Return the pair of a run of breaks at which one part of the table ends."""
+def _seam_row(series: RowSeries, start: int, end: int) -> int:
+    """Return the left row of the seam in a run of breaks between pairs ``start`` and ``end``."""
     repeats_first_row = (series.rows[start + 1 : end + 2] == series.rows[0]).all(axis=1)
-    begins = series.norms[0] > 0 and repeats_first_row.any()
-    return start + int(np.argmax(repeats_first_row)) if begins else (start + end + 1) // 2
+    if series.norms[0] > 0 and repeats_first_row.any():
+        return start + int(np.argmax(repeats_first_row))
+    return (start + end + 1) // 2
 
 
-def _change(series: Series, start: int, end: int) -> Cause | None:
-    """Return what differs between the rows up to ``start`` and those from ``end + 1``, if any."""
+def _find_change(series: RowSeries, start: int, end: int) -> Cause | None:
+    """Return the difference of the rows up to ``start`` from those after ``end``, if any."""
     span = end + 1 - start
-    parts = {
+    sides_by_series = {
         "norms": (series.norms[: start + 1], series.norms[end + 1 :]),
         "steps": (series.steps[:start], series.steps[end + 1 :]),
         "adjacent chords": (series.chords[:start], series.chords[end + 1 :]),
     }
-    for name, (before, after) in parts.items():
-        (low, left), (high, right) = level_of(before[-WINDOW:]), level_of(after[:WINDOW])
-        limit = deviations(np.array(min(len(before), len(after), WINDOW)), 4)
-        difference = abs(low - high)
-        abrupt = abs(float(after[0] - before[-1])) >= difference / 2
-        exceeds = difference > limit * max(left, right) and max(low, high) > CHANGE * min(low, high)
-        if exceeds and abrupt:
-            return Cause("level", (low, high), name)
-    spans = np.linalg.norm(series.units[span:] - series.units[:-span], axis=1)
-    step_length = spans[start]
-    outside = (spans[: max(start - span + 1, 0)][-WINDOW:], spans[end + 1 :][:WINDOW])
-    for values in outside:
-        if len(values) < MIN_SIDE:
+    for name, (before, after) in sides_by_series.items():
+        left_level, left_spread = robust_level(before[-WINDOW_ROWS:])
+        right_level, right_spread = robust_level(after[:WINDOW_ROWS])
+        min_deviations = noise_limits(np.array(min(len(before), len(after), WINDOW_ROWS)), 4)
+        difference = abs(left_level - right_level)
+        is_abrupt = abs(float(after[0] - before[-1])) >= difference / 2
+        exceeds_noise = difference > min_deviations * max(left_spread, right_spread)
+        higher, lower = max(left_level, right_level), min(left_level, right_level)
+        if exceeds_noise and higher > MIN_LEVEL_RATIO * lower and is_abrupt:
+            return Cause("level", (left_level, right_level), name)
+    chords = np.linalg.norm(series.units[span:] - series.units[:-span], axis=1)
+    crossing_chord = chords[start]
+    chords_before = chords[: max(start - span + 1, 0)][-WINDOW_ROWS:]
+    chords_after = chords[end + 1 :][:WINDOW_ROWS]
+    for side_chords in (chords_before, chords_after):
+        if len(side_chords) < MIN_SIDE_ROWS:
             return None
-        level, deviation = level_of(values)
-        excess = step_length - level > deviations(np.array(len(values)), 4) * deviation
-        if not (excess and step_length > CHANGE * level):
+        level, deviation = robust_level(side_chords)
+        limit = noise_limits(np.array(len(side_chords)), 4) * deviation
+        if not (crossing_chord - level > limit and crossing_chord > MIN_LEVEL_RATIO * level):
             return None
-    typical = np.median(np.concatenate(outside))
-    return Cause("across", (1 - float(step_length) ** 2 / 2, span, 1 - float(typical) ** 2 / 2))
+    typical_chord = np.median(np.concatenate([chords_before, chords_after]))
+    crossing_cosine = 1 - float(crossing_chord) ** 2 / 2
+    typical_cosine = 1 - float(typical_chord) ** 2 / 2
+    return Cause("across", (crossing_cosine, span, typical_cosine))
 
 
-def _levels(series: Series, breaks: BreakRecord) -> None:
-    """Look for levels that change at once and for good, between rows i and i + 1."""
-    for name, values, crossing in (
+def _add_level_seams(series: RowSeries, breaks: BreakRecord) -> None:
+    """Add seams where the level of a series changes abruptly and for good."""
+    for name, values, n_crossing in (
         ("norms", series.norms, 0),
         ("steps", series.steps, 1),
         ("adjacent chords", series.chords, 1),
     ):
-        before, after = sides(values)
-        # Left of the change ends at value j; right of it begins after the pair that crosses.
-        right = np.arange(1 + crossing, len(values))
-        left = right - 1 - crossing
+        before, after = side_levels(values)
+        # The left side ends with one value, and the right side begins after the pair that crosses.
+        right = np.arange(1 + n_crossing, len(values))
+        left = right - 1 - n_crossing
         low, high = before.median[left + 1], after.median[right - 1]
-        deviation = np.fmax(before.deviation[left + 1], after.deviation[right - 1])
-        count = np.minimum(before.count[left + 1], after.count[right - 1])
-        difference = np.abs(high - low)
-        jump = np.abs(values[right] - values[left])
+        deviations = np.fmax(before.deviation[left + 1], after.deviation[right - 1])
+        counts = np.minimum(before.count[left + 1], after.count[right - 1])
+        differences = np.abs(high - low)
+        jumps = np.abs(values[right] - values[left])
         with np.errstate(invalid="ignore"):
             has_changed = (
-                (difference > deviations(count, len(values)) * deviation)
-                & (np.fmax(low, high) > EXCESS * np.fmin(low, high))
-                & (jump >= difference / 2)
+                (differences > noise_limits(counts, len(values)) * deviations)
+                & (np.fmax(low, high) > MIN_EXCESS_RATIO * np.fmin(low, high))
+                & (jumps >= differences / 2)
             )
         if name == "norms":
-            has_changed &= series.may_change[left]
-        for start, end in _runs(has_changed):
-            best = start + int(np.argmax(difference[start : end + 1]))
+            has_changed &= series.can_change[left]
+        for start, end in _true_runs(has_changed):
+            best = start + int(np.argmax(differences[start : end + 1]))
             cause = Cause("level", (float(low[best]), float(high[best])), name)
-            place = by_level(values, crossing, int(left[best]) + crossing)
-            breaks.seam(by_norm(series, place) if crossing else place, cause)
+            left_row = place_level_change(values, n_crossing, int(left[best]) + n_crossing)
+            breaks.add_seam(place_norm_change(series, left_row) if n_crossing else left_row, cause)
 
 
-def _blocks(series: Series, breaks: BreakRecord) -> None:
-    """Look for means of `MIN_SIDE` rows further from the next than the means beside them are.
+def _add_mean_seams(series: RowSeries, breaks: BreakRecord) -> None:
+    """Add seams where the means of `MIN_SIDE_ROWS` rows on both sides are far from each other.
 
-    Between the seams that are known by now, since parts of a table differ in how far is usual.
+    They are compared with the distances of other means between the seams that are found so far,
+    because stretches of a table differ in their typical distance.
     """
-    m = MIN_SIDE
-    sums, width = series.rows, 1
-    while width < m:
-        sums, width = sums[:-width] + sums[width:], 2 * width
-    # Distance of the mean of rows j to j + m - 1 from that of the m rows after them.
-    distance = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
-    odd = np.array(sorted(breaks.special), dtype=int)
-    edges = [0, *(left_row + 1 for left_row in sorted(breaks.between)), len(series.norms)]
+    m = MIN_SIDE_ROWS
+    sums, block_rows = series.rows, 1
+    while block_rows < m:
+        sums, block_rows = sums[:-block_rows] + sums[block_rows:], 2 * block_rows
+    # Element j: distance of the mean of rows j to j + m - 1 from that of the m rows after them.
+    block_distances = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
+    outlier_rows = np.array(sorted(breaks.outlier_causes), dtype=int)
+    edges = [0, *(left_row + 1 for left_row in sorted(breaks.seam_causes)), len(series.norms)]
     for start, stop in pairwise(edges):
-        # Left rows of boundaries with two blocks on each side, and no special row in them.
+        # Candidates are left rows with two blocks on each side, and no outlier row in them.
         candidates = np.arange(start + 2 * m - 1, stop - 2 * m)
-        before, after = (
-            np.searchsorted(odd, candidates + offset) for offset in (1 - 2 * m, 2 * m + 1)
-        )
-        candidates = candidates[before == after]
+        n_before = np.searchsorted(outlier_rows, candidates + 1 - 2 * m)
+        n_within = np.searchsorted(outlier_rows, candidates + 2 * m + 1) - n_before
+        candidates = candidates[n_within == 0]
         if not candidates.size:
             continue
-        block_distance = distance[candidates + 1 - m]
-        neighbour_distance = np.maximum(distance[candidates + 1 - 2 * m], distance[candidates + 1])
-        excess = block_distance - neighbour_distance
-        typical, upper = np.quantile(excess, (0.5, 0.75))
-        spread = max(robust_sd(excess), SD_PER_MAD * (upper - typical))
-        # In few dimensions, means have heavier tails than Gaussian ones.
-        offset = excess - typical > np.log(len(series.norms) / FALSE_ALARM) * spread
-        offset &= (block_distance > EXCESS * neighbour_distance) & series.may_change[candidates]
-        typical_distance = np.median(distance[start : stop + 1 - 2 * m])
-        for run in np.split(
-            np.flatnonzero(offset), np.flatnonzero(np.diff(candidates[offset]) > 1) + 1
-        ):
+        distances = block_distances[candidates + 1 - m]
+        left_distances = block_distances[candidates + 1 - 2 * m]
+        neighbour_distances = np.maximum(left_distances, block_distances[candidates + 1])
+        excess = distances - neighbour_distances
+        typical_excess, upper = np.quantile(excess, (0.5, 0.75))
+        spread = max(robust_sd(excess), SD_PER_MAD * (upper - typical_excess))
+        # In few dimensions, the excess of means has heavier tails than a Gaussian.
+        is_seam = excess - typical_excess > np.log(len(series.norms) / MAX_FALSE_ALARM_P) * spread
+        is_seam &= distances > MIN_EXCESS_RATIO * neighbour_distances
+        is_seam &= series.can_change[candidates]
+        typical_distance = np.median(block_distances[start : stop + 1 - 2 * m])
+        run_starts = np.flatnonzero(np.diff(candidates[is_seam]) > 1) + 1
+        for run in np.split(np.flatnonzero(is_seam), run_starts):
             if run.size:
                 best = run[np.argmax(excess[run])]
-                evidence = m, float(block_distance[best]), float(typical_distance)
-                breaks.seam(int(candidates[best]), Cause("means", evidence))
+                evidence = m, float(distances[best]), float(typical_distance)
+                breaks.add_seam(int(candidates[best]), Cause("means", evidence))
 
 
-def _long_steps(series: Series, breaks: BreakRecord) -> None:
-    """Look for a few steps in a row that are longer than all others, none of them by much."""
+def _add_blurred_seams(series: RowSeries, breaks: BreakRecord) -> None:
+    """Add seams at a few successive steps that are longer than all others, none of them by much."""
     means = np.convolve(series.steps, np.full(MIN_BLURRED_STEPS, 1 / MIN_BLURRED_STEPS), "valid")
-    if len(means) < 4 * MIN_SIDE:
+    if len(means) < 4 * MIN_SIDE_ROWS:
         return
-    typical = usual_values(means)
+    typical_means = typical_values(means)
     with np.errstate(invalid="ignore"):
-        odd = beyond_tail(means, typical, gap=True) & (means > MIN_BLURRED_STEP_RATIO * typical)
-    odd[: 2 * MIN_SIDE] = odd[-2 * MIN_SIDE :] = False
-    for start, end in _runs(odd):
+        is_blurred = is_beyond_tail(means, typical_means, check_gaps=True) & (
+            means > MIN_BLURRED_STEP_RATIO * typical_means
+        )
+    is_blurred[: 2 * MIN_SIDE_ROWS] = is_blurred[-2 * MIN_SIDE_ROWS :] = False
+    for start, end in _true_runs(is_blurred):
         best = start + int(np.argmax(means[start : end + 1]))
         left_row = best + MIN_BLURRED_STEPS // 2
-        known_rows = [*breaks.special, *breaks.between]
-        if all(abs(left_row - known_row) > 2 * MIN_SIDE for known_row in known_rows):
-            times = float(means[best] / typical[best])
-            breaks.seam(left_row, Cause("long_steps", (MIN_BLURRED_STEPS, times)))
+        other_rows = [*breaks.outlier_causes, *breaks.seam_causes]
+        if all(abs(left_row - row) > 2 * MIN_SIDE_ROWS for row in other_rows):
+            ratio = float(means[best] / typical_means[best])
+            breaks.add_seam(left_row, Cause("long_steps", (MIN_BLURRED_STEPS, ratio)))
 
 
-def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _true_runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return first and last index of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(start), int(stop) - 1) for start, stop in edges.reshape(-1, 2)]
 
 
-#: Fewest rows of a stretch: as many as a level is told from (`outliers.MIN_SIDE`).
+#: The longest stretch has at least as many rows as a level is computed of (`MIN_SIDE_ROWS`).
 MIN_STRETCH_ROWS = 8
-#: Fewest rows of another part that is looked at by itself, as of the smallest tables with a
-#: calibration, and most such parts, which a page can tell of.
-PART, MOST_PARTS = 32, 3
+#: Another stretch is examined from this many rows on: those of the smallest calibrated tables.
+MIN_OTHER_STRETCH_ROWS = 32
+#: At most this many other stretches are examined, so that a page can describe all of them.
+MAX_OTHER_STRETCHES = 3
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The longest run of rows without a seam and without a special row.
+    """The longest stretch of rows without a seam and without an outlier row.
 
     Parameters
     ----------
     first, stop
-        Its rows, counted from the table's first; ``stop`` is one past the last.
-    whole
-        Whether these are all rows.
+        First row in the table, and one past the last.
+    is_whole
+        Whether the stretch is all rows.
     reasons
-        Causes that end it on either side (``seam`` and ``special``, which name positions), or why
-        all rows are taken.
+        Causes that end the stretch on either side (``seam`` and ``special``, which name positions),
+        or the reason why it is all rows.
     """
 
     first: int
     stop: int
-    whole: bool
+    is_whole: bool
     reasons: tuple[Cause, ...]
 
     @property
@@ -600,92 +619,102 @@ class Stretch:
         return slice(self.first, self.stop)
 
 
-def runs(seams_record: Seams) -> list[tuple[int, int]]:
-    """Return every run of rows without a seam and without a special row: its first, and the stop.
+def all_stretches(seams: Seams) -> list[tuple[int, int]]:
+    """Return first row and stop of every stretch without a seam and without an outlier row.
 
     Parameters
     ----------
-    seams_record
-        The table's seams.
+    seams
+        Seams of the table.
     """
-    special = {row.row for row in seams_record.special}
-    seams = {right_row for _, right_row in seams_record.between}
-    starts = sorted({0, len(seams_record.norms), *special, *(row + 1 for row in special), *seams})
-    return [(start, stop) for start, stop in pairwise(starts) if start not in special]
+    outlier_rows = {outlier.row for outlier in seams.special}
+    rows_after_outliers = {row + 1 for row in outlier_rows}
+    right_rows = {right_row for _, right_row in seams.between}
+    edges = sorted({0, len(seams.norms)} | outlier_rows | rows_after_outliers | right_rows)
+    return [(start, stop) for start, stop in pairwise(edges) if start not in outlier_rows]
 
 
-def trained(seams_record: Seams) -> list[tuple[int, int]]:
-    """Return the runs without those of rows that look untrained."""
-    end = len(seams_record.norms) if seams_record.untrained is None else seams_record.untrained
-    return [run for run in runs(seams_record) if run[0] < end]
+def trained_stretches(seams: Seams) -> list[tuple[int, int]]:
+    """Return all stretches but those of rows that look untrained."""
+    first_untrained = len(seams.norms) if seams.untrained is None else seams.untrained
+    return [(start, stop) for start, stop in all_stretches(seams) if start < first_untrained]
 
 
-def all_equal(seams_record: Seams, run: tuple[int, int]) -> bool:
-    """Whether a run, its first row and the stop, is a stretch of equal rows."""
-    return (run[0], run[1] - 1) in seams_record.equal
+def is_equal_stretch(seams: Seams, stretch: tuple[int, int]) -> bool:
+    """Tell whether a stretch, its first row and the stop, is one of equal rows."""
+    start, stop = stretch
+    return (start, stop - 1) in seams.equal
 
 
-def stretch(seams_record: Seams) -> Stretch:
-    """Return the longest run of rows without a seam and without a special row.
+def _length(stretch: tuple[int, int]) -> int:
+    start, stop = stretch
+    return stop - start
+
+
+def find_stretch(seams: Seams) -> Stretch:
+    """Return the longest stretch of rows without a seam and without an outlier row.
+
+    All rows are taken if seams are undefined, on a grid or in a short table, and if no stretch of
+    `MIN_STRETCH_ROWS` rows is left. The first of several longest stretches is taken.
 
     Parameters
     ----------
-    seams_record
-        The table's seams. Where they are undefined, on a grid or in a short table, and where no run
-        of `MIN_STRETCH_ROWS` rows is left, all rows are taken. Of runs of one length the first is.
+    seams
+        Seams of the table.
     """
-    n = len(seams_record.norms)
-    if seams_record.undefined:
-        return Stretch(0, n, True, (Cause("undefined", of=seams_record.undefined),))
-    special = {row.row: row.causes for row in seams_record.special}
-    seam = {
-        right_row: cause
-        for (_, right_row), cause in zip(seams_record.between, seams_record.reasons, strict=True)
+    n = len(seams.norms)
+    if seams.undefined:
+        return Stretch(0, n, True, (Cause("undefined", of=seams.undefined),))
+    outlier_causes = {row.row: row.causes for row in seams.special}
+    seam_causes = {
+        right_row: cause for (_, right_row), cause in zip(seams.between, seams.reasons, strict=True)
     }
-    trained_runs = trained(seams_record)
-    if not trained_runs:
+    stretches = trained_stretches(seams)
+    if not stretches:
         return Stretch(0, n, True, (Cause("all_special"),))
-    start, stop = max(trained_runs, key=lambda run: run[1] - run[0])
-    varied_runs = [
-        run
-        for run in trained_runs
-        if run[1] - run[0] >= MIN_STRETCH_ROWS and not all_equal(seams_record, run)
+    varied_stretches = [
+        stretch
+        for stretch in stretches
+        if _length(stretch) >= MIN_STRETCH_ROWS and not is_equal_stretch(seams, stretch)
     ]
-    if varied_runs:
-        start, stop = max(varied_runs, key=lambda run: run[1] - run[0])
+    start, stop = max(varied_stretches or stretches, key=_length)
     if stop - start < MIN_STRETCH_ROWS:
         return Stretch(0, n, True, (Cause("no_run", (MIN_STRETCH_ROWS,)),))
     if (start, stop) == (0, n):
         return Stretch(0, n, True, (Cause("no_break"),))
     reasons = [
-        Cause("seam", (seams_record.start + row - 1, seams_record.start + row), causes=(seam[row],))
+        Cause("seam", (seams.start + row - 1, seams.start + row), causes=(seam_causes[row],))
         for row in (start, stop)
-        if row in seam
+        if row in seam_causes
     ]
     reasons += [
-        Cause("special", (seams_record.start + row,), causes=special[row])
+        Cause("special", (seams.start + row,), causes=outlier_causes[row])
         for row in (start - 1, stop)
-        if row in special
+        if row in outlier_causes
     ]
     return Stretch(start, stop, False, tuple(reasons))
 
 
-def long_runs(seams_record: Seams) -> tuple[tuple[int, int], ...]:
-    """Return the runs that are looked at: the longest, and other long ones, in order.
+def long_stretches(seams: Seams) -> tuple[tuple[int, int], ...]:
+    """Return first row and stop of the stretches that are examined, in order.
+
+    They are the longest stretch and the longest of the others.
 
     Parameters
     ----------
-    seams_record
-        The table's seams.
+    seams
+        Seams of the table.
     """
-    longest_stretch = stretch(seams_record)
-    if longest_stretch.whole:
-        return ((longest_stretch.first, longest_stretch.stop),)
-    stretch_run = (longest_stretch.first, longest_stretch.stop)
-    other_runs = [
-        run for run in trained(seams_record) if run != stretch_run and run[1] - run[0] >= PART
+    longest = find_stretch(seams)
+    longest_bounds = (longest.first, longest.stop)
+    if longest.is_whole:
+        return (longest_bounds,)
+    other_stretches = [
+        stretch
+        for stretch in trained_stretches(seams)
+        if stretch != longest_bounds
+        and _length(stretch) >= MIN_OTHER_STRETCH_ROWS
+        and not is_equal_stretch(seams, stretch)
     ]
-    other_runs = [run for run in other_runs if not all_equal(seams_record, run)]
-    return tuple(
-        sorted([stretch_run, *sorted(other_runs, key=lambda run: run[0] - run[1])[:MOST_PARTS]])
-    )
+    other_stretches.sort(key=_length, reverse=True)
+    return tuple(sorted([longest_bounds, *other_stretches[:MAX_OTHER_STRETCHES]]))
