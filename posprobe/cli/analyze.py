@@ -44,7 +44,7 @@ def analyze(
     trim_freed_memory()
     options.check_arguments(out_folder, requested, nulls, device)
     from posprobe.studies.checkpoint import analyze_any, open_weights
-    from posprobe.words.weights import reading
+    from posprobe.words.weights import reading_message
 
     loaded = options.load_any(ref, rows=rows, load_options=load_options)
     if isinstance(loaded, tuple):
@@ -55,7 +55,7 @@ def analyze(
     )
     size = sum(tensor.bytes for tensor in opened_weights.values() if not isinstance(tensor, str))
     if size:
-        print_note(reading(size))
+        print_note(reading_message(size))
     analysis = analyze_any(
         loaded,
         only=requested,

@@ -127,8 +127,10 @@ def nearest(
         typer.echo(escape_invisible(_no_match_message(result)))
         return
     for match in result.matches:
-        typer.echo(escape_invisible(_format_match(match, relations.relation(match.likeness))))
-        typer.echo(escape_invisible(f"  {relations.evidence(match.likeness)}"))
+        typer.echo(
+            escape_invisible(_format_match(match, relations.relation_phrase(match.likeness)))
+        )
+        typer.echo(escape_invisible(f"  {relations.evidence_sentences(match.likeness)}"))
         if source := match.about.get("source"):
             typer.echo(
                 escape_invisible(f"  {match.about['title']}; {source}; {match.about['licence']}")

@@ -161,7 +161,7 @@ def _write_resized(
             write_checkpoint,
         )
         from posprobe.resizing.tables import resize as resize_table
-        from posprobe.words.resizing import copied
+        from posprobe.words.resizing import copied_sentences
 
         if output is not None:
             resolve_table_path(output)
@@ -177,7 +177,7 @@ def _write_resized(
         print_path(output)
     if into is not None:
         copy = write_checkpoint(ref, resized, into, **load_options.parse())
-        print_note("\n".join(map(escape_invisible, copied(copy))))
+        print_note("\n".join(map(escape_invisible, copied_sentences(copy))))
         print_path(into)
 
 

@@ -52,7 +52,7 @@ class ToldRule(Rule):
     @property
     def sentence(self) -> Text:
         """Sentence on the pairs that the rule slows down, and those with new angles."""
-        return words.rule(self)
+        return words.rule_sentences(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class ToldRun(Run):
     @property
     def sentence(self) -> Text:
         """Sentence on the way or rule with the least loss."""
-        return words.costs(self)
+        return words.cost_sentences(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

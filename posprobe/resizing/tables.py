@@ -267,7 +267,7 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
     UsageError
         If so; the message lists the ways that apply.
     """
-    ways = ways_of(table)
+    ways = available_ways(table)
     if way not in ways:
         refusal = f"does not resize a {table.layout}" if way in WAYS else "is not a method"
         raise UsageError(f"{table.name}: {way!r} {refusal}. Choose one of {', '.join(ways)}.")
@@ -280,7 +280,7 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
         )
 
 
-def ways_of(table: PositionTable) -> tuple[str, ...]:
+def available_ways(table: PositionTable) -> tuple[str, ...]:
     """Return the ways for the layout of a table."""
     return GRID_WAYS if isinstance(table.layout, Grid) else SEQUENCE_WAYS
 

@@ -70,7 +70,7 @@ class Check(Saveable):
     def __str__(self) -> str:
         """Return the verdict and what it rests on, at most 12 lines."""
         return "\n".join(
-            relations.lines(
+            relations.check_lines(
                 self.alike,
                 self.causes,
                 self.compared,
@@ -125,7 +125,7 @@ class Check(Saveable):
 
 
 def _not_compared_sentence(skipped: NotCompared) -> str:
-    return relations.not_compared(skipped.reason, skipped.about)
+    return relations.not_compared_reason(skipped.reason, skipped.about)
 
 
 def _finding_block(finding: Finding) -> dict[str, Any]:
@@ -135,7 +135,12 @@ def _finding_block(finding: Finding) -> dict[str, Any]:
     }
     details = {key: _finite_or_none(value) for key, value in finding.more.items()}
     rule = {"tolerance": RULES[finding.cause].tolerance}
-    return {**field_values, **rule, "more": details, "sentence": relations.told(finding)}
+    return {
+        **field_values,
+        **rule,
+        "more": details,
+        "sentence": relations.finding_sentence(finding),
+    }
 
 
 def _finite_or_none(value: Any) -> Any:
@@ -196,7 +201,7 @@ def check(
         for record in side.rotary_schemes
         if record.max_positions
     ]
-    order = relations.subjects()
+    order = relations.compared_subjects()
     findings.sort(key=lambda finding: (order.index(finding.what), finding.part))
     weights = {"moved", "other_weights"} if same_weights else set()
     causes = tuple(finding for finding in findings if not finding.alike or finding.cause in weights)

@@ -30,7 +30,7 @@ from posprobe.studies.schemes import analyze_schemes
 from posprobe.studies.table import analyze, select_results
 from posprobe.tables import PositionTable
 from posprobe.words import captions
-from posprobe.words.captions import caption
+from posprobe.words.captions import join_caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,8 +196,8 @@ def draw_tables(
     figure = build(figure_format, make_labels_printable(drawables), references)
     options = {"centred": centred} if drawing.has_centring else {}
     subject = drawables if drawing.shows_several_tables else first_drawable
-    text = captions.reading(kind, drawing.help_text, subject, **options)
-    return figure, (text, captions.provenance(names, tables))
+    text = captions.reading_caption(kind, drawing.help_text, subject, **options)
+    return figure, (text, captions.provenance_caption(names, tables))
 
 
 def _measure_tables(
@@ -270,18 +270,18 @@ def draw_schemes(
             record for name, record in zip(names, schemes, strict=True) if name in unique
         ]
         figure = rotation_figure(figure_format, make_labels_printable(unique), {})
-        text = captions.rotation(unique)
+        text = captions.rotation_caption(unique)
     elif isinstance(first_scheme, LinearBias):
         drawn_schemes = [first_scheme]
         figure = slopes_figure(figure_format, make_labels_printable({names[0]: first_scheme}), {})
-        text = captions.slopes(first_scheme)
+        text = captions.slopes_caption(first_scheme)
     else:
         heads_by_name = select_results(results, "heads", Heads)
         figure = heads_figure(figure_format, make_labels_printable(heads_by_name), {})
-        text = captions.heads(heads_by_name)
+        text = captions.heads_caption(heads_by_name)
     sources = drawn_schemes[:3]
     source_names = make_names_unique([record.name for record in sources])
-    provenance = captions.provenance(source_names, sources)
+    provenance = captions.provenance_caption(source_names, sources)
     omitted_text = (
         f"And {len(drawn_schemes) - 3} more of the same checkpoint."
         if len(drawn_schemes) > 3
@@ -512,4 +512,4 @@ def lay_out_figure(
         )
         with stage("Laying out the figure"):
             freeze_layout(escape_figure_text(figure))
-    return PaperFigure(figure, caption(text, *sentences), venue, span)
+    return PaperFigure(figure, join_caption(text, *sentences), venue, span)

@@ -29,8 +29,8 @@ from posprobe.reference import parse_reference
 from posprobe.report.document import Finding, answer_block, list_findings
 from posprobe.report.files import FORWARD_SCHEMA, folder_exists, path_exists
 from posprobe.report.saved import Saveable
-from posprobe.words import PICTURES, models
-from posprobe.words.models import INTERRUPTED, interrupted, left_out
+from posprobe.words import PICTURE_TEXTS, models
+from posprobe.words.models import INTERRUPTED_REASON, interrupted_notes, unmeasured_notes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,7 +130,7 @@ class ForwardAnalysis(Saveable):
             "notes": list(self.notes),
             "environment": dict(self.environment),
             "verdict": {
-                "summary": models.summary(answers, run),
+                "summary": models.summarise_run(answers, run),
                 "answers": [answer_block(answer) for answer in answers.values()],
             },
             "findings": plain(self.findings),
@@ -181,9 +181,11 @@ class ForwardAnalysis(Saveable):
             if kind in {drawing.name for drawing in MODEL_MEASUREMENTS[name].drawings}
         )
         run_text = (
-            models.on(result) if isinstance(result, RotaryUse) else models.run_of(self.to_dict())
+            models.contexts_phrase(result)
+            if isinstance(result, RotaryUse)
+            else models.describe_run(self.to_dict())
         )
-        caption = PICTURES["model"][kind], f"{self.name}, {run_text}."
+        caption = PICTURE_TEXTS["model"][kind], f"{self.name}, {run_text}."
         return lay_out_figure(
             lambda sheet: (find_builder(result, kind)(sheet, {self.name: result}, {}), caption),
             venue,
@@ -338,7 +340,10 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
     """Return the remarks of all results, each once."""
     notes: list[str] = []
     for name, result in results.items():
-        notes += [*interrupted(MODEL_MEASUREMENTS[name].title, result), *left_out(result)]
+        notes += [
+            *interrupted_notes(MODEL_MEASUREMENTS[name].title, result),
+            *unmeasured_notes(result),
+        ]
         notes += getattr(result, "notes", ())
     return tuple(dict.fromkeys(notes))
 
@@ -405,7 +410,7 @@ def _measure_all(
     interrupted = False
     for name in sorted(names, key=lambda name: not MODEL_MEASUREMENTS[name].is_from_weights):
         if interrupted:
-            missing[name] = INTERRUPTED
+            missing[name] = INTERRUPTED_REASON
             continue
         if unmet_need := MODEL_MEASUREMENTS[name].needs(inputs):
             missing[name] = f"it needs {unmet_need}"
@@ -424,6 +429,6 @@ def _measure_all(
         except KeyboardInterrupt:
             if not results:
                 raise
-            missing[name] = INTERRUPTED
+            missing[name] = INTERRUPTED_REASON
             interrupted = True
     return results, missing, interrupted

@@ -32,7 +32,7 @@ from posprobe.relations.resized import Effect, Turns, Way
 from posprobe.report.files import RESIZING_SCHEMA
 from posprobe.report.saved import Saveable
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
-from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of
+from posprobe.resizing.tables import CONTINUING, available_ways, check_way, new_layout, resize
 from posprobe.schemes import Rotary
 from posprobe.tables import PositionTable
 from posprobe.words import resizing as words
@@ -204,7 +204,7 @@ class ToldWay(Way):
     @property
     def sentences(self) -> Annotated[tuple[Text, ...], ""]:
         """Sentences on what the way keeps and changes."""
-        return words.way(self)
+        return words.way_sentences(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -401,7 +401,7 @@ def compare_ways(
     layout = new_layout(original, to)
     for way in ways or ():
         check_way(original, layout, way)
-    requested_ways = ways or ways_of(original)
+    requested_ways = ways or available_ways(original)
     ways_measured: list[ToldWay] = []
     missing, tables, cosines, lengths = {}, {}, {}, {}
     with stage("Measuring", len(requested_ways) + 1) as advance:

@@ -34,7 +34,7 @@ from posprobe.schemes import (
 )
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
-from posprobe.words.schemes import summary
+from posprobe.words.schemes import summarise_schemes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,7 +138,7 @@ class SchemeAnalysis(Plottable):
         return {
             "schema": ANALYSIS_SCHEMA,
             "name": self.name,
-            "verdict": {"summary": summary(answers), "answers": answer_blocks},
+            "verdict": {"summary": summarise_schemes(answers), "answers": answer_blocks},
             "schemes": schemes,
             "environment": dict(self.environment),
             "findings": plain(list_findings(answers.values())),

@@ -96,9 +96,9 @@ class Series:
     def changes(self) -> tuple[str, ...]:
         """A sentence for each entry of the history."""
         return tuple(
-            comparisons.seam(history)
+            comparisons.seam_sentence(history)
             if isinstance(history, SeamHistory)
-            else comparisons.answer(history)
+            else comparisons.answer_change_sentence(history)
             for history in self.history
         )
 

@@ -36,7 +36,7 @@ from posprobe.report.saved import Plottable
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup
-from posprobe.words import cause
+from posprobe.words import cause_clause
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -344,7 +344,7 @@ def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tup
 
 
 def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    return {name: as_block(result, cause) for name, result in results.items()}
+    return {name: as_block(result, cause_clause) for name, result in results.items()}
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from posprobe import questions
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table
-from posprobe.report.html import listing
-from posprobe.report.svg import embedded
+from posprobe.report.html import render_listing
+from posprobe.report.svg import embed_svg
 from posprobe.studies.series import HEADLINE_NUMBERS, Series
 from posprobe.sweeps.columns import USER_PREFIX, ColumnType
-from posprobe.text import cell, plain
-from posprobe.words import ASKS
+from posprobe.text import escape_invisible, format_cell
+from posprobe.words import QUESTION_TEXTS
 
 #: Number of rows on the page, which has under 3 MB per 1,000 rows; ``sweep.parquet`` has all.
 MAX_ATLAS_ROWS = 2000
@@ -48,7 +48,7 @@ _SCALE_COLOURS = ((33, 102, 172), (247, 247, 247), (178, 24, 43))
 _UNDEFINED_COLOUR = (150, 150, 150)
 #: Base64 of a PNG image of at most 1.5 kB.
 _THUMBNAIL = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/]{4,2000}={0,2}")
-_SIZE_LABELS = {"positions": "positions", "dim": "dimensions"}
+_SIZE_COLUMN_LABELS = {"positions": "positions", "dim": "dimensions"}
 _TEXT_LABELS = {"family": "family", "scheme": "kind", "layout": "layout", "lineage": "lineage"}
 
 
@@ -97,17 +97,17 @@ def atlas(
         provenance=tuple(_provenance(description, counts)),
     )
     svgs = {
-        key: embedded(run.drawing(key), plain(_curves_description(run)))
+        key: embed_svg(run.drawing(key), escape_invisible(_curves_description(run)))
         for key, run in drawn_runs.items()
     }
 
-    def thumbnail_of(name: str) -> str:
-        text = rows[int(name)].get("thumbnail")
+    def thumbnail_of(index_text: str) -> str:
+        text = rows[int(index_text)].get("thumbnail")
         if not is_thumbnail(text):
             return ""
         return f'<img src="data:image/png;base64,{text}" alt="" width="48" height="48">'
 
-    return listing(page, version("posprobe"), svgs, thumbnail_of)
+    return render_listing(page, version("posprobe"), svgs, thumbnail_of)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]) -> Table:
@@ -119,16 +119,18 @@ def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnTyp
     user_labels = {
         key: _shorten(key.removeprefix(USER_PREFIX)) for key in [*user_types][:MAX_USER_COLUMNS]
     }
-    answer_labels = {f"answers.{name}": ASKS[name] for name in questions.ANALYSIS_QUESTIONS}
+    answer_labels = {
+        f"answers.{name}": QUESTION_TEXTS[name] for name in questions.ANALYSIS_QUESTIONS
+    }
     texts = {**_present_labels(rows, _TEXT_LABELS), **user_labels}
     labels = {
         **texts,
-        **_present_labels(rows, _SIZE_LABELS),
+        **_present_labels(rows, _SIZE_COLUMN_LABELS),
         **numbers,
         **_present_labels(rows, answer_labels),
     }
     numeric = {
-        *_SIZE_LABELS,
+        *_SIZE_COLUMN_LABELS,
         *numbers,
         *(key for key in user_labels if user_types[key] in ("int64", "double")),
     }
@@ -202,7 +204,7 @@ def _shorten(text: str) -> str:
 
 
 def _format_cell(value: Any) -> str:
-    return _shorten(cell(value) if isinstance(value, int | float) else str(value or "–"))
+    return _shorten(format_cell(value) if isinstance(value, int | float) else str(value or "–"))
 
 
 def _provenance(description: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]:

@@ -201,7 +201,7 @@ def _seam_positions(document: Block) -> list[int] | None:
     return None if pairs is None else [right_position for _, right_position in pairs]
 
 
-def rows_of(analysis: Analysis | SchemeAnalysis, reference: str) -> list[dict[str, Any]]:
+def analysis_rows(analysis: Analysis | SchemeAnalysis, reference: str) -> list[dict[str, Any]]:
     """Reduce an analysis to its row, or to a row per scheme."""
     if isinstance(analysis, Analysis):
         return [table_row(analysis.to_dict()) | {"reference": reference}]

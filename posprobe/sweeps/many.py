@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posprobe.blocks import environment
+from posprobe.blocks import describe_environment
 from posprobe.errors import (
     InvalidCheckpoint,
     MissingExtra,
@@ -40,7 +40,14 @@ from posprobe.measurements import TABLE_MEASUREMENTS as MEASUREMENTS
 from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
 from posprobe.relations.fingerprints import read_fingerprint
-from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files, write_page
+from posprobe.report.files import (
+    SCRATCH_PATTERN,
+    expand_user,
+    path_exists,
+    recover_leftovers,
+    write_atomically,
+    write_page,
+)
 from posprobe.studies.series import Series
 from posprobe.studies.table import check_request
 from posprobe.sweeps.atlas import atlas
@@ -63,7 +70,7 @@ from posprobe.sweeps.workers import (
     resolve_engine,
     run_tasks,
 )
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +135,7 @@ def csv_cell(value: Any) -> Any:
         value = " ".join(map(str, value))
     if not isinstance(value, str):
         return value
-    text = _encodable(plain(value))
+    text = _encodable(escape_invisible(value))
     return f"'{text}" if text[:1] in _FORMULA_PREFIXES and parse_number(text) is None else text
 
 
@@ -167,8 +174,8 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     import pyarrow as pa
     from pyarrow import parquet
 
-    path = expanded(Path(folder)) / TABLE_FILE
-    if not there(path):
+    path = expand_user(Path(folder)) / TABLE_FILE
+    if not path_exists(path):
         raise UnknownReference(
             f"{folder}: contains no {TABLE_FILE}. Run `posprobe sweep … --out {folder}` to its end."
         )
@@ -181,7 +188,7 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
 
 def _is_sweep(folder: Path, names: Sequence[str]) -> bool:
     # A sweep that was killed before it wrote ``sweep.json`` leaves only the folder of records.
-    visible = [name for name in names if not SCRATCH.fullmatch(name)]
+    visible = [name for name in names if not SCRATCH_PATTERN.fullmatch(name)]
     return visible in ([], ["parts"]) or read_description(folder).get("schema") == SWEEP_SCHEMA
 
 
@@ -369,7 +376,7 @@ class Sweep:
             "finished": False,
             "options": asdict(self.options),
             "engine": asdict(self.engine) | {"requests": self.requests},
-            "environment": dict(environment("cpu", 0, self.command)),
+            "environment": dict(describe_environment("cpu", 0, self.command)),
         }
 
     def _prepare_task(self, entry: Entry, counts: dict[str, int]) -> Task | None:
@@ -420,7 +427,7 @@ class Sweep:
     def _prepare_folder(self, description: Mapping[str, Any]) -> None:
         """Create the folder, or resume the sweep in it; refuse a folder with other files."""
         with self._explain_write_errors():
-            if there(self.folder) and not self.folder.is_dir():
+            if path_exists(self.folder) and not self.folder.is_dir():
                 raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
             names = sorted(path.name for path in self.folder.glob("*"))
             if not _is_sweep(self.folder, names):
@@ -430,7 +437,7 @@ class Sweep:
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
             with self._lock_folder():
-                recover(self.folder / TABLE_FILE)
+                recover_leftovers(self.folder / TABLE_FILE)
                 self._check_unchanged()
                 if not (self.folder / DESCRIPTION_FILE).exists():
                     write_page(self.folder / DESCRIPTION_FILE, _dump_json(description))
@@ -462,7 +469,7 @@ class Sweep:
         written = read_description(self.folder).get("written", {})
         for name in USER_FILES:
             path = self.folder / name
-            if there(path) and _checksum(path) != written.get(name):
+            if path_exists(path) and _checksum(path) != written.get(name):
                 raise OutputError(
                     f"{path}: changed since the sweep wrote it, and would be lost. Move it away, "
                     "then run the same command: nothing is computed twice."
@@ -479,7 +486,7 @@ class Sweep:
         """Return the record of a reference, if there is one."""
         path = self._record_path(reference)
         # A sweep that was killed during the exchange of files may have left the old one aside.
-        recover(path)
+        recover_leftovers(path)
         return _read_record(path)
 
     def _save_record(self, record: Mapping[str, Any], user_columns: Mapping[str, Any]) -> None:
@@ -487,7 +494,7 @@ class Sweep:
         path = self._record_path(record["reference"])
         with self._explain_write_errors():
             path.parent.mkdir(exist_ok=True)
-            with whole_files(path) as scratch:
+            with write_atomically(path) as scratch:
                 content = json.dumps({**record, "own": dict(user_columns)})
                 (scratch / path.name).write_text(content, encoding="utf-8")
 
@@ -513,7 +520,7 @@ class Sweep:
         with (
             self._explain_write_errors(),
             self._lock_folder(),
-            whole_files(*(self.folder / name for name in names)) as scratch,
+            write_atomically(*(self.folder / name for name in names)) as scratch,
         ):
             self._check_unchanged()
             rows, failures, references = self._collect_rows(scratch / FINGERPRINT_FILE)
@@ -654,7 +661,7 @@ def sweep(
     folder = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
     prepared = Sweep(
         tuple(entries),
-        expanded(folder),
+        expand_user(folder),
         options,
         engine,
         all_columns=all_columns,

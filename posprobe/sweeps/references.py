@@ -213,14 +213,14 @@ def _natural_key(path: Path) -> list[tuple[int, str]]:
 # --- revisions --------------------------------------------------------------------------------
 
 
-def step_of(name: str) -> int | None:
+def parse_step(name: str) -> int | None:
     """Parse the training step in a name: the number after "step" and the like, or the last one."""
-    step = counted_step(name)
+    step = parse_counted_step(name)
     numbers = _NUMBER_PATTERN.findall(name)
     return step if step is not None else int(numbers[-1]) if numbers else None
 
 
-def counted_step(name: str) -> int | None:
+def parse_counted_step(name: str) -> int | None:
     """Parse the step in a name that counts steps, such as checkpoint-400; None for other names."""
     matched = _STEP_PATTERN.search(name)
     return int(matched[1]) if matched else None
@@ -266,7 +266,7 @@ def list_revisions(reference: str, pattern: str) -> list[Entry]:
     table = f"#{parsed.table}" if parsed.table else ""
     entries = []
     for commit, name in names_by_commit.items():
-        step = step_of(name)
+        step = parse_step(name)
         columns = {"revision": name} | ({} if step is None else {"step": step})
         entries.append(Entry(f"{parsed.source}@{commit}{table}", columns, f"revision {name!r}"))
     # A name without a number, such as the main branch, is the end of the training.

@@ -19,19 +19,19 @@ from posprobe.arrays import positions
 from posprobe.errors import UsageError
 from posprobe.families.read import load_any
 from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs
-from posprobe.nulls import NULLS
-from posprobe.report.files import expanded, there
+from posprobe.nulls import NULL_MODELS
+from posprobe.report.files import expand_user, path_exists
 from posprobe.studies import Analysis
 from posprobe.studies.checkpoint import analyze_any
 from posprobe.studies.kernels import run_document
 from posprobe.studies.series import HEADLINE_NUMBERS
 from posprobe.studies.table import check_request
 from posprobe.sweeps import many
-from posprobe.sweeps.columns import USER_PREFIX, columns, rows_of, run_row
+from posprobe.sweeps.columns import USER_PREFIX, analysis_rows, columns, run_row
 from posprobe.tables import PositionTable
-from posprobe.text import cell, plain
-from posprobe.words import ASKS
-from posprobe.words.captions import DIGITS
+from posprobe.text import escape_invisible, format_cell
+from posprobe.words import QUESTION_TEXTS
+from posprobe.words.captions import N_CHECKSUM_DIGITS
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -97,8 +97,8 @@ def research_table(
     if format not in TABLE_FORMATS:
         raise UsageError(f"--format {format}: choose one of {', '.join(TABLE_FORMATS)}.")
     requested = None if numbers is None else tuple(dict.fromkeys(numbers))
-    if band and band not in NULLS:
-        raise UsageError(f"unknown baseline {band!r}. Choose from {', '.join(NULLS)}.")
+    if band and band not in NULL_MODELS:
+        raise UsageError(f"unknown baseline {band!r}. Choose from {', '.join(NULL_MODELS)}.")
     if requested == ():
         raise UsageError("no number is chosen. `posprobe list numbers` lists them.")
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
@@ -125,7 +125,7 @@ def research_table(
         for row in table_rows
     ]
     band_description = (
-        f"{nulls} draws (seed {seed}) of the null model {band}, {NULLS[band]}" if band else ""
+        f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}" if band else ""
     )
     caption = _caption(table_rows, lines, band_description, position_range)
     return _template(format).render(labels=_labels(keys), lines=lines, caption=caption)
@@ -140,7 +140,7 @@ def _find_sweep(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
     folders = [
         path
         for source in sources
-        if there((path := expanded(Path(source))) / many.DESCRIPTION_FILE)
+        if path_exists((path := expand_user(Path(source))) / many.DESCRIPTION_FILE)
     ]
     if folders and len(sources) > 1:
         raise UsageError(f"{folders[0]}: a sweep stands alone. Name one sweep, or references.")
@@ -194,10 +194,10 @@ def _analyze_reference(
         loaded, only=requested, nulls=nulls, rows=rows, device="cpu", seed=seed, offline=offline,
         weights=weights,
     )  # fmt: skip
-    table_rows: list[Any] = rows_of(analysis, reference)
+    table_rows: list[Any] = analysis_rows(analysis, reference)
     if isinstance(analysis, Analysis):
         for key, baselines in analysis.to_dict()["nulls"]["numbers"].items():
-            for model in NULLS.keys() & baselines.keys():
+            for model in NULL_MODELS.keys() & baselines.keys():
                 table_rows[0][f"{key}.{model}"] = baselines[model]
     return table_rows
 
@@ -231,7 +231,7 @@ def _labels(keys: Sequence[str]) -> list[str]:
         f"{name}.{key}": number.label
         for name, measurement in TABLE_MEASUREMENTS.items()
         for key, number in measurement.numbers.items()
-    } | {f"answers.{name}": ASKS[name] for name in questions.TABLE_QUESTIONS}
+    } | {f"answers.{name}": QUESTION_TEXTS[name] for name in questions.TABLE_QUESTIONS}
     return [labels.get(key, key.removeprefix(USER_PREFIX).replace("_", " ")) for key in keys]
 
 
@@ -242,7 +242,7 @@ def _format_number(key: str, value: Any) -> str:
     is_measured = (
         isinstance(value, float) and not key.startswith(USER_PREFIX) and 5e-4 <= abs(value) < 99.95
     )
-    return cell(value, "#.3g") if is_measured else cell(value)
+    return format_cell(value, "#.3g") if is_measured else format_cell(value)
 
 
 def _format_band(row: Row, key: str, band: str | None) -> str:
@@ -286,8 +286,8 @@ def _row_source(row: Row) -> str:
     if row.get("tensor"):
         text = f"{row['tensor']} of {text}"
     if row.get("commit"):
-        return f"{text}, commit {row['commit'][:DIGITS]}"
-    return f"{text}, SHA-256 {row['sha256'][:DIGITS]}" if row.get("sha256") else text
+        return f"{text}, commit {row['commit'][:N_CHECKSUM_DIGITS]}"
+    return f"{text}, SHA-256 {row['sha256'][:N_CHECKSUM_DIGITS]}" if row.get("sha256") else text
 
 
 # --- formats -------------------------------------------------------------------------------------
@@ -323,11 +323,11 @@ def _template(table_format: str) -> Template:
 
 
 def _escape_markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", plain(text)).replace("&", "&amp;").replace("<", "&lt;")
+    return _MARKDOWN.sub(r"\\\1", escape_invisible(text)).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _escape_latex(text: str) -> str:
-    escaped = [_LATEX.get(letter, letter) for letter in plain(text)]
+    escaped = [_LATEX.get(letter, letter) for letter in escape_invisible(text)]
     # LaTeX would join two hyphens to a dash.
     pairs = zip(escaped, [*escaped[1:], ""], strict=False)
     return "".join(

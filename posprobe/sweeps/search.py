@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import questions
-from posprobe.drawable import line
+from posprobe.drawable import format_repr
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.measurements import compared_numbers
@@ -27,10 +27,10 @@ from posprobe.relations.fingerprints import (
     likeness,
     read_fingerprint as read,
 )
-from posprobe.report.files import expanded
+from posprobe.report.files import expand_user
 from posprobe.studies.series import PATH_LABELS, Series
 from posprobe.sweeps.columns import SEAM_COLUMN, USER_PREFIX
-from posprobe.sweeps.references import counted_step
+from posprobe.sweeps.references import parse_counted_step
 from posprobe.tables import PositionTable, table
 from posprobe.words import relations
 
@@ -84,7 +84,7 @@ class Match:
         document = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
         for key in ("relation", "distance", "rows", "chance", "rounded_to", "shift"):
             document[key] = getattr(self.likeness, key)
-        return {**document, "evidence": relations.evidence(self.likeness)}
+        return {**document, "evidence": relations.evidence_sentences(self.likeness)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,8 +123,10 @@ class Nearest:
         return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
 
     def __repr__(self) -> str:
-        names = [f"{relations.relation(match.likeness)} {match.name}" for match in self.matches]
-        return line(self, repr(self.name), *names, f"compared={self.compared}")
+        names = [
+            f"{relations.relation_phrase(match.likeness)} {match.name}" for match in self.matches
+        ]
+        return format_repr(self, repr(self.name), *names, f"compared={self.compared}")
 
 
 def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5) -> Nearest:
@@ -211,7 +213,7 @@ def read_fingerprints(
     if sweep is None:
         path = Path(str(files("posprobe.sweeps"))) / SHIPPED_FINGERPRINT_FILE
     else:
-        path = expanded(Path(sweep)) / FINGERPRINT_FILE
+        path = expand_user(Path(sweep)) / FINGERPRINT_FILE
     try:
         with open_regular(path) as file:
             line_number = 0
@@ -340,7 +342,7 @@ def find_runs(rows: Iterable[dict[str, Any]], folder: Path) -> tuple[Series, ...
 def _row_step(row: Mapping[str, Any]) -> int | None:
     step = row.get(f"{USER_PREFIX}step")
     if step is None:
-        return counted_step(_split_reference(row)[1])
+        return parse_counted_step(_split_reference(row)[1])
     try:
         return int(step) if int(step) == float(step) else None
     except (TypeError, ValueError, OverflowError):

@@ -52,9 +52,9 @@ from posprobe.studies import Analysis, SchemeAnalysis
 from posprobe.studies.checkpoint import analyze_any
 from posprobe.studies.kernels import run_document
 from posprobe.sweeps.atlas import thumbnail
-from posprobe.sweeps.columns import rows_of, run_row
+from posprobe.sweeps.columns import analysis_rows, run_row
 from posprobe.tables import PositionTable
-from posprobe.text import brief
+from posprobe.text import shorten_message
 
 #: matplotlib is not safe for threads, and a Dask worker may run several.
 _DRAWING_LOCK = threading.Lock()
@@ -188,7 +188,7 @@ def _measure(
         extra_columns["fingerprint"] = fingerprint(analysis.table).to_dict()
         if isinstance(similarity := analysis.results.get("similarity"), Similarity):
             extra_columns["thumbnail"] = thumbnail(similarity.centered.matrix)
-    return [row | extra_columns for row in rows_of(analysis, reference)]
+    return [row | extra_columns for row in analysis_rows(analysis, reference)]
 
 
 def _table_names(reference: str, revision: str | None, *, offline: bool) -> list[str]:
@@ -214,7 +214,7 @@ def _save_bundle(
 
 def failure(reference: str, exit_code: int, message: str) -> dict[str, Any]:
     """Return the record of a failure."""
-    return {"reference": reference, "exit_code": exit_code, "message": brief(message)}
+    return {"reference": reference, "exit_code": exit_code, "message": shorten_message(message)}
 
 
 def reference_state(parsed: Reference) -> str | None:
@@ -356,9 +356,10 @@ class _Pool:
             except Exception as error:
                 self.check_connection(error)
                 if not n_remaining:
+                    cause = f"{type(error).__name__}: {shorten_message(str(error))}"
                     raise Unreachable(
-                        f"no worker starts ({type(error).__name__}: {brief(str(error))}). What is "
-                        "recorded stays. Free memory, or allow more processes, and run it again."
+                        f"no worker starts ({cause}). What is recorded stays. Free memory, or "
+                        "allow more processes, and run it again."
                     ) from error
         raise AssertionError
 

@@ -11,7 +11,7 @@ from made_cli import Cli, cli
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.text import cell, lookup
+from posprobe.text import format_cell, lookup
 
 __all__ = ["cli"]
 
@@ -40,13 +40,13 @@ def test_numbers_and_bands_are_those_of_the_analysis(sweep: Path, form: str) -> 
     band = entry["pca.stable_rank"]["walk"]
     text = pp.research_table(reference, numbers=NUMBERS, format=form, nulls=3)
     for number in (24, 6, entry["pca.stable_rank"]["value"], band["p5"], band["p95"]):
-        assert cell(number) in text
+        assert format_cell(number) in text
     assert "5 to 95" in text
     assert "3 draws (seed 0)" in text
     assert f"Made with posprobe {pp.__version__}" in text
     # A sweep has the same numbers and no baselines.
     swept = pp.research_table(sweep, numbers=NUMBERS, format=form)
-    assert cell(entry["pca.stable_rank"]["value"]) in swept
+    assert format_cell(entry["pca.stable_rank"]["value"]) in swept
     assert "5 to 95" not in swept
 
 
@@ -58,7 +58,7 @@ def test_references_are_measured_as_far_as_needed_and_named() -> None:
     ).splitlines()  # fmt: skip
     table = pp.load("sinusoidal:64x16")[:40]
     rank = lookup(pp.analyze(table, only=["pca"], nulls=0).to_dict(), "pca.stable_rank")
-    assert text[3].startswith(f"| sinusoidal:64x16 | 16 | {cell(rank)} <sub>")
+    assert text[3].startswith(f"| sinusoidal:64x16 | 16 | {format_cell(rank)} <sub>")
     assert text[3].endswith("| – | – |")
     assert text[4] == "| rotary:64x16 | – | – | – | 8 |"
     assert "Positions 0 to 39." in text[-1]

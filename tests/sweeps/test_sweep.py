@@ -25,11 +25,11 @@ from posprobe.sweeps.references import (
     Entry,
     drop_repeated,
     expand_folder,
+    parse_step,
     read_file,
     read_list,
-    step_of,
 )
-from posprobe.text import lookup, plain
+from posprobe.text import escape_invisible, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -125,7 +125,7 @@ def test_a_folder_expands_to_its_checkpoints_by_step(tmp_path: Path) -> None:
      ("Training in progress, step 500", 500), ("checkpoint-7", 7)],
 )  # fmt: skip
 def test_steps_are_read_off_names(name: str, step: int | None) -> None:
-    assert step_of(name) == step
+    assert parse_step(name) == step
 
 
 def test_a_repeated_reference_with_other_columns_is_refused(tmp_path: Path) -> None:
@@ -296,7 +296,9 @@ def test_bad_references_fail_without_ending_the_sweep(cli: Cli, tmp_path: Path) 
         assert failure_lines
         with (tmp_path / "s" / "failures.csv").open(newline="") as file:
             failures = list(csv.DictReader(file))
-        expected_failures = {plain(reference): number for reference, number in expected.items()}
+        expected_failures = {
+            escape_invisible(reference): number for reference, number in expected.items()
+        }
         assert {f["reference"]: int(f["exit_code"]) for f in failures} == expected_failures
         table = pp.read_sweep(tmp_path / "s")
         assert table["reference"].to_pylist() == good
