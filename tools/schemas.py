@@ -34,7 +34,7 @@ from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.number_types import Count
 from posprobe.resizing.rotary import RulesCompared
 from posprobe.studies.resizing import WaysCompared
-from posprobe.words.formats import capital
+from posprobe.words.formats import capitalise
 
 #: Documents without answers are of the first version.
 VERSION_1_SCHEMAS = ("sweep", "resizing", "check")
@@ -212,7 +212,7 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
             if isinstance(note, str) and note != NEWER:
                 item_schema |= {"description": note} if note else {}
             elif isinstance(note, Number) and note.meaning:
-                item_schema.setdefault("description", f"{capital(note.meaning)}.")
+                item_schema.setdefault("description", f"{capitalise(note.meaning)}.")
             elif isinstance(note, tuple):
                 item_schema |= dict(note)
         return item_schema

@@ -42,7 +42,7 @@ from posprobe.analyses.view import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
 from posprobe.tables import PositionTable
-from posprobe.words.captions import LACKS
+from posprobe.words.captions import MISSING_FIGURE_REASONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,8 +98,8 @@ class Drawing:
 
     def explain_absence(self, result: Result) -> str:
         """Return why a result has no such figure; empty if it can be drawn."""
-        if self.name in LACKS:
-            return LACKS[self.name](result)
+        if self.name in MISSING_FIGURE_REASONS:
+            return MISSING_FIGURE_REASONS[self.name](result)
         undefined = getattr(result, "undefined", "")
         # A mapping explains single numbers, without which the figure can still be drawn.
         return undefined if isinstance(undefined, str) else ""

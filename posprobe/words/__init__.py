@@ -16,23 +16,25 @@ from posprobe.analyses.facts import Answer, Cause
 from posprobe.data import read_data
 from posprobe.page import Picture
 from posprobe.text import Block
-from posprobe.words.formats import Template, Words, capital, signed
+from posprobe.words.formats import Template, TemplateFormatter, capitalise, write_minus_signs
 
 #: What is said of each question, cause and null.
-TEXTS = read_data("words/answers.toml")
+ANSWER_TEXTS = read_data("words/answers.toml")
 #: Every question in at most five words, by its name, in the order of a page.
-ASKS: Mapping[str, str] = {name: texts["ask"] for name, texts in TEXTS.items() if "ask" in texts}
+QUESTION_TEXTS: Mapping[str, str] = {
+    name: texts["ask"] for name, texts in ANSWER_TEXTS.items() if "ask" in texts
+}
 #: What drawings show, by what they are of and by their name.
-PICTURES: Mapping[str, Mapping[str, str]] = read_data("words/pictures.toml")
+PICTURE_TEXTS: Mapping[str, Mapping[str, str]] = read_data("words/pictures.toml")
 #: Beside answers about a grid with outlier patches.
-REPLACED = (
+REPLACED_PATCHES_NOTE = (
     "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
     "and column codes. All other numbers and figures are of the table as it is."
 )
 #: Null tables, by name.
-NULLS: Mapping[str, str] = TEXTS["nulls"]
+NULL_TEXTS: Mapping[str, str] = ANSWER_TEXTS["nulls"]
 #: After a sentence whose yes does not stand among the other questions.
-AMONG_MANY = "Given the number of questions asked, this is not significant."
+MANY_QUESTIONS_NOTE = "Given the number of questions asked, this is not significant."
 
 
 @cache
@@ -40,14 +42,14 @@ def templates() -> Mapping[tuple[str, str], str]:
     """Return every template by question and reason, but for those that all questions share."""
     return {
         (name, reason): text
-        for name in ASKS
-        for reason, text in TEXTS[name].items()
+        for name in QUESTION_TEXTS
+        for reason, text in ANSWER_TEXTS[name].items()
         if reason not in {"ask", "parts", "summary"}
     }
 
 
 @cache
-def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
+def function_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
     """Return the parts that are made by functions, by question: of each kind of subject."""
     from posprobe.words import models, schemes, tables
 
@@ -55,13 +57,13 @@ def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
 
 
 @cache
-def _parts(question: str) -> Mapping[str, Template]:
-    texts, shared = TEXTS[question].get("parts", {}), TEXTS["shared"]["parts"]
-    made_texts = (parts.get(question, {}) for parts in made_parts())
-    return dict(ChainMap(*map(dict, made_texts), texts, shared))
+def _question_parts(question: str) -> Mapping[str, Template]:
+    texts, shared_texts = ANSWER_TEXTS[question].get("parts", {}), ANSWER_TEXTS["shared"]["parts"]
+    function_texts = (parts.get(question, {}) for parts in function_parts())
+    return dict(ChainMap(*map(dict, function_texts), texts, shared_texts))
 
 
-def sentence(answer: Answer) -> str:
+def answer_sentence(answer: Answer) -> str:
     """Say an answer in words.
 
     Raises
@@ -70,38 +72,42 @@ def sentence(answer: Answer) -> str:
         If there is no template for its question and reason.
     """
     if answer.reason == "among_many" and answer.change is not None:
-        return f"{_told(answer, answer.change.reason)} {AMONG_MANY}"
-    return _told(answer, answer.reason)
+        return f"{_reason_sentence(answer, answer.change.reason)} {MANY_QUESTIONS_NOTE}"
+    return _reason_sentence(answer, answer.reason)
 
 
-def in_short(answer: Answer) -> str:
+def summary_sentence(answer: Answer) -> str:
     """Say an answer in a summary of a run; empty where nothing is said of it there."""
-    text: str = TEXTS[answer.question].get("summary", {}).get(answer.reason, "")
-    return _filled(answer, text)
+    text: str = ANSWER_TEXTS[answer.question].get("summary", {}).get(answer.reason, "")
+    return _fill_template(answer, text)
 
 
-def _told(answer: Answer, reason: str) -> str:
-    shared: str | None = TEXTS["shared"].get(reason)
-    return _filled(answer, shared or templates()[answer.question, reason])
+def _reason_sentence(answer: Answer, reason: str) -> str:
+    shared_text: str | None = ANSWER_TEXTS["shared"].get(reason)
+    return _fill_template(answer, shared_text or templates()[answer.question, reason])
 
 
-def _filled(answer: Answer, template: str) -> str:
-    return signed(Words(_parts(answer.question), f=answer.facts).format(template))
+def _fill_template(answer: Answer, template: str) -> str:
+    return write_minus_signs(
+        TemplateFormatter(_question_parts(answer.question), f=answer.facts).format(template)
+    )
 
 
-def cause(cause_record: Cause) -> str:
+def cause_clause(cause: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    causes = "; ".join(map(cause, cause_record.causes))
-    words: str = TEXTS["causes"][cause_record.kind]
-    return signed(words.format(*cause_record.numbers, f=cause_record, causes=causes))
+    causes = "; ".join(map(cause_clause, cause.causes))
+    text: str = ANSWER_TEXTS["causes"][cause.kind]
+    return write_minus_signs(text.format(*cause.numbers, f=cause, causes=causes))
 
 
-def pictures(subject: str, names: Iterable[str], alternative: str = "") -> tuple[Picture, ...]:
+def describe_pictures(
+    subject: str, names: Iterable[str], alternative: str = ""
+) -> tuple[Picture, ...]:
     """Return drawings with what they show, or ``alternative`` where no words are known."""
-    return tuple(Picture(name, PICTURES[subject].get(name, alternative)) for name in names)
+    return tuple(Picture(name, PICTURE_TEXTS[subject].get(name, alternative)) for name in names)
 
 
-def claim(answer: Block) -> str:
+def claim_sentence(answer: Block) -> str:
     """Return the sentence of an answer's block; that of version 1 without the answer before it.
 
     Empty for what version 1 says of grids that is asked of lines alone.
@@ -111,5 +117,5 @@ def claim(answer: Block) -> str:
         return text
     if text.startswith("Cannot be told: this is asked of positions on a line"):
         return ""
-    begun = re.sub(r"^(Yes|No|Cannot be told|No sign of it): ", "", text)
-    return capital(begun)
+    claim = re.sub(r"^(Yes|No|Cannot be told|No sign of it): ", "", text)
+    return capitalise(claim)

@@ -10,37 +10,37 @@ from typing import Any, TypeAlias
 from posprobe.text import format_percent, format_period, format_value
 
 #: A hyphen in the place of a minus sign: before a number, and not within a name or an exponent.
-_HYPHEN = re.compile(r"(?<![\w.])-(?=\d)")
+_HYPHEN_PATTERN = re.compile(r"(?<![\w.])-(?=\d)")
 
 
-def signed(text: str) -> str:
+def write_minus_signs(text: str) -> str:
     """Write negative numbers with a minus sign."""
-    return _HYPHEN.sub("\N{MINUS SIGN}", text)
+    return _HYPHEN_PATTERN.sub("\N{MINUS SIGN}", text)
 
 
-def hundredths(value: float) -> str:
+def format_hundredths(value: float) -> str:
     """Return a number with two decimals, and no minus before zero."""
     return f"{round(value, 2) + 0.0:.2f}"
 
 
-def rounded(value: float) -> str:
+def format_rounded(value: float) -> str:
     """Return a number with three figures, and commas between thousands: 12300 as ``12,300``."""
     return f"{float(f'{value:.3g}'):,.9g}" if value < 1e9 else f"{value:.3g}"
 
 
-def similarity(value: float) -> str:
+def format_similarity(value: float) -> str:
     """Return a CKA with two decimals, or with four where two would say that it is 1."""
     if 0.995 <= value < 1 - 1e-6:
         return f"{int(1e4 * value) / 1e4:.4f}"
-    return hundredths(value)
+    return format_hundredths(value)
 
 
-def two_figures(value: float) -> str:
+def format_two_figures(value: float) -> str:
     """Return a number with two figures and no power of ten: 1024 as ``1,000``, 2.94 as ``2.9``."""
     return f"{float(f'{value:.2g}'):,.15g}"
 
 
-def percent(share: float) -> str:
+def format_whole_percent(share: float) -> str:
     """Return a share in whole per cent: what is not all is not 100 %, and what is there not 0 %."""
     if 0 < share < 0.005:
         return "less than 1 %"
@@ -49,20 +49,32 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBER_WORDS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+)
 
 
-def some(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     """Count things: ``1 row``, ``3 rows``, ``2 patches``."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {plural or noun + ('es' if noun.endswith('ch') else 's')}"
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Write a number as a configuration would: whole where it is, with commas."""
     if isinstance(value, list | tuple):
-        return " × ".join(map(number, value))
+        return " × ".join(map(format_number, value))
     if not isinstance(value, int | float):
         return str(value)
     if abs(value - round(value)) < 1e-4 * max(abs(value), 1e-9) and abs(value) < 1e15:
@@ -70,13 +82,13 @@ def number(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def either(value: Any, words: str) -> str:
+def choose_plural(value: Any, forms: str) -> str:
     """Choose between the words on both sides of a bar: those before it where there is one."""
-    singular, _, plural = words.partition("|")
+    singular, _, plural = forms.partition("|")
     return singular if (len(value) if isinstance(value, Sequence) else value) == 1 else plural
 
 
-def turned(turns: float) -> str:
+def format_turns(turns: float) -> str:
     """Count turns, near one to the hundredth."""
     # Near one turn, which is where the answer changes, a tenth is too coarse.
     if turns < 1:
@@ -84,68 +96,72 @@ def turned(turns: float) -> str:
     return f"{turns:.2f} turns" if turns < 1.5 else f"{turns:.{1 if turns < 10 else 0}f} turns"
 
 
-def spelled(count: int) -> str:
+def spell_number(count: int) -> str:
     """Return a small number as a word."""
-    return _NUMBERS[count] if count < len(_NUMBERS) else f"{count:,}"
+    return _NUMBER_WORDS[count] if count < len(_NUMBER_WORDS) else f"{count:,}"
 
 
-def capital(text: str) -> str:
+def capitalise(text: str) -> str:
     """Begin a sentence with a capital, but leave a name before a colon as it is."""
     first_word = text.partition(" ")[0]
     return text if first_word.endswith(":") else text[:1].upper() + text[1:]
 
 
-def listed(parts: Sequence[str], max_parts: int = 6) -> str:
-    """Join words by commas and *and*; beyond ``max_parts``, say how many are left out."""
-    visible_parts = list(parts)
-    if len(parts) > max_parts:
-        visible_parts = [*parts[: max_parts - 1], f"{len(parts) - max_parts + 1} more"]
+def join_words(words: Sequence[str], max_words: int = 6) -> str:
+    """Join words by commas and *and*; beyond ``max_words``, say how many are left out."""
+    visible_words = list(words)
+    if len(words) > max_words:
+        visible_words = [*words[: max_words - 1], f"{len(words) - max_words + 1} more"]
     return (
-        " and ".join([", ".join(visible_parts[:-1]), visible_parts[-1]])
-        if len(visible_parts) > 1
-        else "".join(visible_parts)
+        " and ".join([", ".join(visible_words[:-1]), visible_words[-1]])
+        if len(visible_words) > 1
+        else "".join(visible_words)
     )
 
 
 #: Shortest run of positions that is named by its ends, and the most names in a row.
-_RUN = 3
-_NAMED = 8
+_MIN_RANGE_POSITIONS = 3
+_MAX_NAMED_PLACES = 8
 
 
-def positions(numbers: Sequence[int]) -> str:
+def name_positions(numbers: Sequence[int]) -> str:
     """Name positions, which rise: ``position 5``, ``positions 0–3 and 1023``."""
-    runs: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
         else:
-            runs.append([number])
+            ranges.append([number])
     names: list[str] = []
-    for run in runs:
-        names += [f"{run[0]}–{run[-1]}"] if len(run) >= _RUN else map(str, run)
-    return f"position{'' if len(numbers) == 1 else 's'} {listed(names, _NAMED)}"
+    for positions in ranges:
+        names += (
+            [f"{positions[0]}–{positions[-1]}"]
+            if len(positions) >= _MIN_RANGE_POSITIONS
+            else map(str, positions)
+        )
+    return f"position{'' if len(numbers) == 1 else 's'} {join_words(names, _MAX_NAMED_PLACES)}"
 
 
-def patches(numbers: Sequence[int], width: int) -> str:
+def name_patches(numbers: Sequence[int], width: int) -> str:
     """Name patches of a grid by row and column: ``the patch in row 5 and column 3``."""
-    places = [divmod(number, width) for number in numbers]
-    if len(places) == 1:
-        return f"the patch in row {places[0][0]} and column {places[0][1]}"
-    return f"the patches {listed([f'({y}, {x})' for y, x in places], _NAMED)} (row, column)"
+    indices = [divmod(number, width) for number in numbers]
+    if len(indices) == 1:
+        return f"the patch in row {indices[0][0]} and column {indices[0][1]}"
+    return f"the patches {join_words([f'({y}, {x})' for y, x in indices], _MAX_NAMED_PLACES)} (row, column)"
 
 
 #: A format string for the names that it is given, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
 #: What may stand after the colon of a template's field, with words of its own after a space.
-FORMS: Mapping[str, Callable[..., str]] = {
-    "capital": capital, "either": either, "fine_percent": format_percent, "lower": str.lower,
-    "number": number, "percent": percent, "period_of": format_period, "rounded": rounded, "show": format_value,
-    "similarity": similarity, "some": some, "spelled": spelled, "turned": turned,
-    "two_figures": two_figures,
+TEMPLATE_FORMATS: Mapping[str, Callable[..., str]] = {
+    "capital": capitalise, "either": choose_plural, "fine_percent": format_percent, "lower": str.lower,
+    "number": format_number, "percent": format_whole_percent, "period_of": format_period, "rounded": format_rounded, "show": format_value,
+    "similarity": format_similarity, "some": format_count, "spelled": spell_number, "turned": format_turns,
+    "two_figures": format_two_figures,
 }  # fmt: skip
 
 
-class Words(Formatter):
+class TemplateFormatter(Formatter):
     """Fills templates: a field is one of the names, or a part of the sentence.
 
     Parameters
@@ -171,10 +187,10 @@ class Words(Formatter):
         return self.format(part) if isinstance(part, str) else part(self.names["f"])
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """Write a value by one of `FORMS`, as a part that it names, or as Python does."""
+        """Write a value by one of `TEMPLATE_FORMATS`, as a part that it names, or as Python does."""
         name, _, words = format_spec.partition(" ")
         if name == "part":
             return str(self.get_value(value, (), {})) if value else ""
-        if name in FORMS:
-            return FORMS[name](value, words) if words else FORMS[name](value)
+        if name in TEMPLATE_FORMATS:
+            return TEMPLATE_FORMATS[name](value, words) if words else TEMPLATE_FORMATS[name](value)
         return format(value, format_spec)

@@ -10,25 +10,32 @@ from typing import Any
 from posprobe.analyses.composition.budget import BUDGET_LABELS
 from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.text import Block, format_period, use_minus_sign
-from posprobe.words import ASKS, NULLS
-from posprobe.words.formats import capital, hundredths, listed, percent, some, two_figures
+from posprobe.words import NULL_TEXTS, QUESTION_TEXTS
+from posprobe.words.formats import (
+    capitalise,
+    format_count,
+    format_hundredths,
+    format_two_figures,
+    format_whole_percent,
+    join_words,
+)
 
 #: How numbers of one measure are written.
-Form = Callable[[float], str]
+NumberFormat = Callable[[float], str]
 #: What an answer means that was tested.
-KEY = "yes: p ≤ 0.02; by chance: 5–95 %."
+TEST_KEY = "yes: p ≤ 0.02; by chance: 5–95 %."
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     """Write a share in per cent; of small ones two digits count."""
-    return f"{100 * value:.2g} %" if 0.0001 <= value < 0.0095 else percent(value)
+    return f"{100 * value:.2g} %" if 0.0001 <= value < 0.0095 else format_whole_percent(value)
 
 
-def _cosine(value: float) -> str:
-    return f"{value:.3f}" if 0.995 <= value < 1 else hundredths(value)
+def _format_cosine(value: float) -> str:
+    return f"{value:.3f}" if 0.995 <= value < 1 else format_hundredths(value)
 
 
-_PLACES: Mapping[str, str] = {
+_SIGN_MEASURES: Mapping[str, str] = {
     "products": "not due to distance",
     "norms": "trend in norms",
     "speed": "trend in step size",
@@ -37,59 +44,59 @@ _PLACES: Mapping[str, str] = {
 }
 
 
-def _order(_: Block) -> tuple[str, Form]:
-    return "neighbour cosine", _cosine
+def _order_measure(_: Block) -> tuple[str, NumberFormat]:
+    return "neighbour cosine", _format_cosine
 
 
-def _smooth(facts: Block) -> tuple[str, Form]:
+def _smooth_measure(facts: Block) -> tuple[str, NumberFormat]:
     if facts.get("straight") is not None:
-        return "variance on a line", _share
+        return "variance on a line", _format_share
     stride = facts["stride"]
-    return "cosine of steps" if stride == 1 else f"cosine of {stride}-row steps", _cosine
+    return "cosine of steps" if stride == 1 else f"cosine of {stride}-row steps", _format_cosine
 
 
-def _absolute(facts: Block) -> tuple[str, Form]:
+def _position_measure(facts: Block) -> tuple[str, NumberFormat]:
     if "place" in facts:
-        return _PLACES[facts["place"]["sign"]], _share
-    return "not due to offset", _share
+        return _SIGN_MEASURES[facts["place"]["sign"]], _format_share
+    return "not due to offset", _format_share
 
 
-def _winding(facts: Block) -> tuple[str, Form]:
+def _winding_measure(facts: Block) -> tuple[str, NumberFormat]:
     first, second = facts["components"]
     return f"turns of PC {first} and {second}", "{:.1f}".format
 
 
-def _ladder(facts: Block) -> tuple[str, Form]:
+def _ladder_measure(facts: Block) -> tuple[str, NumberFormat]:
     if facts.get("factor") is None:
-        return "CKA, best base", hundredths
-    return f"deviation from × {facts['factor']:.1f}", _share
+        return "CKA, best base", format_hundredths
+    return f"deviation from × {facts['factor']:.1f}", _format_share
 
 
 #: From the facts of an answer what was tested, and how such numbers are written.
-_TESTED: Mapping[str, Callable[[Block], tuple[str, Form]]] = {
-    "order": _order,
-    "smooth": _smooth,
-    "absolute_position": _absolute,
-    "winding": _winding,
-    "ladder": _ladder,
-    "low_dimensional": lambda _: ("participation ratio", two_figures),
-    "rotations": lambda _: ("strongest component", _share),
-    "rows_and_columns": lambda _: ("share in both codes", _share),
-    "axis_rotations": lambda _: ("share on a circle", _share),
+_TEST_MEASURES: Mapping[str, Callable[[Block], tuple[str, NumberFormat]]] = {
+    "order": _order_measure,
+    "smooth": _smooth_measure,
+    "absolute_position": _position_measure,
+    "winding": _winding_measure,
+    "ladder": _ladder_measure,
+    "low_dimensional": lambda _: ("participation ratio", format_two_figures),
+    "rotations": lambda _: ("strongest component", _format_share),
+    "rows_and_columns": lambda _: ("share in both codes", _format_share),
+    "axis_rotations": lambda _: ("share on a circle", _format_share),
 }
 
 
-def _formula(facts: Block) -> dict[str, Any]:
+def _formula_columns(facts: Block) -> dict[str, Any]:
     if facts.get("formula") is not None:
         error = facts.get("error")
-        return {"measure": "largest error", "value": _share(error) if error else "none"}
+        return {"measure": "largest error", "value": _format_share(error) if error else "none"}
     if facts.get("cka") is None:
         return {}
     best = "CKA, 2-D sin-cos" if facts.get("grid") else "CKA, best sinusoid"
-    return {"measure": best, "value": hundredths(facts["cka"])}
+    return {"measure": best, "value": format_hundredths(facts["cka"])}
 
 
-def _seams(facts: Block) -> dict[str, Any]:
+def _seam_columns(facts: Block) -> dict[str, Any]:
     if facts.get("pairs") is None:
         return {}
     pairs = facts["pairs"]
@@ -97,7 +104,7 @@ def _seams(facts: Block) -> dict[str, Any]:
     return {"measure": "between positions" if len(pairs) == 1 else "breaks", "value": value}
 
 
-def _special(facts: Block) -> dict[str, Any]:
+def _outlier_columns(facts: Block) -> dict[str, Any]:
     if facts.get("positions") is None:
         return {}
     largest, chance, count = facts.get("largest"), facts.get("chance"), len(facts["positions"])
@@ -115,14 +122,14 @@ def _special(facts: Block) -> dict[str, Any]:
 
 
 #: Answers without a test of their own.
-_FACTS_FORMATS: Mapping[str, Callable[[Block], dict[str, Any]]] = {
-    "closed_form": _formula,
-    "seams": _seams,
-    "special_rows": _special,
+_FACT_COLUMNS: Mapping[str, Callable[[Block], dict[str, Any]]] = {
+    "closed_form": _formula_columns,
+    "seams": _seam_columns,
+    "special_rows": _outlier_columns,
 }
 
 
-def lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
+def table_lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
     """Return the answers of a block ``verdict`` in a line each, in the order of the page.
 
     Parameters
@@ -133,7 +140,7 @@ def lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
         Whether the positions are patches, of which some questions are not asked.
     """
     answers = {answer["question"]: answer for answer in verdict["answers"]}
-    names = [name for name in ASKS if name in answers]
+    names = [name for name in QUESTION_TEXTS if name in answers]
     if grid:
         names = [name for name in names if name not in {"seams", "rotations", "winding", "ladder"}]
     elif answers.get("rotations", {}).get("answer") == "yes":
@@ -142,34 +149,34 @@ def lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
     elif answers.get("ladder", {}).get("answer") != "yes":
         # A series of what there is none of is not asked about.
         names = [name for name in names if name != "ladder"]
-    return tuple(line(answers[name], grid=grid) for name in names)
+    return tuple(answer_line(answers[name], grid=grid) for name in names)
 
 
-def line(answer: Block, *, grid: bool = False) -> AnswerLine:
+def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
     """Return an answer's block as a line."""
     name, facts = answer["question"], answer.get("facts") or {}
-    question = ASKS[name]
+    question = QUESTION_TEXTS[name]
     if name == "special_rows" and grid:
         question = "Outlier patches?"
     if name == "smooth" and facts.get("curve") is not None:
         return AnswerLine(
             name, answer["answer"], "Only a smooth curve?", "R²: curve, rotations",
-            f"{hundredths(facts['curve'])}, {hundredths(facts['waves'])}",
+            f"{format_hundredths(facts['curve'])}, {format_hundredths(facts['waves'])}",
         )  # fmt: skip
     if name == "rotations" and answer["reason"] == "formula" and not facts.get("lines"):
         return AnswerLine(name, answer["answer"], question, "periodic components", "many")
-    if name in _FACTS_FORMATS:
-        return AnswerLine(name, answer["answer"], question, **_FACTS_FORMATS[name](facts))
-    if answer.get("interval") and name in _TESTED:
-        return held_against(answer, question, *_TESTED[name](facts))
+    if name in _FACT_COLUMNS:
+        return AnswerLine(name, answer["answer"], question, **_FACT_COLUMNS[name](facts))
+    if answer.get("interval") and name in _TEST_MEASURES:
+        return chance_line(answer, question, *_TEST_MEASURES[name](facts))
     if name == "absolute_position" and facts.get("invariance") is not None:
-        share = _share(facts["invariance"])
+        share = _format_share(facts["invariance"])
         return AnswerLine(name, answer["answer"], question, "explained by distance", share)
     return AnswerLine(name, answer["answer"], question)
 
 
-def held_against(
-    answer: Block, question: str, measure: str, form: Form, value: str = ""
+def chance_line(
+    answer: Block, question: str, measure: str, number_format: NumberFormat, value: str = ""
 ) -> AnswerLine:
     """Return an answer's block as a line with what it was held against, if with anything.
 
@@ -179,7 +186,7 @@ def held_against(
         The block.
     question, measure
         See `AnswerLine`.
-    form
+    number_format
         Format of such numbers.
     value
         Text that is shown in place of the number that was tested.
@@ -189,10 +196,10 @@ def held_against(
         return AnswerLine(
             answer["question"], answer["answer"], question, measure, value or NO_VALUE
         )
-    low, high = (use_minus_sign(form(limit)) for limit in interval)
+    low, high = (use_minus_sign(number_format(limit)) for limit in interval)
     chance = low if low == high else f"{low.removesuffix(' %')} to {high}"
-    value, p = value or use_minus_sign(form(number)), p_value(answer)
-    null = NULLS.get(answer["baseline"], answer["baseline"])
+    value, p = value or use_minus_sign(number_format(number)), format_p_value(answer)
+    null = NULL_TEXTS.get(answer["baseline"], answer["baseline"])
     draws_text = f", {answer['draws']:,} draws" if answer.get("draws") else ""
     facts = f"{measure}: {value}. By chance ({null}{draws_text}): {chance}."
     if p != NO_VALUE:
@@ -203,19 +210,19 @@ def held_against(
     )  # fmt: skip
 
 
-def p_value(answer: Block) -> str:
+def format_p_value(answer: Block) -> str:
     """Write the p-value of an answer's block; ``≤`` where more draws could have made it smaller."""
     if answer["p"] is None or not answer.get("draws", True):
         return NO_VALUE
     if answer["p"] > (answer.get("least") or 0.0):
         return f"{answer['p']:.2g}"
     # A bound is rounded up: p ≤ 0.0068 is false of 1/146.
-    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(answer["p"])))
-    return f"≤ {float(up):.2g}"
+    rounded_up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(answer["p"])))
+    return f"≤ {float(rounded_up):.2g}"
 
 
 @dataclass(frozen=True)
-class Part:
+class BudgetTerm:
     """A part of the variance budget, as its bar names it.
 
     Parameters
@@ -240,30 +247,34 @@ class Part:
 
 
 #: Classes of the colours of rotations, from the fastest.
-_ROTATIONS = 5
+_N_ROTATION_COLOURS = 5
 
 
-def budget_parts(document: Block) -> tuple[Part, ...]:
+def budget_terms(document: Block) -> tuple[BudgetTerm, ...]:
     """Return the parts of a document's budget; none where it has no budget."""
-    parts_block = (document.get("budget") or {}).get("parts") or ()
-    parts = [part for part in parts_block if part["part"] != "mean"]
-    total = sum(part["share"] for part in parts)
-    waves = sum(part["part"] == "rotation" for part in parts)
-    labelled_parts, rank = [], 0
-    for part in parts:
-        kind, label = part["part"], BUDGET_LABELS[part["part"]]
-        look, name, short_name = "line-part" if kind == "line" else kind, label, label
-        if part["period"]:
-            period = format_period(part["period"])
+    blocks = (document.get("budget") or {}).get("parts") or ()
+    term_blocks = [block for block in blocks if block["part"] != "mean"]
+    total = sum(block["share"] for block in term_blocks)
+    n_rotations = sum(block["part"] == "rotation" for block in term_blocks)
+    terms, rank = [], 0
+    for block in term_blocks:
+        kind, label = block["part"], BUDGET_LABELS[block["part"]]
+        colour_class, name, short_name = "line-part" if kind == "line" else kind, label, label
+        if block["period"]:
+            period = format_period(block["period"])
             label, short_name = f"{period} positions", period
             name = f"{label} ({BUDGET_LABELS[kind]})"
         if kind == "rotation":
             name = f"rotation, period {label}"
-            look = f"r{min(rank if waves <= _ROTATIONS else rank * _ROTATIONS // waves, 4)}"
+            colour_class = f"r{min(rank if n_rotations <= _N_ROTATION_COLOURS else rank * _N_ROTATION_COLOURS // n_rotations, 4)}"
             rank += 1
-        share = part["share"] / total
-        labelled_parts.append(Part(kind, look, share, percent(share), name, label, short_name))
-    return tuple(labelled_parts)
+        share = block["share"] / total
+        terms.append(
+            BudgetTerm(
+                kind, colour_class, share, format_whole_percent(share), name, label, short_name
+            )
+        )
+    return tuple(terms)
 
 
 def budget_note(document: Block) -> str:
@@ -271,35 +282,39 @@ def budget_note(document: Block) -> str:
     budget = document.get("budget") or {}
     if budget.get("explained") is not False:
         return ""
-    return f"{percent(budget['misfit'] - budget['typical_misfit'])} not explained by these parts"
+    return f"{format_whole_percent(budget['misfit'] - budget['typical_misfit'])} not explained by these parts"
 
 
-def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
+def budget_sums(terms: tuple[BudgetTerm, ...]) -> list[tuple[float, str]]:
     """Return what several parts of one nature hold together, and how that is called."""
-    natures = {"rotations": ("rotation",), "row + column code": ("rows", "columns")}
+    kinds_by_name = {"rotations": ("rotation",), "row + column code": ("rows", "columns")}
     sums = []
-    for name, kinds in natures.items():
-        shares = [part.share for part in parts if part.kind in kinds]
+    for name, kinds in kinds_by_name.items():
+        shares = [term.share for term in terms if term.kind in kinds]
         if len(shares) > 1:
-            sums.append((sum(shares), f"{name} {percent(sum(shares))}"))
+            sums.append((sum(shares), f"{name} {format_whole_percent(sum(shares))}"))
     return sums
 
 
-def key(document: Block) -> str:
+def answers_key(document: Block) -> str:
     """Say which rows the answers about a table are about, and what they are held against."""
     verdict, table = document["verdict"], document["table"]
-    small = [
-        ASKS[answer["question"]].rstrip("?")
+    small_effects = [
+        QUESTION_TEXTS[answer["question"]].rstrip("?")
         for answer in verdict["answers"]
         if answer.get("reason") == "small" and answer["answer"] == "no"
     ]
-    text = f"{KEY} {listed(small)}: significant but small." if small else KEY
+    text = (
+        f"{TEST_KEY} {join_words(small_effects)}: significant but small."
+        if small_effects
+        else TEST_KEY
+    )
     if verdict.get("rows") and verdict["rows"] != table["rows"]:
         return f"Answers: positions {verdict['rows'][0]}–{verdict['rows'][1] - 1}. {text}"
-    return capital(text)
+    return capitalise(text)
 
 
-def size(table: Block) -> str:
+def describe_table(table: Block) -> str:
     """Say in a line, after its name, how large a table is and which tensor it is."""
     layout, source = table["layout"], table["source"]
     rows = f"{table['positions']:,} positions"
@@ -312,5 +327,5 @@ def size(table: Block) -> str:
     if tokens:
         parts.append(f"{', '.join(tokens[:3])} kept apart")
     if table["dropped_rows"]:
-        parts.append(f"{some(len(table['dropped_rows']), 'row')} left out")
+        parts.append(f"{format_count(len(table['dropped_rows']), 'row')} left out")
     return " · ".join(parts)

@@ -27,33 +27,39 @@ from posprobe.text import (
     format_with_error,
     use_minus_sign,
 )
-from posprobe.words import ASKS, TEXTS, in_short
-from posprobe.words.formats import Template, capital, listed, percent, some
-from posprobe.words.lines import Form, held_against
+from posprobe.words import ANSWER_TEXTS, QUESTION_TEXTS, summary_sentence
+from posprobe.words.formats import (
+    Template,
+    capitalise,
+    format_count,
+    format_whole_percent,
+    join_words,
+)
+from posprobe.words.lines import NumberFormat, chance_line
 
 #: What contexts are.
-SOURCES: Mapping[str, str] = TEXTS["sources"]
+CONTEXT_SOURCES: Mapping[str, str] = ANSWER_TEXTS["sources"]
 #: Whether a layer ignores position, or why it was not measured.
-REASONS: Mapping[str, str] = TEXTS["layers"]
+LAYER_REASONS: Mapping[str, str] = ANSWER_TEXTS["layers"]
 
 
-def on(f: DistanceHeads | RotaryUse) -> str:
+def contexts_phrase(f: DistanceHeads | RotaryUse) -> str:
     """Say what contexts the numbers are of."""
-    return f"on {f.contexts:,} contexts of {f.length:,} tokens {SOURCES[f.source]}".rstrip()
+    return f"on {f.contexts:,} contexts of {f.length:,} tokens {CONTEXT_SOURCES[f.source]}".rstrip()
 
 
-def _explains(f: DistanceHeads) -> str:
+def _distance_share_clause(f: DistanceHeads) -> str:
     if f.told.share is None or f.told.least is None or f.told.most is None:
         return "All logits of a query are equal"
     # An estimate of nothing can be a little below 0.
     share, low, high = (
-        percent(max(share, 0.0)) for share in (f.told.share, f.told.least, f.told.most)
+        format_whole_percent(max(share, 0.0)) for share in (f.told.share, f.told.least, f.told.most)
     )
-    span = high if low == high else f"{low.removesuffix(' %')} to {high}"
-    return f"Distance alone explains {share} ({span}) of the differences between a query's logits"
+    range_text = high if low == high else f"{low.removesuffix(' %')} to {high}"
+    return f"Distance alone explains {share} ({range_text}) of the differences between a query's logits"
 
 
-def peaks(heads: Sequence[Block]) -> str:
+def list_peaks(heads: Sequence[Block]) -> str:
     """List the preferred distances of a layer's heads, most frequent first."""
     common_peaks = Counter(head["peak"] for head in heads if head["peak"] is not None).most_common(
         4
@@ -61,13 +67,13 @@ def peaks(heads: Sequence[Block]) -> str:
     return ", ".join(f"{peak} ({count})" for peak, count in common_peaks) or "–"
 
 
-def counts(heads: Sequence[Block]) -> str:
+def count_verdicts(heads: Sequence[Block]) -> str:
     """Count a layer's heads by their answers: yes, no, can't tell."""
     answers = Counter(head["answer"] for head in heads)
     return " / ".join(str(answers[verdict]) for verdict in ("yes", "no", "cannot tell"))
 
 
-def no_heads(rotary_use: RotaryUse) -> str:
+def no_heads_reason(rotary_use: RotaryUse) -> str:
     """Say why nothing can be drawn; empty where it can."""
     return "" if rotary_use.heads else "no layer could be measured"
 
@@ -78,85 +84,85 @@ NEEDS_ADDED = "positions that are added to the input; this model rotates queries
 
 
 #: Why what came after an interruption was not measured.
-INTERRUPTED = "the run was interrupted"
+INTERRUPTED_REASON = "the run was interrupted"
 #: Most words of a summary.
-WORDS = 60
+MAX_SUMMARY_WORDS = 60
 
 
 # Hidden states.
 
 
-def _explained(*layers: LayerShare | None, noise: bool = True) -> str:
+def _layers_sentence(*layers: LayerShare | None, with_noise: bool = True) -> str:
     """Say what position explains at layers of which it can be told: each with its own noise."""
     parts = [
-        f"{format_percent(layer.share or 0.0)}{'' if place else ' of the hidden-state variance'} at "
+        f"{format_percent(layer.share or 0.0)}{'' if index else ' of the hidden-state variance'} at "
         f"layer {layer.layer}"
-        + (f" (sampling noise {format_percent(layer.noise)})" if noise and layer.noise else "")
-        for place, layer in enumerate(layer for layer in layers if layer and layer.clear)
+        + (f" (sampling noise {format_percent(layer.noise)})" if with_noise and layer.noise else "")
+        for index, layer in enumerate(layer for layer in layers if layer and layer.clear)
     ]
     return f"Position explains {' and '.join(parts)}." if parts else ""
 
 
 # Other tables in the place of the model's own.
 
-_WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
-_TASKS = {
+_SCHEME_PHRASES = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
+_MEASURE_PHRASES = {
     "divergence": "the outputs",
     "answers": "the top answers",
     "states": "the last hidden states",
 }
 
 
-def _task(f: CostMeasure) -> str:
+def _task_phrase(f: CostMeasure) -> str:
     return f"the {f.task.replace(' ', '-')} loss"
 
 
-def _cost(f: Removal) -> str:
+def _cost_clause(f: Removal) -> str:
     cost = format_with_error(f.cost, f.error)
     if f.worth.measure == "loss":
         loss_text = format_with_error(f.loss, f.loss_error)
-        return f"{_task(f.worth)} changes by {cost} nats (unchanged: {loss_text})"
+        return f"{_task_phrase(f.worth)} changes by {cost} nats (unchanged: {loss_text})"
     if f.worth.measure == "divergence":
         answers_text = format_percent_with_error(f.answers, f.answers_error)
         return f"outputs diverge by {cost} nats; {answers_text} of the top answers change"
     return f"the last hidden states change by {cost} times their norm"
 
 
-def _keeps(f: SufficientSubstitute) -> str:
-    who = capital(f.label) if f.size else f"A random table ({f.label})"
-    worse = ", worse than no positions" if f.kept < -N_SURE_STANDARD_ERRORS * f.error else ""
-    task = _TASKS.get(f.worth.measure) or _task(f.worth)
+def _substitute_clause(f: SufficientSubstitute) -> str:
+    subject = capitalise(f.label) if f.size else f"A random table ({f.label})"
+    suffix = ", worse than no positions" if f.kept < -N_SURE_STANDARD_ERRORS * f.error else ""
+    task = _MEASURE_PHRASES.get(f.worth.measure) or _task_phrase(f.worth)
     return (
-        f"{who} keep{'' if (f.size or 1) > 1 else 's'} {format_percent_with_error(f.kept, f.error)} of "
-        f"what {_WORTH[f.worth.scheme]} worth to {task}{worse}"
+        f"{subject} keep{'' if (f.size or 1) > 1 else 's'} {format_percent_with_error(f.kept, f.error)} of "
+        f"what {_SCHEME_PHRASES[f.worth.scheme]} worth to {task}{suffix}"
     )
 
 
-_ENOUGH_TEMPLATES: Mapping[str, Template] = {
-    "keeps": _keeps,
+_SUBSTITUTE_PARTS: Mapping[str, Template] = {
+    "keeps": _substitute_clause,
     "most": lambda f: f", the most of {f.of} tried" if f.of > 1 else "",
 }
 MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "kept": {
-        "explained": lambda f: _explained(f.first, f.last),
-        "explains": lambda f: _explained(f.first, f.last, noise=False),
+        "explained": lambda f: _layers_sentence(f.first, f.last),
+        "explains": lambda f: _layers_sentence(f.first, f.last, with_noise=False),
         # What position explains at the first layer, where that can be told.
-        "before": lambda f: f" {explained}" if (explained := _explained(f.first)) else "",
+        "before": lambda f: f" {explained}" if (explained := _layers_sentence(f.first)) else "",
         "noise": lambda f: "little" if f.last.noise else "",
     },
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
     "heads": {
-        "offsets": lambda f: listed([f"{peak_name(e.offset)} ({e.heads})" for e in f.offsets]),
+        "offsets": lambda f: join_words([f"{peak_name(e.offset)} ({e.heads})" for e in f.offsets]),
     },
     "needed": {
-        "cost": _cost,
+        "cost": _cost_clause,
         "change": lambda f: format_with_error(f.cost, f.error),
         "unit": lambda f: "of the norm of the states" if f.worth.measure == "states" else "nats",
     },
-    "few": _ENOUGH_TEMPLATES,
-    "random": _ENOUGH_TEMPLATES,
+    "few": _SUBSTITUTE_PARTS,
+    "random": _SUBSTITUTE_PARTS,
     "distance": {
-        "on": on, "explains": _explains, "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
+        "on": contexts_phrase, "explains": _distance_share_clause, "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
         "turning": lambda f: "" if f.told.never is None else "strength",
     },
 }  # fmt: skip
@@ -169,8 +175,8 @@ _SUMMARY_ORDER = (
 )  # fmt: skip
 
 
-def summary(answers: Mapping[str, Answer], run: ModelRun) -> str:
-    """Sum a run up in at most `WORDS` words, the first answers first.
+def summarise_run(answers: Mapping[str, Answer], run: ModelRun) -> str:
+    """Sum a run up in at most `MAX_SUMMARY_WORDS` words, the first answers first.
 
     Parameters
     ----------
@@ -181,19 +187,24 @@ def summary(answers: Mapping[str, Answer], run: ModelRun) -> str:
     """
     clauses: dict[str, str] = {}
     for name in _SUMMARY_ORDER:
-        clause_text = in_short(answers[name]) if name in answers else ""
-        extended = {**clauses, name: clause_text}
+        clause_text = summary_sentence(answers[name]) if name in answers else ""
+        extended_clauses = {**clauses, name: clause_text}
         if (
             clause_text
-            and len(" ".join([*extended.values(), _note(run, extended)]).split()) <= WORDS
+            and len(
+                " ".join(
+                    [*extended_clauses.values(), _random_contexts_note(run, extended_clauses)]
+                ).split()
+            )
+            <= MAX_SUMMARY_WORDS
         ):
-            clauses = extended
+            clauses = extended_clauses
     if not clauses:
         return "No question has a clear answer."
-    return " ".join([*clauses.values(), _note(run, clauses)]).rstrip()
+    return " ".join([*clauses.values(), _random_contexts_note(run, clauses)]).rstrip()
 
 
-def _note(run: ModelRun, clauses: Mapping[str, str]) -> str:
+def _random_contexts_note(run: ModelRun, clauses: Mapping[str, str]) -> str:
     """Say that contexts are random; the sentence on distances names its own."""
     if not (run.random and run.contexts) or list(clauses) == ["distance"]:
         return ""
@@ -201,24 +212,24 @@ def _note(run: ModelRun, clauses: Mapping[str, str]) -> str:
     return f"({measured} on random {'pixels' if run.images else 'tokens'}.)"
 
 
-def interrupted(title: str, result: Any) -> tuple[str, ...]:
+def interrupted_notes(title: str, result: Any) -> tuple[str, ...]:
     """Say over how many contexts a result is that was interrupted; nothing of others."""
     if not getattr(result, "stopped", False):
         return ()
-    return (f"{title}: {INTERRUPTED} after {some(result.contexts, 'context')}",)
+    return (f"{title}: {INTERRUPTED_REASON} after {format_count(result.contexts, 'context')}",)
 
 
-def left_out(result: Any) -> tuple[str, ...]:
+def unmeasured_notes(result: Any) -> tuple[str, ...]:
     """Say which layers of rotary use were not measured, and why; nothing of others."""
     if not isinstance(result, RotaryUse):
         return ()
     reasons: dict[str, list[str]] = {}
     for layer in result.layers:
         if layer.ignores is None:
-            reasons.setdefault(REASONS[layer.reason], []).append(str(layer.layer))
+            reasons.setdefault(LAYER_REASONS[layer.reason], []).append(str(layer.layer))
     return tuple(
         f"Not measured: rotary use of {'layer' if len(numbers) == 1 else 'layers'} "
-        f"{listed(numbers)} ({reason.removeprefix('not measured: ')})"
+        f"{join_words(numbers)} ({reason.removeprefix('not measured: ')})"
         for reason, numbers in reasons.items()
     )
 
@@ -226,98 +237,105 @@ def left_out(result: Any) -> tuple[str, ...]:
 # Answers in a line, and what stands above them, from the blocks of a document.
 
 #: What the answers are held against.
-KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
+RUN_KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
 
 
-def _changed(_: Block) -> tuple[str, str]:
+def _change_measure(_: Block) -> tuple[str, str]:
     return "change of states", ""
 
 
-def _enough(f: Block) -> tuple[str, str]:
+def _substitute_measure(f: Block) -> tuple[str, str]:
     return "share kept", use_minus_sign(format_percent_with_error(f["kept"], f["error"]))
 
 
-def _preferring(f: Block) -> tuple[str, str]:
+def _distance_measure(f: Block) -> tuple[str, str]:
     counts = [f["told"][verdict] for verdict in ("yes", "no", "open")]
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
 #: From the facts of an answer a measure, and its value where that is not the number tested.
-_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
-    "kept": lambda f: (f"explained at layer {f['last']['layer']}", _short(f["last"]["share"])),
-    "order": _changed,
-    "order_without": _changed,
-    "absolute": _changed,
-    "apart": lambda f: ("token variance", _short(f["share"])),
-    "distance": _preferring,
+_RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
+    "kept": lambda f: (
+        f"explained at layer {f['last']['layer']}",
+        _format_short_share(f["last"]["share"]),
+    ),
+    "order": _change_measure,
+    "order_without": _change_measure,
+    "absolute": _change_measure,
+    "apart": lambda f: ("token variance", _format_short_share(f["share"])),
+    "distance": _distance_measure,
     "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
-    "first": lambda f: (f"attention, layer {f['layer']}", _short(f["attention"])),
+    "first": lambda f: (f"attention, layer {f['layer']}", _format_short_share(f["attention"])),
     "blank": lambda _: ("share that differs", ""),
     "needed": lambda f: ("cost", format_with_error(f["cost"], f["error"])),
-    "few": _enough,
-    "random": _enough,
+    "few": _substitute_measure,
+    "random": _substitute_measure,
 }
 #: What is no share is written with two figures.
-_NO_SHARES = {"order", "order_without", "absolute"}
+_CHANGE_QUESTIONS = {"order", "order_without", "absolute"}
 #: Held against no cost, or nine tenths kept, which is no chance: the value has its standard error.
-_NO_CHANCE = {"needed", "few", "random"}
+_COST_QUESTIONS = {"needed", "few", "random"}
 
 
-def _short(share: float | None) -> str:
+def _format_short_share(share: float | None) -> str:
     if share is None:
         return NO_VALUE
     return format_percent(share).replace("less than", "<").replace("more than", ">")
 
 
-def line(answer: Block) -> AnswerLine:
+def run_line(answer: Block) -> AnswerLine:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
     name, facts = answer["question"], answer.get("facts")
-    measure, value = _MEASURES[name](facts) if facts else ("", NO_VALUE)
-    if name in _NO_CHANCE:
-        return AnswerLine(name, answer["answer"], ASKS[name], measure, value)
-    form: Form = (lambda number: format_value(number, ".2g")) if name in _NO_SHARES else _short
-    return held_against(answer, ASKS[name], measure, form, value)
+    measure, value = _RUN_MEASURES[name](facts) if facts else ("", NO_VALUE)
+    if name in _COST_QUESTIONS:
+        return AnswerLine(name, answer["answer"], QUESTION_TEXTS[name], measure, value)
+    number_format: NumberFormat = (
+        (lambda number: format_value(number, ".2g"))
+        if name in _CHANGE_QUESTIONS
+        else _format_short_share
+    )
+    return chance_line(answer, QUESTION_TEXTS[name], measure, number_format, value)
 
 
-def title(reference: str) -> str:
+def shorten_reference(reference: str) -> str:
     """Shorten a reference that is a path to the last of its parts."""
     is_path = reference.startswith((".", "/", "~"))
     return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
 
 
-def run_of(document: Block) -> str:
+def describe_run(document: Block) -> str:
     """Say which model was run, and on what."""
     model, contexts = document["model"], document["contexts"]
     parts = [f"{model['class']}", f"{model['parameters']:,} parameters", model["dtype"]]
     if contexts["used"]:
         shape = contexts.get("shape")
-        size = " × ".join(map(str, shape)) if shape else some(contexts["length"], "token")
+        size = " × ".join(map(str, shape)) if shape else format_count(contexts["length"], "token")
         seed = "" if contexts["seed"] is None else f", seed {contexts['seed']}"
         parts.append(f"run on {contexts['used']} × {contexts['kind']} ({size}{seed})")
     return " · ".join(parts)
 
 
 #: Weights by which a checkpoint differs from its model.
-_DIFFERING: Mapping[str, str] = {
+_WEIGHT_DIFFERENCES: Mapping[str, str] = {
     "missing_weights": "Weights that the checkpoint lacks are random, and show nothing",
     "unused_weights": "Weights of the checkpoint that the model does not take were left out",
 }
 
 
-def notes(document: Block) -> Iterator[str]:
+def run_notes(document: Block) -> Iterator[str]:
     """Say what a reader must know of a run before anything else."""
-    for key, remark in _DIFFERING.items():
+    for key, remark in _WEIGHT_DIFFERENCES.items():
         if names := document["model"].get(key):
-            yield f"{remark}: {listed(names)}."
+            yield f"{remark}: {join_words(names)}."
     contexts = document["contexts"]
     if contexts.get("random") and contexts["used"]:
-        real, option = "text", "--text FILE"
+        real_inputs, option = "text", "--text FILE"
         if "shape" in contexts:
-            real, option = "pictures", "--images DIR"
-        yield f"To measure on {real} instead, use `{option}`."
+            real_inputs, option = "pictures", "--images DIR"
+        yield f"To measure on {real_inputs} instead, use `{option}`."
     for note in document["notes"]:
-        yield f"{capital(note)}."
+        yield f"{capitalise(note)}."
     missing = document["missing"]
     for explanation in dict.fromkeys(missing.values()):
-        names = listed([name for name, reason in missing.items() if reason == explanation])
+        names = join_words([name for name, reason in missing.items() if reason == explanation])
         yield f"Not measured: {names} ({explanation.rstrip('.')})."

@@ -8,7 +8,7 @@ from posprobe.layouts import Grid
 from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.relations.resized import Copied, Period, Rule, Run, Way
 from posprobe.text import Block, format_value, format_with_error
-from posprobe.words.formats import listed, some, two_figures
+from posprobe.words.formats import format_count, format_two_figures, join_words
 
 #: How positions that a way adds come about.
 _ADDED_ROWS_TEXTS: Mapping[str, str] = {
@@ -17,123 +17,130 @@ _ADDED_ROWS_TEXTS: Mapping[str, str] = {
     "sinusoids": "new ones are extrapolated and untrained",
 }
 #: What changes, and how its numbers are told.
-_CHANGES: Mapping[str, str] = {
+_CHANGED_NUMBERS: Mapping[str, str] = {
     "neighbour_cosine": "mean cosine of neighbours",
     "translation_invariance": "share of similarity that distance explains",
     "norm_mean": "mean norm",
     "norm_min": "smallest norm",
 }
 #: How well rows keep their relative places.
-_PLACES: Mapping[str, str] = {"lost": "do not keep", "partly": "partly keep", "kept": "keep"}
+_PLACE_VERBS: Mapping[str, str] = {"lost": "do not keep", "partly": "partly keep", "kept": "keep"}
 
 
-def way(f: Way) -> tuple[str, ...]:
+def way_sentences(way: Way) -> tuple[str, ...]:
     """Say what a way of resizing keeps, and what it changes."""
-    return tuple(_way(f))
+    return tuple(_iterate_way_sentences(way))
 
 
-def _way(f: Way) -> Iterator[str]:
-    if f.old == f.new:
+def _iterate_way_sentences(way: Way) -> Iterator[str]:
+    if way.old == way.new:
         yield "The table has this size already: nothing changes."
-    elif f.alike:
+    elif way.alike:
         yield "All rows are equal, before and after: the table tells no positions apart."
     else:
-        yield from _stretched(f) if f.kind == "stretches" else _continued(f)
-        yield from map(_period, f.periods)
-        for name in f.changed:
-            new_value, old_value = _short(getattr(f, name)), _short(getattr(f.before, name))
-            yield f"The {_CHANGES[name]} becomes {new_value} (before {old_value})."
-        yield from _breaks(f)
+        yield from (
+            _stretched_sentences(way) if way.kind == "stretches" else _continued_sentences(way)
+        )
+        yield from map(_period_sentence, way.periods)
+        for name in way.changed:
+            new_value, old_value = (
+                _format_short(getattr(way, name)),
+                _format_short(getattr(way.before, name)),
+            )
+            yield f"The {_CHANGED_NUMBERS[name]} becomes {new_value} (before {old_value})."
+        yield from _break_sentences(way)
 
 
-def _short(value: float) -> str:
-    return f"{value:z.2f}" if 0.1 <= abs(value) < 100 else two_figures(value)
+def _format_short(value: float) -> str:
+    return f"{value:z.2f}" if 0.1 <= abs(value) < 100 else format_two_figures(value)
 
 
-def _stretched(f: Way) -> Iterator[str]:
-    if f.place is None or f.position is None:
+def _stretched_sentences(way: Way) -> Iterator[str]:
+    if way.place is None or way.position is None:
         yield "Every row that both tables have is the mean row: there is nothing to keep."
         return
-    sentence = f"{_PLACES[f.place]} their relative place (mean cosine {f.same_place:z.2f})"
-    yield f"Stretched: {_cells(f)} {sentence}{_distances(f.factors) if f.place == 'kept' else ''}."
-    if f.position == "kept":
-        cosine = f"mean cosine {f.same_position:z.2f}"
+    sentence = f"{_PLACE_VERBS[way.place]} their relative place (mean cosine {way.same_place:z.2f})"
+    yield f"Stretched: {_position_noun(way)} {sentence}{_distances_phrase(way.factors) if way.place == 'kept' else ''}."
+    if way.position == "kept":
+        cosine = f"mean cosine {way.same_position:z.2f}"
         yield f"Rows also resemble the old ones at the same position ({cosine})."
 
 
-def _distances(factors: Mapping[str, float]) -> str:
+def _distances_phrase(factors: Mapping[str, float]) -> str:
     """Say what becomes of distances; nothing where they hardly change."""
     parts = [
-        f"divided by {two_figures(factor)}{'' if axis == 'positions' else f' between {axis}'}"
+        f"divided by {format_two_figures(factor)}{'' if axis == 'positions' else f' between {axis}'}"
         for axis, factor in factors.items()
-        if two_figures(factor) != "1"
+        if format_two_figures(factor) != "1"
     ]
-    return f", so the model sees distances {listed(parts)}" if parts else ""
+    return f", so the model sees distances {join_words(parts)}" if parts else ""
 
 
-def _continued(f: Way) -> Iterator[str]:
-    if isinstance(f.old, Grid) and isinstance(f.new, Grid):
-        height, width = min(f.old.height, f.new.height), min(f.old.width, f.new.width)
+def _continued_sentences(way: Way) -> Iterator[str]:
+    if isinstance(way.old, Grid) and isinstance(way.new, Grid):
+        height, width = min(way.old.height, way.new.height), min(way.old.width, way.new.width)
         kept_text, n_patches = f"The upper left {height} × {width} patches", height * width
     else:
-        n_patches = min(f.old.size, f.new.size)
-        kept_text = f"The first {some(n_patches, 'position')}"
-    added_text = f"; {_ADDED_ROWS_TEXTS[f.how]}" if f.new.size > n_patches else ""
-    cut = "; the others are cut off" if f.old.size > n_patches else ""
-    yield f"{kept_text} stay unchanged{added_text}{cut}."
+        n_patches = min(way.old.size, way.new.size)
+        kept_text = f"The first {format_count(n_patches, 'position')}"
+    added_text = f"; {_ADDED_ROWS_TEXTS[way.how]}" if way.new.size > n_patches else ""
+    cut_text = "; the others are cut off" if way.old.size > n_patches else ""
+    yield f"{kept_text} stay unchanged{added_text}{cut_text}."
 
 
-def _period(f: Period) -> str:
-    axis = "" if f.axis == "positions" else f" along the {f.axis}"
-    old_period, new_period = (two_figures(period or 0) for period in (f.before, f.now))
+def _period_sentence(period: Period) -> str:
+    axis = "" if period.axis == "positions" else f" along the {period.axis}"
+    old_period, new_period = (
+        format_two_figures(period or 0) for period in (period.before, period.now)
+    )
     sentence = f"The leading period{axis} of {old_period} positions"
     return (
         f"{sentence} is lost."
-        if f.change == "lost"
-        else f"{sentence} {f.change} ({new_period} now)."
+        if period.change == "lost"
+        else f"{sentence} {period.change} ({new_period} now)."
     )
 
 
-def _breaks(f: Way) -> Iterator[str]:
-    if (n_added := f.copies - f.before.copies) > 0:
+def _break_sentences(way: Way) -> Iterator[str]:
+    if (n_added := way.copies - way.before.copies) > 0:
         yield f"Exact copies of other rows: {n_added} more than before."
-    if f.seams:
-        pairs = listed([f"{left} and {right}" for left, right in f.seams])
+    if way.seams:
+        pairs = join_words([f"{left} and {right}" for left, right in way.seams])
         yield f"The table breaks anew between positions {pairs}."
-    if f.before.special is not None and f.special is not None:
-        old, new = len(f.before.special), len(f.special)
-        if old != new:
-            yield f"Outliers: {new} (before {old})."
+    if way.before.special is not None and way.special is not None:
+        n_old, n_new = len(way.before.special), len(way.special)
+        if n_old != n_new:
+            yield f"Outliers: {n_new} (before {n_old})."
 
 
-def _cells(f: Way) -> str:
-    return "patches" if isinstance(f.new, Grid) else "positions"
+def _position_noun(way: Way) -> str:
+    return "patches" if isinstance(way.new, Grid) else "positions"
 
 
-def rule(f: Rule) -> str:
+def rule_sentences(rule: Rule) -> str:
     """Say what a rule of scaling slows down, and what it leaves to new angles."""
-    slowest = f" (up to {two_figures(f.slowest)} times)" if f.slowed else ""
+    slowest_text = f" (up to {format_two_figures(rule.slowest)} times)" if rule.slowed else ""
     sentences = (
-        f"Of {some(f.pairs, 'pair')}, {f.slowed} turn more slowly{slowest} and {f.extrapolated} "
+        f"Of {format_count(rule.pairs, 'pair')}, {rule.slowed} turn more slowly{slowest_text} and {rule.extrapolated} "
         f"reach angles unseen in training. The mean rotation between neighbours is "
-        f"{format_value(f.kernel_at_1)}."
+        f"{format_value(rule.kernel_at_1)}."
     )
-    if f.attention_factor != 1:
-        sentences += f" Logits are multiplied by {two_figures(f.attention_factor**2)}."
+    if rule.attention_factor != 1:
+        sentences += f" Logits are multiplied by {format_two_figures(rule.attention_factor**2)}."
     return sentences
 
 
-def costs(f: Run) -> str:
+def cost_sentences(run: Run) -> str:
     """Say which way or rule costs the model least, and what cannot be told from it."""
-    best, *other_ways = f.best
-    cost = f.ways[best].value
+    best, *other_ways = run.best
+    cost = run.ways[best].value
     sentences = (
-        f"`{best}` costs the model least: {cost:.3f} nats per {f.task} at {f.length} tokens. The "
-        f"unchanged model has {f.before.value:.3f} on the first {f.cut} of the same windows."
+        f"`{best}` costs the model least: {cost:.3f} nats per {run.task} at {run.length} tokens. The "
+        f"unchanged model has {run.before.value:.3f} on the first {run.cut} of the same windows."
     )
     if other_ways:
         do = "does" if len(other_ways) == 1 else "do"
-        names = listed([f"`{way}`" for way in other_ways], 9)
+        names = join_words([f"`{way}`" for way in other_ways], 9)
         sentences += f" Within the errors, {names} {do} as well."
     return sentences
 
@@ -143,10 +150,10 @@ def costs(f: Run) -> str:
 
 def ways_lead(old: Block, new: Block) -> str:
     """Say from which size to which a table is resized."""
-    return f"from a {_layout(old)} to a {_layout(new)}"
+    return f"from a {_layout_phrase(old)} to a {_layout_phrase(new)}"
 
 
-def _layout(layout: Block) -> str:
+def _layout_phrase(layout: Block) -> str:
     if layout["type"] == "grid":
         return f"grid of {layout['height']} × {layout['width']} patches"
     return f"sequence of {layout['length']:,} positions"
@@ -167,7 +174,7 @@ def ways_headline(ways: Sequence[Block]) -> str:
         kind: [f"`{way['how']}`" for way in ways if way["kind"] == kind] for kind in kinds
     }
     clauses = [
-        f"{kinds[kind]} {listed(names, 9)}" for kind, names in names_by_kind.items() if names
+        f"{kinds[kind]} {join_words(names, 9)}" for kind, names in names_by_kind.items() if names
     ]
     return f"The table is {' and '.join(clauses)}."
 
@@ -175,14 +182,14 @@ def ways_headline(ways: Sequence[Block]) -> str:
 def rules_headline(rules: Sequence[Block], pairs: int) -> str:
     """Say by which rules pairs reach angles that training has not shown."""
     counts = [f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules]
-    return f"Of {some(pairs, 'pair')}, {listed(counts, 9)} reach angles unseen in training."
+    return f"Of {format_count(pairs, 'pair')}, {join_words(counts, 9)} reach angles unseen in training."
 
 
 #: What a run of the model measures.
-MEASURED = "mean loss (nats)"
+LOSS_MEASURE = "mean loss (nats)"
 
 
-def cost(block: Block) -> str:
+def format_cost(block: Block) -> str:
     """Write what the model loses with one table, or by one rule."""
     return format_with_error(block["value"], block["error"])
 
@@ -198,30 +205,32 @@ def way_line(way: Block, run: Block | None) -> AnswerLine:
     """Return what a way keeps, or what it costs the model, as a line without an answer."""
     name, way_name = f"way-{way['how']}", way["how"]
     if run is not None:
-        return AnswerLine(name, "", way_name, MEASURED, cost(run["ways"][way_name]))
+        return AnswerLine(name, "", way_name, LOSS_MEASURE, format_cost(run["ways"][way_name]))
     unit = "place" if way["kind"] == "stretches" else "position"
     value = way[f"same_{unit}"]
-    written = NO_VALUE if value is None else _short(value)
-    return AnswerLine(name, "", way_name, f"cosine, same {unit}", written)
+    text = NO_VALUE if value is None else _format_short(value)
+    return AnswerLine(name, "", way_name, f"cosine, same {unit}", text)
 
 
 def rule_line(rule: Block, pairs: int, run: Block | None) -> AnswerLine:
     """Return what a rule leaves to new angles, or costs the model, as a line without an answer."""
     name = f"rule-{rule['rule']}"
     if run is not None and rule["rule"] in run["ways"]:
-        return AnswerLine(name, "", rule["rule"], MEASURED, cost(run["ways"][rule["rule"]]))
+        return AnswerLine(
+            name, "", rule["rule"], LOSS_MEASURE, format_cost(run["ways"][rule["rule"]])
+        )
     count = f"{rule['extrapolated']} of {pairs}"
     return AnswerLine(name, "", rule["rule"], "pairs at unseen angles", count)
 
 
-def copied(f: Copied) -> tuple[str, ...]:
+def copied_sentences(copied: Copied) -> tuple[str, ...]:
     """Say what became of a checkpoint that was copied with its table at another size."""
-    old_shape, new_shape = ("x".join(map(str, shape)) for shape in (f.was, f.now))
-    sentences = [f"{f.tensor} in {f.file}: {old_shape} became {new_shape}"]
-    if f.keys:
-        sentences.append(f"config.json: changed {listed(f.keys)}")
-    if f.left:
+    old_shape, new_shape = ("x".join(map(str, shape)) for shape in (copied.was, copied.now))
+    sentences = [f"{copied.tensor} in {copied.file}: {old_shape} became {new_shape}"]
+    if copied.keys:
+        sentences.append(f"config.json: changed {join_words(copied.keys)}")
+    if copied.left:
         sentences.append(
-            f"left out, since they may hold the table at its old size: {listed(f.left)}"
+            f"left out, since they may hold the table at its old size: {join_words(copied.left)}"
         )
     return tuple(sentences)

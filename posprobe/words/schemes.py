@@ -18,107 +18,116 @@ from posprobe.questions.schemes import (
     scheme_kind,
 )
 from posprobe.text import Block, use_minus_sign
-from posprobe.words import ASKS, TEXTS, sentence
-from posprobe.words.comparisons import walked
+from posprobe.words import ANSWER_TEXTS, QUESTION_TEXTS, answer_sentence
+from posprobe.words.comparisons import walk_comparison
 from posprobe.words.formats import (
     Template,
-    capital,
-    hundredths,
-    listed,
-    percent,
-    some,
-    two_figures,
+    capitalise,
+    format_count,
+    format_hundredths,
+    format_two_figures,
+    format_whole_percent,
+    join_words,
 )
-from posprobe.words.lines import KEY, held_against
+from posprobe.words.lines import TEST_KEY, chance_line
 
 #: Encodings that a sentence names, and that a headline does.
-NAMED = 4
-LEADING = 2
+MAX_NAMED_ENCODINGS = 4
+MAX_HEADLINE_ENCODINGS = 2
 
 
-def _each(parts: Sequence[tuple[str, str]], max_parts: int = NAMED) -> str:
+def _join_encodings(parts: Sequence[tuple[str, str]], max_parts: int = MAX_NAMED_ENCODINGS) -> str:
     """Join what is said of each encoding: with its name if there are several, of many the first."""
     if len(parts) == 1:
-        return f"{capital(parts[0][1])}."
+        return f"{capitalise(parts[0][1])}."
     texts = [f"{name}: {text}" for name, text in parts[:max_parts]]
     if len(parts) > max_parts:
-        texts.append(f"and {some(len(parts) - max_parts, 'more encoding')}")
+        texts.append(f"and {format_count(len(parts) - max_parts, 'more encoding')}")
     return f"{'; '.join(texts)}."
 
 
-def _span(values: Iterable[float]) -> str:
-    low, high = (two_figures(end(list(values))) for end in (min, max))
+def _format_range(values: Iterable[float]) -> str:
+    low, high = (format_two_figures(function(list(values))) for function in (min, max))
     return low if low == high else f"{low} to {high}"
 
 
 # Rotary positions.
 
 
-def _seen(f: RotaryLadder) -> str:
-    return f"{'window' if f.windowed else 'context'} of {f.seen:,} positions"
+def _visible_phrase(ladder: RotaryLadder) -> str:
+    return f"{'window' if ladder.windowed else 'context'} of {ladder.seen:,} positions"
 
 
-def _pairs(f: RotaryLadder) -> str:
+def _pairs_phrase(ladder: RotaryLadder) -> str:
     """Count the pairs of a head, those of all axes."""
-    per = f" ({f.pairs} per axis)" if f.axes > 1 else ""
-    return f"{some(f.axes * f.pairs, 'pair')}{per}"
+    axis_text = f" ({ladder.pairs} per axis)" if ladder.axes > 1 else ""
+    return f"{format_count(ladder.axes * ladder.pairs, 'pair')}{axis_text}"
 
 
-def _turn(f: RotaryLadder) -> str:
-    need = "" if f.longest is None else f" (the slowest needs {ceil(f.longest):,})"
-    return f"{(f.slow or 0) * f.axes} of {_pairs(f)} never turn within the {_seen(f)}{need}"
+def _turn_clause(ladder: RotaryLadder) -> str:
+    longest_text = (
+        "" if ladder.longest is None else f" (the slowest needs {ceil(ladder.longest):,})"
+    )
+    return f"{(ladder.slow or 0) * ladder.axes} of {_pairs_phrase(ladder)} never turn within the {_visible_phrase(ladder)}{longest_text}"
 
 
-def _turns(f: SchemeFacts[RotaryLadder]) -> str:
-    return _each(
-        [(encoding.name, _turn(encoding)) for encoding in f.encodings if encoding.slow is not None]
+def _turns_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
+    return _join_encodings(
+        [
+            (ladder.name, _turn_clause(ladder))
+            for ladder in facts.encodings
+            if ladder.slow is not None
+        ]
     )
 
 
-def _sign(f: RotaryLadder) -> str:
+def _sign_clause(ladder: RotaryLadder) -> str:
     """Say how far the mean rotation stays positive: the logit of equal unit pairs is just that."""
     score = "with identical query and key, the RoPE score"
-    if f.first is None and f.axes > 1:
+    if ladder.first is None and ladder.axes > 1:
         return f"{score} is never negative along one axis: the pairs of the others stand still"
-    context = "" if f.seen is None else f" ({_seen(f)})"
-    if f.first is None:
-        return f"{score} is positive up to {f.searched:,}, the farthest looked at{context}"
-    return f"{score} stays positive up to distance {f.first - 1:,}{context}"
+    context = "" if ladder.seen is None else f" ({_visible_phrase(ladder)})"
+    if ladder.first is None:
+        return f"{score} is positive up to {ladder.searched:,}, the farthest looked at{context}"
+    return f"{score} stays positive up to distance {ladder.first - 1:,}{context}"
 
 
-def _score(f: SchemeFacts[RotaryLadder]) -> str:
-    decided = [encoding for encoding in f.encodings if encoding.known] or f.encodings
-    return _each([(encoding.name, _sign(encoding)) for encoding in decided])
+def _score_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
+    ladders = [ladder for ladder in facts.encodings if ladder.known] or facts.encodings
+    return _join_encodings([(ladder.name, _sign_clause(ladder)) for ladder in ladders])
 
 
-def _rule(f: RotaryLadder) -> str:
-    length = "" if f.length is None else f" for texts of {f.length:,} positions"
-    if not f.changes:
-        return f"the rule {f.rule} changes no wavelength{length}"
-    training = "" if f.training is None else f" (training: {f.training:,})"
-    return f"the rule {f.rule} changes the wavelengths{length}{training}"
+def _rule_clause(ladder: RotaryLadder) -> str:
+    length = "" if ladder.length is None else f" for texts of {ladder.length:,} positions"
+    if not ladder.changes:
+        return f"the rule {ladder.rule} changes no wavelength{length}"
+    training = "" if ladder.training is None else f" (training: {ladder.training:,})"
+    return f"the rule {ladder.rule} changes the wavelengths{length}{training}"
 
 
-def _rules(f: SchemeFacts[RotaryLadder]) -> str:
-    changed_encodings = [encoding for encoding in f.encodings if encoding.changes]
-    return _each(
-        [(encoding.name, _rule(encoding)) for encoding in changed_encodings or f.encodings]
+def _rules_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
+    changed_ladders = [ladder for ladder in facts.encodings if ladder.changes]
+    return _join_encodings(
+        [(ladder.name, _rule_clause(ladder)) for ladder in changed_ladders or facts.encodings]
     )
 
 
 # Linear biases.
 
 
-def _falls(f: SchemeFacts[LinearSlopes]) -> str:
-    slopes = [slope for encoding in f.encodings for slope in encoding.slopes]
+def _falls_sentences(facts: SchemeFacts[LinearSlopes]) -> str:
+    slopes = [slope for linear_slopes in facts.encodings for slope in linear_slopes.slopes]
     sentences = [
-        f"The bias falls by {_span(slopes)} logits per position in {some(len(slopes), 'head')}."
+        f"The bias falls by {_format_range(slopes)} logits per position in {format_count(len(slopes), 'head')}."
     ]
-    for length in dict.fromkeys(encoding.length for encoding in f.encodings):
+    for length in dict.fromkeys(linear_slopes.length for linear_slopes in facts.encodings):
         windows = [
-            w for encoding in f.encodings if encoding.length == length for w in encoding.windows
+            window
+            for linear_slopes in facts.encodings
+            if linear_slopes.length == length
+            for window in linear_slopes.windows
         ]
-        keys = f"{_span(windows)} of {some(length, 'key')}"
+        keys = f"{_format_range(windows)} of {format_count(length, 'key')}"
         sentences.append(f"By itself, it spreads attention over {keys}.")
     return " ".join(sentences)
 
@@ -126,136 +135,143 @@ def _falls(f: SchemeFacts[LinearSlopes]) -> str:
 # What was learned of each distance.
 
 
-def _near(noun: str, f: SchemeFacts[HeadPreference]) -> str:
-    n_near, n_far, ordered, heads = (
-        f.total(encoding) for encoding in ("near", "far", "ordered", "heads")
+def _near_sentence(noun: str, facts: SchemeFacts[HeadPreference]) -> str:
+    n_near, n_far, n_ordered, n_heads = (
+        facts.total(name) for name in ("near", "far", "ordered", "heads")
     )
-    sentence = f"Of {some(ordered, noun)} with an order of distances, {n_near} "
+    sentence = f"Of {format_count(n_ordered, noun)} with an order of distances, {n_near} "
     sentence += f"{'favours' if n_near == 1 else 'favour'} near ones"
     if n_far:
         sentence += f" and {n_far} those beyond a quarter of the length"
-    unordered = f.total("varying") - ordered
-    return f"{sentence}; {unordered} of {heads} have no order." if unordered else f"{sentence}."
-
-
-def _sides(f: SchemeFacts[HeadPreference]) -> str:
-    counts = f.value or {}
+    n_unordered = facts.total("varying") - n_ordered
     return (
-        f"{some(f.total('ordered'), 'head')} with an order of distances: the largest bias is at an "
+        f"{sentence}; {n_unordered} of {n_heads} have no order." if n_unordered else f"{sentence}."
+    )
+
+
+def _sides_sentence(facts: SchemeFacts[HeadPreference]) -> str:
+    counts = facts.value or {}
+    return (
+        f"{format_count(facts.total('ordered'), 'head')} with an order of distances: the largest bias is at an "
         f"earlier key in {counts['before']}, at a later key in {counts['after']}, at neither in "
         f"{counts['same']}."
     )
 
 
-def _limits(noun: str, f: SchemeFacts[DistanceLimit]) -> str:
+def _limit_sentences(noun: str, facts: SchemeFacts[DistanceLimit]) -> str:
     """Say each limit once, with the encodings that it is of where others have another or none."""
     names_by_limit: dict[str, list[str]] = {}
-    for encoding in sorted(f.encodings, key=lambda encoding: encoding.reach or 0):
-        if encoding.reach is not None:
-            side = "" if encoding.causal else " per side"
-            text = f"From {encoding.reach:,} {encoding.unit} on, distances share one {noun}{side}"
-            text = text if encoding.reach else f"All distances share one {noun}"
-            names_by_limit.setdefault(text, []).append(encoding.name)
+    for limit in sorted(facts.encodings, key=lambda limit: limit.reach or 0):
+        if limit.reach is not None:
+            side = "" if limit.causal else " per side"
+            text = f"From {limit.reach:,} {limit.unit} on, distances share one {noun}{side}"
+            text = text if limit.reach else f"All distances share one {noun}"
+            names_by_limit.setdefault(text, []).append(limit.name)
     return " ".join(
-        f"{text}." if len(names) == len(f.encodings) else f"{text} ({listed(names, NAMED)})."
+        f"{text}."
+        if len(names) == len(facts.encodings)
+        else f"{text} ({join_words(names, MAX_NAMED_ENCODINGS)})."
         for text, names in names_by_limit.items()
     )
 
 
 SCHEME_PARTS: Mapping[str, Mapping[str, Template]] = {
-    "rotary_turns": {"turns": _turns},
-    "rotary_positive": {"score": _score},
-    "rotary_stretched": {"rules": _rules},
-    "alibi_near": {"falls": _falls},
-    "bias_near": {"near": partial(_near, "head")},
-    "bias_sides": {"sides": _sides},
-    "bias_limit": {"limits": partial(_limits, "bias")},
-    "cosine_near": {"near": partial(_near, "table")},
-    "cosine_limit": {"limits": partial(_limits, "vector")},
+    "rotary_turns": {"turns": _turns_sentence},
+    "rotary_positive": {"score": _score_sentence},
+    "rotary_stretched": {"rules": _rules_sentence},
+    "alibi_near": {"falls": _falls_sentences},
+    "bias_near": {"near": partial(_near_sentence, "head")},
+    "bias_sides": {"sides": _sides_sentence},
+    "bias_limit": {"limits": partial(_limit_sentences, "bias")},
+    "cosine_near": {"near": partial(_near_sentence, "table")},
+    "cosine_limit": {"limits": partial(_limit_sentences, "vector")},
 }
 
 
 # Answers in a line.
 
 
-def _turning(f: Block) -> tuple[str, str]:
-    decided = [encoding for encoding in f["encodings"] if encoding["slow"] is not None]
+def _turning_measure(facts: Block) -> tuple[str, str]:
+    ladders = [ladder for ladder in facts["encodings"] if ladder["slow"] is not None]
     slow, pairs = (
-        sum(encoding[key] * encoding["axes"] for encoding in decided) for key in ("slow", "pairs")
+        sum(ladder[key] * ladder["axes"] for ladder in ladders) for key in ("slow", "pairs")
     )
-    return "pairs that never turn", f"{slow} of {pairs}" if decided else NO_VALUE
+    return "pairs that never turn", f"{slow} of {pairs}" if ladders else NO_VALUE
 
 
-def _least(measure: str, key: str) -> Callable[[Block], tuple[str, str]]:
+def _distance_range_measure(measure: str, key: str) -> Callable[[Block], tuple[str, str]]:
     """Return how a distance is told that some encodings have, from the least to the largest."""
 
-    def answer(f: Block) -> tuple[str, str]:
-        decided = [encoding[key] for encoding in f["encodings"] if encoding[key] is not None]
-        ends = sorted({min(decided), max(decided)}) if decided else ()
-        return measure, " to ".join(f"{end:,}" for end in ends) or "none"
+    def answer(facts: Block) -> tuple[str, str]:
+        distances = [encoding[key] for encoding in facts["encodings"] if encoding[key] is not None]
+        extremes = sorted({min(distances), max(distances)}) if distances else ()
+        return measure, " to ".join(f"{distance:,}" for distance in extremes) or "none"
 
     return answer
 
 
-def _halving(f: Block) -> tuple[str, str]:
-    slopes = [slope for encoding in f["encodings"] for slope in encoding["slopes"]]
-    return "halved every (positions)", _span([log(2) / slope for slope in slopes])
+def _halving_measure(facts: Block) -> tuple[str, str]:
+    slopes = [slope for encoding in facts["encodings"] for slope in encoding["slopes"]]
+    return "halved every (positions)", _format_range([log(2) / slope for slope in slopes])
 
 
-def _leaving(f: Block) -> tuple[str, str]:
-    if f["length"] is None:
+def _remaining_measure(facts: Block) -> tuple[str, str]:
+    if facts["length"] is None:
         return "weight left", NO_VALUE
-    return f"weight left at {f['length']:,}", percent(f["left"])
+    return f"weight left at {facts['length']:,}", format_whole_percent(facts["left"])
 
 
-def _structured(f: Block) -> tuple[str, str]:
-    count = f["structured"]
-    return "heads above chance", NO_VALUE if count is None else f"{count} of {f['heads']}"
+def _structured_measure(facts: Block) -> tuple[str, str]:
+    count = facts["structured"]
+    return "heads above chance", NO_VALUE if count is None else f"{count} of {facts['heads']}"
 
 
-def _counted(f: Block, *names: str) -> list[str]:
-    return [str(sum(encoding[name] for encoding in f["encodings"])) for name in names]
+def _count_heads(facts: Block, *names: str) -> list[str]:
+    return [str(sum(encoding[name] for encoding in facts["encodings"])) for name in names]
 
 
-def _favouring(f: Block) -> tuple[str, str]:
-    return "heads that do", " of ".join(_counted(f, "near", "heads"))
+def _near_measure(facts: Block) -> tuple[str, str]:
+    return "heads that do", " of ".join(_count_heads(facts, "near", "heads"))
 
 
-def _ruled(f: Block) -> tuple[str, str]:
+def _rule_measure(facts: Block) -> tuple[str, str]:
     return "rule", ", ".join(
-        dict.fromkeys(encoding["rule"] for encoding in f["encodings"])
+        dict.fromkeys(encoding["rule"] for encoding in facts["encodings"])
     ) or "none"
 
 
 #: From the facts of an answer a measure and its value.
-_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
-    "rotary_turns": _turning,
-    "rotary_positive": _least("first negative distance", "first"),
-    "rotary_stretched": _ruled,
-    "alibi_near": _halving,
-    "alibi_reach": _leaving,
-    "bias_smooth": _structured,
-    "bias_near": _favouring,
-    "bias_sides": lambda f: ("heads: before, after", ", ".join(_counted(f, "before", "after"))),
-    "bias_limit": _least("from distance", "reach"),
-    "cosine_smooth": _structured,
-    "cosine_near": _favouring,
-    "cosine_limit": _least("from distance", "reach"),
+_SCHEME_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
+    "rotary_turns": _turning_measure,
+    "rotary_positive": _distance_range_measure("first negative distance", "first"),
+    "rotary_stretched": _rule_measure,
+    "alibi_near": _halving_measure,
+    "alibi_reach": _remaining_measure,
+    "bias_smooth": _structured_measure,
+    "bias_near": _near_measure,
+    "bias_sides": lambda f: ("heads: before, after", ", ".join(_count_heads(f, "before", "after"))),
+    "bias_limit": _distance_range_measure("from distance", "reach"),
+    "cosine_smooth": _structured_measure,
+    "cosine_near": _near_measure,
+    "cosine_limit": _distance_range_measure("from distance", "reach"),
 }
 
 
-def line(answer: Block) -> AnswerLine:
+def scheme_line(answer: Block) -> AnswerLine:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
-    question, facts = ASKS[answer["question"]], answer.get("facts")
-    measure, value = _MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
-    return held_against(answer, question, measure, two_figures, value)
+    question, facts = QUESTION_TEXTS[answer["question"]], answer.get("facts")
+    measure, value = _SCHEME_MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
+    return chance_line(answer, question, measure, format_two_figures, value)
 
 
 #: What an answer means, of what a configuration decides and of what was learned.
-KEYS: Mapping[bool, str] = {False: "From the configuration: exact.", True: f"Learned values: {KEY}"}
+SCHEME_KEYS: Mapping[bool, str] = {
+    False: "From the configuration: exact.",
+    True: f"Learned values: {TEST_KEY}",
+}
 
 
-def what_it_is(schemes: Sequence[Block]) -> str:
+def describe_schemes(schemes: Sequence[Block]) -> str:
     """Say what encodings of one kind are."""
     places_text = f" in {len(schemes)} places" if len(schemes) > 1 else ""
     match scheme_kind(schemes[0]):
@@ -277,7 +293,7 @@ def what_it_is(schemes: Sequence[Block]) -> str:
 # What is said first.
 
 
-def summary(answers: Mapping[str, Answer]) -> str:
+def summarise_schemes(answers: Mapping[str, Answer]) -> str:
     """Sum up the encodings of a checkpoint, kind by kind.
 
     Parameters
@@ -288,58 +304,69 @@ def summary(answers: Mapping[str, Answer]) -> str:
     clauses = []
     if "rotary_turns" in answers:
         ladders: Sequence[RotaryLadder] = answers["rotary_turns"].facts.encodings
-        clauses.append(_each([(ladder.name, _wavelengths(ladder)) for ladder in ladders], LEADING))
+        clauses.append(
+            _join_encodings(
+                [(ladder.name, _wavelengths_clause(ladder)) for ladder in ladders],
+                MAX_HEADLINE_ENCODINGS,
+            )
+        )
         # Of several, the answers tell it.
-        clauses += [sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
+        clauses += [answer_sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
     if "alibi_near" in answers:
-        halving = _span(answers["alibi_near"].value["halving"])
+        halving = _format_range(answers["alibi_near"].value["halving"])
         clauses.append(f"With equal contents, ALiBi halves attention every {halving} positions.")
     for kind in ("bias", "cosine"):
         if f"{kind}_smooth" in answers:
-            clauses += _of_distances(
-                *(answers.get(f"{kind}_{property_name}") for property_name in _LEARNED)
+            clauses += _distance_sentences(
+                *(answers.get(f"{kind}_{property_name}") for property_name in _DISTANCE_QUESTIONS)
             )
     return " ".join(clauses)
 
 
 #: What is asked of values that were learned per distance.
-_LEARNED = ("smooth", "near", "limit")
+_DISTANCE_QUESTIONS = ("smooth", "near", "limit")
 
 
-def _wavelengths(f: RotaryLadder) -> str:
-    ends = [end for end in (f.shortest, f.longest) if end is not None]
-    reach = f"of wavelength {_span(ends)} positions" if len(ends) == 2 else "that never turn"
-    if f.slow is None:
-        return f"{_pairs(f)} {reach}"
-    return f"{_pairs(f)} {reach}; {f.slow * f.axes or 'none'} never turn within the {_seen(f)}"
+def _wavelengths_clause(ladder: RotaryLadder) -> str:
+    wavelengths = [
+        wavelength for wavelength in (ladder.shortest, ladder.longest) if wavelength is not None
+    ]
+    reach = (
+        f"of wavelength {_format_range(wavelengths)} positions"
+        if len(wavelengths) == 2
+        else "that never turn"
+    )
+    if ladder.slow is None:
+        return f"{_pairs_phrase(ladder)} {reach}"
+    return f"{_pairs_phrase(ladder)} {reach}; {ladder.slow * ladder.axes or 'none'} never turn within the {_visible_phrase(ladder)}"
 
 
-def _of_distances(
+def _distance_sentences(
     smooth_answer: Answer | None, near_answer: Answer | None, limit_answer: Answer | None
 ) -> Iterator[str]:
     if smooth_answer is not None:
-        yield sentence(smooth_answer)
+        yield answer_sentence(smooth_answer)
     if near_answer is not None and near_answer.value:
-        yield sentence(near_answer)
+        yield answer_sentence(near_answer)
     if (
         limit_answer is not None
         and limit_answer.yes
         and smooth_answer is not None
         and smooth_answer.reason != "equal"
     ):
-        yield sentence(limit_answer)
+        yield answer_sentence(limit_answer)
 
 
 # Kernels side by side.
 
 #: What each number of a kernel is, by the question that it answers.
-_OF_KERNELS: Mapping[str, str] = {
+_KERNEL_MEASURES: Mapping[str, str] = {
     "kernel_falls": "steps that do not rise",
     "kernel_offset": "variance by offset",
     "kernel_sides": "before against after",
 }
 #: What a kernel holds.
-KERNEL_OF = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rotation"}
+KERNEL_QUANTITIES = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rotation"}
 #: What the answers about kernels are about.
 KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 
@@ -347,63 +374,67 @@ KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 def kernel_line(question: str, answer: str, record: Block) -> AnswerLine:
     """Return the answer about a kernel as a line, from the block of the encoding."""
     number = record[KERNEL_QUESTIONS[question][0]]
-    value = NO_VALUE if number is None else percent(number)
-    return AnswerLine(question, answer, ASKS[question], _OF_KERNELS[question], value)
+    value = NO_VALUE if number is None else format_whole_percent(number)
+    return AnswerLine(question, answer, QUESTION_TEXTS[question], _KERNEL_MEASURES[question], value)
 
 
 def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
     """Say how similar the curves of encodings are: of two, or of several pairs how many."""
-    if len(pairs) == 1 and ("heads" in pairs[0] or not _similar(pairs[0], walk)):
-        return " ".join(pair_sentences(pairs[0], walk))
-    verdicts = [(pair["records"], _similar(pair, walk)) for pair in pairs]
-    return walked(verdicts, "The curves of {} over distance are")
+    if len(pairs) == 1 and ("heads" in pairs[0] or not _curve_verdict(pairs[0], walk)):
+        return " ".join(curve_sentences(pairs[0], walk))
+    verdicts = [(pair["records"], _curve_verdict(pair, walk)) for pair in pairs]
+    return walk_comparison(verdicts, "The curves of {} over distance are")
 
 
-def _similar(pair: Block, walk: Block | None) -> str:
+def _curve_verdict(pair: Block, walk: Block | None) -> str:
     if walk is None or pair["correlation"] is None:
         return ""
     return "yes" if pair["correlation"] > walk["correlation"] else "no"
 
 
-def pair_line(pair: Block, name: str, walk: Block | None) -> AnswerLine:
+def curve_line(pair: Block, name: str, walk: Block | None) -> AnswerLine:
     """Return how similar the curves of two encodings are as a line."""
     question = " · ".join(pair["records"])
     if heads := pair.get("heads"):
-        value = use_minus_sign(hundredths(heads["correlation"]))
+        value = use_minus_sign(format_hundredths(heads["correlation"]))
         return AnswerLine(name, "", question, "correlation of heads", value)
-    value = NO_VALUE if pair["correlation"] is None else hundredths(pair["correlation"])
-    chance = NO_VALUE if walk is None else f"below {hundredths(walk['correlation'])}"
+    value = NO_VALUE if pair["correlation"] is None else format_hundredths(pair["correlation"])
+    chance = NO_VALUE if walk is None else f"below {format_hundredths(walk['correlation'])}"
     return AnswerLine(
-        name, _similar(pair, walk), question, "correlation", use_minus_sign(value), chance
+        name, _curve_verdict(pair, walk), question, "correlation", use_minus_sign(value), chance
     )
 
 
-def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
+def curve_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
     """Say how similar two encodings are, by their curves and by their kernels."""
     if heads := pair.get("heads"):
-        yield from _matched(heads)
+        yield from _matched_heads_sentences(heads)
         return
-    names = listed(pair["records"])
+    names = join_words(pair["records"])
     subjects = {"correlation": f"The curves of {names} over distance", "alignment": "Their kernels"}
     for key, subject in subjects.items():
         measure = key if key == "correlation" else "centred alignment"
         if pair[key] is None:
             yield f"{subject} have no {measure}: {pair['undefined'][key]}."
             continue
-        bar = f" (95 % of random walks: below {hundredths(walk[key])})" if walk else ""
-        yield f"{subject} have a {measure} of {hundredths(pair[key])}{bar}."
+        walk_text = f" (95 % of random walks: below {format_hundredths(walk[key])})" if walk else ""
+        yield f"{subject} have a {measure} of {format_hundredths(pair[key])}{walk_text}."
 
 
-def _matched(heads: Block) -> Iterator[str]:
+def _matched_heads_sentences(heads: Block) -> Iterator[str]:
     """Say how similar the heads of two runs are, each matched with one by its curve."""
     within_share = heads["within"]
-    bar = f" (heads of one run with each other: {hundredths(within_share)})" if within_share else ""
-    correlation_text = hundredths(heads["correlation"])
-    yield f"Heads matched by their curves have a median correlation of {correlation_text}{bar}."
+    within_text = (
+        f" (heads of one run with each other: {format_hundredths(within_share)})"
+        if within_share
+        else ""
+    )
+    correlation_text = format_hundredths(heads["correlation"])
+    yield f"Heads matched by their curves have a median correlation of {correlation_text}{within_text}."
     if heads["same"] is not None:
         yield (
-            f"{heads['same']} of {some(heads['heads'], 'head')} meet the head of their own layer "
-            f"and number; such heads have a median correlation of {hundredths(heads['by_place'])}."
+            f"{heads['same']} of {format_count(heads['heads'], 'head')} meet the head of their own layer "
+            f"and number; such heads have a median correlation of {format_hundredths(heads['by_place'])}."
         )
 
 
@@ -421,7 +452,7 @@ def kernel_notes(document: Block) -> Iterator[str]:
     length, other_labels = document["length"], []
     for record in document["records"]:
         if run := record.get("run"):
-            source_text = TEXTS["sources"][run["source"]]
+            source_text = ANSWER_TEXTS["sources"][run["source"]]
             contexts_text = (
                 f"{run['contexts']:,} contexts of {run['length']:,} tokens {source_text}".rstrip()
             )

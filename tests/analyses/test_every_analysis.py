@@ -22,7 +22,7 @@ from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 from posprobe.schemes import RelativeBias
-from posprobe.words import cause
+from posprobe.words import cause_clause
 
 Measure = Callable[..., Any]
 
@@ -41,7 +41,7 @@ def tiers(measures: Iterable[Measure]) -> list[Any]:
 
 def block_of(result: Any) -> dict[str, Any]:
     """Return a result as read back from strict JSON."""
-    block: dict[str, Any] = json.loads(json.dumps(as_block(result, cause), allow_nan=False))
+    block: dict[str, Any] = json.loads(json.dumps(as_block(result, cause_clause), allow_nan=False))
     return block
 
 

@@ -21,7 +21,7 @@ from posprobe.measurements.model import MODEL_MEASUREMENTS, ModelMeasurement
 from posprobe.page import Column
 from posprobe.report.render import build_page
 from posprobe.report.screen import render_text
-from posprobe.words import PICTURES
+from posprobe.words import PICTURE_TEXTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,9 @@ def test_every_measurement_has_texts_numbers_and_figures(name: str) -> None:
     rows = list(measurement.rows(document))
     assert len({label for label, _ in rows}) == len(rows) > 0
     assert all(texts and all(texts.values()) for _, texts in rows)
-    assert all(PICTURES["model"][drawing.name].endswith(".") for drawing in measurement.drawings)
+    assert all(
+        PICTURE_TEXTS["model"][drawing.name].endswith(".") for drawing in measurement.drawings
+    )
 
 
 @dataclass(frozen=True)

@@ -483,7 +483,7 @@ def test_latent_attention_weights_need_a_run(tmp_path: Path) -> None:
     document = analyze_any(load_any(model_folder(tmp_path, {}, **config))).to_dict()
     assert problems("analysis", document) == []
     assert document["schemes"][0]["weights"]["missing"] == "latent"
-    (sentence,) = weights.sentences(document["schemes"][0]["weights"])
+    (sentence,) = weights.weights_sentences(document["schemes"][0]["weights"])
     assert "`posprobe forward`" in sentence
 
 

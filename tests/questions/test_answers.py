@@ -44,10 +44,10 @@ from posprobe.questions.rotations import Ladder, Rotations, Winding
 from posprobe.questions.schemes import KERNEL_QUESTIONS
 from posprobe.questions.sequences import LowDimensional, Order, Smooth
 from posprobe.report.document import answer_block, shared_block, verdict_block
-from posprobe.words import ASKS, TEXTS, sentence, templates
-from posprobe.words.lines import p_value
-from posprobe.words.summary import clause, headline
-from posprobe.words.tables import based_on
+from posprobe.words import ANSWER_TEXTS, QUESTION_TEXTS, answer_sentence, templates
+from posprobe.words.lines import format_p_value
+from posprobe.words.summary import kind_clause, table_headline
+from posprobe.words.tables import basis_sentences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -523,16 +523,16 @@ TABLE_NAMES = (*PLANTED_TABLES, *SAMPLE_REFERENCES)
 
 
 def test_every_question_is_asked_in_few_words() -> None:
-    assert set(ASKS) == {*ANALYSIS_QUESTIONS, *RUN_QUESTIONS, *KERNEL_QUESTIONS}
-    assert all(len(text.split()) <= 5 and text.endswith("?") for text in ASKS.values())
+    assert set(QUESTION_TEXTS) == {*ANALYSIS_QUESTIONS, *RUN_QUESTIONS, *KERNEL_QUESTIONS}
+    assert all(len(text.split()) <= 5 and text.endswith("?") for text in QUESTION_TEXTS.values())
 
 
 def test_every_function_of_a_template_is_used_by_its_question() -> None:
-    for parts_by_question in words.made_parts():
+    for parts_by_question in words.function_parts():
         for question, functions in parts_by_question.items():
-            templates_text = f"{TEXTS[question]} {TEXTS['shared']['parts']}"
+            templates_text = f"{ANSWER_TEXTS[question]} {ANSWER_TEXTS['shared']['parts']}"
             # A function and a text of one name would hide each other.
-            assert not set(functions) & set(TEXTS[question].get("parts", ()))
+            assert not set(functions) & set(ANSWER_TEXTS[question].get("parts", ()))
             assert all(re.search(rf"{{{name}[:}}]", templates_text) for name in functions), question
 
 
@@ -568,7 +568,10 @@ OPTIONAL_FACTS = {"invariance"}
 COUNTS = st.integers(1, 4096)
 POSITIVE = st.floats(1e-3, 1e6)
 CAUSES = st.builds(
-    Cause, st.sampled_from(sorted(TEXTS["causes"])), st.tuples(*[POSITIVE] * 3), st.just("rows")
+    Cause,
+    st.sampled_from(sorted(ANSWER_TEXTS["causes"])),
+    st.tuples(*[POSITIVE] * 3),
+    st.just("rows"),
 )
 
 
@@ -660,16 +663,16 @@ def test_every_template_makes_a_sentence_of_any_facts(
     question: str, reason: str, data: st.DataObject
 ) -> None:
     facts = data.draw(draw_facts(question, reason))
-    assert is_sentence(text := sentence(Answer(question, "yes", reason, facts))), text
+    assert is_sentence(text := answer_sentence(Answer(question, "yes", reason, facts))), text
 
 
 @pytest.mark.parametrize("reason", ["too_few", "all_equal", "narrow", "large", "among_many"])
 def test_reasons_that_all_questions_share_have_words(reason: str) -> None:
     facts = GridLimits(2, 9, 3, 64) if reason in {"narrow", "large"} else TooFew(6, 4)
     answer = Answer("order", "yes", "too_few", facts)
-    text = sentence(answer.corrected("cannot tell", reason, "another"))
+    text = answer_sentence(answer.corrected("cannot tell", reason, "another"))
     assert is_sentence(text)
-    assert (words.AMONG_MANY in text) == (reason == "among_many")
+    assert (words.MANY_QUESTIONS_NOTE in text) == (reason == "among_many")
 
 
 # --- numbers ---
@@ -730,7 +733,7 @@ def test_sentences_hold_only_numbers_of_the_facts(name: str) -> None:
             allowed |= {
                 position + side for position in answer.facts.positions for side in (-1.0, 1.0)
             }
-        text = BOUND_PATTERN.sub("", sentence(answer)).replace("\N{MINUS SIGN}", "-")
+        text = BOUND_PATTERN.sub("", answer_sentence(answer)).replace("\N{MINUS SIGN}", "-")
         for numeral in NUMBER_PATTERN.findall(text):
             assert any(stands_for(numeral, number) for number in allowed), (numeral, text)
 
@@ -739,7 +742,7 @@ def test_sentences_hold_only_numbers_of_the_facts(name: str) -> None:
 def test_answer_blocks_hold_the_null_and_the_p_value_of_their_test(name: str) -> None:
     for question, answer in planted_verdict(name).answers.items():
         block = answer_block(answer)
-        p_text, test = p_value(block), answer.test
+        p_text, test = format_p_value(block), answer.test
         assert [block[key] for key in ("question", "answer", "reason", "p")] == [
             question, answer.answer, answer.reason, answer.p,
         ]  # fmt: skip
@@ -819,7 +822,7 @@ HEADLINES = {
 
 @pytest.mark.parametrize("name", HEADLINES)
 def test_headlines_describe_the_planted_tables(name: str) -> None:
-    text = headline(planted_verdict(name)).replace("\N{MINUS SIGN}", "-")
+    text = table_headline(planted_verdict(name)).replace("\N{MINUS SIGN}", "-")
     assert re.fullmatch(HEADLINES[name], text), text
 
 
@@ -829,12 +832,12 @@ def test_headlines_claim_only_answers_that_are_yes(name: str) -> None:
     for answers in (verdict.answers, *(stretch.answers for stretch in verdict.parts)):
         kind = classify_table(answers)
         assert kind.name in KINDS_WITHOUT_YES or all(answers[question].yes for question in kind.of)
-    text = headline(verdict)
+    text = table_headline(verdict)
     assert len(text.split()) <= 60
     assert is_sentence(text)
     assert ("break" in text) == bool(verdict.answers.get("seams") and verdict.answers["seams"].yes)
     assert ("outlier" in text) == verdict.answers["special_rows"].yes
-    assert (based_on(verdict) == "") == verdict.whole
+    assert (basis_sentences(verdict) == "") == verdict.whole
 
 
 def test_headlines_of_many_stretches_stay_short() -> None:
@@ -845,9 +848,9 @@ def test_headlines_of_many_stretches_stay_short() -> None:
     equal = tuple((k, k + 8) for k in range(0, 90, 9))
     for name in names:
         verdict = replace(planted_verdict(name), parts=stretches, equal=equal, untrained=90)
-        text = headline(verdict)
+        text = table_headline(verdict)
         assert 30 < len(text.split()) <= 60
-        short_headline = headline(replace(verdict, parts=(), equal=(), untrained=None))
+        short_headline = table_headline(replace(verdict, parts=(), equal=(), untrained=None))
         assert text.startswith(short_headline.partition(". ")[0].removesuffix("."))
 
 
@@ -864,7 +867,7 @@ def test_weak_rotations_do_not_lead_the_headline(
     values = np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
     answers = answers_of(values)
     assert classify_table(answers).name == expected
-    assert ("; in addition, a period of 8.1 positions" in clause(answers)) == is_mentioned
+    assert ("; in addition, a period of 8.1 positions" in kind_clause(answers)) == is_mentioned
 
 
 @pytest.mark.parametrize(
@@ -879,7 +882,7 @@ def test_weak_rotations_do_not_lead_the_headline(
     ],
 )
 def test_headlines_add_zeros_copies_and_outliers(values: Any, text: str) -> None:
-    assert text in headline(verdicts_of(values)).lower()
+    assert text in table_headline(verdicts_of(values)).lower()
 
 
 # --- corrections for many questions ---

@@ -23,8 +23,8 @@ from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions.breaks import ask_seams, ask_special_rows
 from posprobe.tables import PositionTable
-from posprobe.words import cause, sentence, templates
-from posprobe.words.tables import based_on, copied
+from posprobe.words import answer_sentence, cause_clause, templates
+from posprobe.words.tables import basis_sentences, copies_clause
 
 Floats = NDArray[np.float64]
 
@@ -176,7 +176,9 @@ def test_facts_name_positions_and_separate_zeros() -> None:
 
 
 def test_sentences_name_their_facts() -> None:
-    sentences = {name: sentence(answers_about(tables()[name])["special_rows"]) for name in tables()}
+    sentences = {
+        name: answer_sentence(answers_about(tables()[name])["special_rows"]) for name in tables()
+    }
     assert sentences["odd ends"].startswith(
         "Outliers: positions 0 and 199 (the first: far from the next row: "
     )
@@ -185,7 +187,7 @@ def test_sentences_name_their_facts() -> None:
     assert sentences["outlier patch"].startswith("Outlier: the patch in row 5 and column 5 (")
     assert "in row 7 and column 2 is zero" in sentences["outlier patches"]
     assert sentences["outlier patches"].endswith("use the mean of the neighbours instead.")
-    seams = sentence(answers_about(tables()["two seams"])["seams"])
+    seams = answer_sentence(answers_about(tables()["two seams"])["seams"])
     assert seams.startswith("The table breaks before positions 60 and 80. At the first: ")
 
 
@@ -194,7 +196,7 @@ def test_every_reason_about_breaks_is_reached_with_a_sentence() -> None:
     for table in tables().values():
         for answer in answers_about(table).values():
             reached.add((answer.question, answer.reason))
-            assert is_sentence(sentence(answer))
+            assert is_sentence(answer_sentence(answer))
     assert reached == {key for key in templates() if key[0] in {"special_rows", "seams"}}
 
 
@@ -209,29 +211,29 @@ def test_every_cause_of_a_break_is_reached_with_words() -> None:
     ) - {"together"}
     for cause_found in causes:
         assert np.isfinite(cause_found.numbers).all()
-        assert "{" not in cause(cause_found)
+        assert "{" not in cause_clause(cause_found)
 
 
 def test_causes_are_words_in_the_document() -> None:
     change = Cause("level", (1.0, 2.5), "norms")
-    assert as_json({"a": (change,), "b": np.float32(0.5)}, cause) == {
+    assert as_json({"a": (change,), "b": np.float32(0.5)}, cause_clause) == {
         "a": ["norms change from 1 to 2.5"], "b": 0.5,
     }  # fmt: skip
-    assert cause(Cause("seam", (9, 10), causes=(change,))) == (
+    assert cause_clause(Cause("seam", (9, 10), causes=(change,))) == (
         "a break between positions 9 and 10: norms change from 1 to 2.5"
     )
     odd = SpecialRow(7, (Cause("zero"), change))
-    assert as_json([odd], cause) == [
+    assert as_json([odd], cause_clause) == [
         {"row": 7, "reason": "zero: it has no direction; norms change from 1 to 2.5"}
     ]
     copied_rows = Copies("near", 64, period=16, cosine=0.987, between=-0.001)
     assert as_json(copied_rows)["period"] == 16
-    assert "(mean cosine 0.99; 0.00 between)" in copied(copied_rows)
+    assert "(mean cosine 0.99; 0.00 between)" in copies_clause(copied_rows)
 
 
 def test_the_stretch_names_its_excluded_rows() -> None:
     ends = (Cause("seam", (9, 10)), Cause("special", (50,)))
-    assert based_on(Verdicts({}, 10, 50, whole=False, ends=ends)).startswith(
+    assert basis_sentences(Verdicts({}, 10, 50, whole=False, ends=ends)).startswith(
         "Based on positions 10–49; outliers and positions beyond the break at 10 are excluded."
     )
-    assert based_on(Verdicts({}, 0, 64, ends=(Cause("no_break"),))) == ""
+    assert basis_sentences(Verdicts({}, 0, 64, ends=(Cause("no_break"),))) == ""

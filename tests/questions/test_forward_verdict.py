@@ -37,8 +37,8 @@ from posprobe.questions.models import (
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 from posprobe.text import format_percent, format_percent_with_error, format_with_error
-from posprobe.words import sentence, templates
-from posprobe.words.models import summary
+from posprobe.words import answer_sentence, templates
+from posprobe.words.models import summarise_run
 
 
 def answers_about(name: str, result: Result, **changes: Any) -> Mapping[str, Answer]:
@@ -359,7 +359,7 @@ FACTS_BY_QUESTION: dict[str, Any] = {
 
 
 def sentence_about(question: str, reason: str, facts: Any = None) -> str:
-    return sentence(Answer(question, "yes", reason, facts or FACTS_BY_QUESTION[question]))
+    return answer_sentence(Answer(question, "yes", reason, facts or FACTS_BY_QUESTION[question]))
 
 
 #: Reasons about tables, whose facts have other records.
@@ -465,10 +465,10 @@ def test_summaries_name_the_source_of_order(
 def test_summaries_separate_sampled_from_random_tokens() -> None:
     analysis = forward_analysis()
     answers = {"distance": Answer("distance", "yes", "some", FACTS_BY_QUESTION["distance"])}
-    on_distance = summary(answers, analysis.run)
+    on_distance = summarise_run(answers, analysis.run)
     assert on_distance.endswith("(on 16 contexts of 256 tokens sampled from the model).")
     answers["apart"] = Answer("apart", "yes", "less", FACTS_BY_QUESTION["apart"])
-    assert summary(answers, analysis.run) == (
+    assert summarise_run(answers, analysis.run) == (
         f"{on_distance} Position directions avoid those of tokens. (The rest is measured on random "
         "tokens.)"
     )
@@ -497,21 +497,21 @@ def test_summaries_are_short_and_admit_that_no_answer_is_clear(layout: Any) -> N
         name: Answer(name, "yes", reason, FACTS_BY_QUESTION[name])
         for name, reason in reasons.items()
     }
-    assert 40 < len(summary(answers, ModelRun({}, random=True)).split()) <= 60
-    assert summary({}, analysis.run) == "No question has a clear answer."
+    assert 40 < len(summarise_run(answers, ModelRun({}, random=True)).split()) <= 60
+    assert summarise_run({}, analysis.run) == "No question has a clear answer."
 
 
 def test_notes_of_an_interruption_count_the_finished_contexts() -> None:
-    from posprobe.words.models import interrupted
+    from posprobe.words.models import interrupted_notes
 
     states: Any = build_decomposition(
         {0: sum_moments(np.ones((3, 4, WIDTH)))}, layout=Sequence(4), is_interrupted=True
     )
-    assert interrupted("Hidden states", states) == (
+    assert interrupted_notes("Hidden states", states) == (
         "Hidden states: the run was interrupted after 3 contexts",
     )
-    assert interrupted("Heads", results_of(Sequence(24))["heads"]) == ()
-    assert interrupted("Hidden states", replace(states, stopped=False)) == ()
+    assert interrupted_notes("Heads", results_of(Sequence(24))["heads"]) == ()
+    assert interrupted_notes("Hidden states", replace(states, stopped=False)) == ()
 
 
 # Formats.

@@ -22,7 +22,7 @@ from posprobe.layouts import Grid
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
 from posprobe.questions.fields import position_by_order
 from posprobe.questions.grids import ask_axis_rotations, axis_rotations_by_formula
-from posprobe.words import sentence, templates
+from posprobe.words import answer_sentence, templates
 
 Floats = NDArray[np.float64]
 
@@ -178,7 +178,7 @@ def test_planted_grids_have_their_expected_answers(
 ) -> None:
     found_answer = answers_of(table)[question]
     assert (found_answer.answer, found_answer.reason) == (answer, reason)
-    assert is_sentence(sentence(found_answer))
+    assert is_sentence(answer_sentence(found_answer))
     assert found_answer.change is None
 
 
@@ -294,7 +294,7 @@ def test_only_the_rotating_code_is_named() -> None:
     )
     assert answer.answer == "yes"
     assert answer.facts.rotating == ("rows",)
-    assert "column code" not in sentence(answer)
+    assert "column code" not in answer_sentence(answer)
 
 
 def test_periods_of_codes_are_named() -> None:
@@ -326,7 +326,7 @@ def test_a_formula_makes_codes_of_rotations() -> None:
     corrected: Any = axis_rotations_by_formula(original, form)
     assert (corrected.answer, corrected.reason, corrected.test) == ("yes", "formula", None)
     assert corrected.change.by == "closed_form"
-    assert sentence(corrected)
+    assert answer_sentence(corrected)
     assert axis_rotations_by_formula(original, replace(form, answer="no")) is None
     large_answer = answers_of("noise 40 x 60")["axis_rotations"]
     assert axis_rotations_by_formula(large_answer, form) is None
@@ -354,7 +354,7 @@ def test_unordered_patches_correct_the_answer_about_places(
     assert (corrected and (corrected.answer, corrected.reason)) == expected
     if corrected:
         assert corrected.change.was == verdict
-        assert sentence(corrected)
+        assert answer_sentence(corrected)
 
 
 def test_waves_of_three_turns_in_codes_of_fourteen_patches_are_found() -> None:

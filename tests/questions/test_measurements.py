@@ -33,7 +33,7 @@ from posprobe.measurements import (
 from posprobe.report import read_bundle
 from posprobe.report.screen import render_text
 from posprobe.studies.figure import kinds
-from posprobe.words.captions import reading
+from posprobe.words.captions import reading_caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +70,7 @@ def test_every_declared_figure_is_drawn_and_paper_figures_have_captions(
             assert callable(find_builder(result, drawing.name))
             if drawing.name in kinds() and not drawing.explain_absence(result):
                 results = {"made": result} if drawing.shows_several_tables else result
-                assert reading(drawing.name, drawing.help_text, results).endswith(".")
+                assert reading_caption(drawing.name, drawing.help_text, results).endswith(".")
             # A figure of winding components replaces the trajectory.
             is_replaced = drawing.name == "trajectory" and "winding" in figure_names
             assert (drawing.name in figure_names) == (

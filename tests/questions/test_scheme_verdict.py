@@ -22,8 +22,8 @@ from posprobe.questions.schemes import SCHEME_QUESTIONS, answer_kernel, answer_s
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.studies.kernels import compare_kernels
 from posprobe.studies.schemes import analyze_schemes
-from posprobe.words import sentence, templates
-from posprobe.words.schemes import kernels_headline, pair_sentences, summary
+from posprobe.words import answer_sentence, templates
+from posprobe.words.schemes import curve_sentences, kernels_headline, summarise_schemes
 
 
 def answers_about(*records: Scheme, length: int | None = None) -> dict[str, Answer]:
@@ -278,8 +278,8 @@ def test_encoder_and_decoder_share_one_bias_from_different_distances_on() -> Non
 def sentences_about(*records: Scheme) -> dict[str, str]:
     """Return the sentences by question, and the headline."""
     answers = answers_about(*records)
-    sentences = {name: sentence(answer) for name, answer in answers.items()}
-    return {**sentences, "summary": summary(answers)}
+    sentences = {name: answer_sentence(answer) for name, answer in answers.items()}
+    return {**sentences, "summary": summarise_schemes(answers)}
 
 
 def mixed_heads(quantity: Any = "bias") -> RelativeBias:
@@ -346,7 +346,7 @@ def test_every_reason_about_schemes_is_reached_with_a_sentence() -> None:
     reached: dict[tuple[str, str], str] = {}
     for records in RECORDS.values():
         for answer in answers_about(*records).values():
-            reached[answer.question, answer.reason] = sentence(answer)
+            reached[answer.question, answer.reason] = answer_sentence(answer)
     expected = {key for key in templates() if key[0] in SCHEME_QUESTIONS}
     assert expected == set(reached)
 
@@ -446,7 +446,7 @@ def test_curves_are_similar_only_beyond_random_walks() -> None:
     for pair in pairs:
         text = kernels_headline([pair], walk)
         assert ("no more" in text) == ((pair["correlation"] or 0) <= walk["correlation"])
-        assert all(text.endswith(".") for text in pair_sentences(pair, walk))
+        assert all(text.endswith(".") for text in curve_sentences(pair, walk))
     assert kernels_headline(pairs, walk) == ("1 of 6 pairs is more similar than two random walks.")
 
 

@@ -31,8 +31,8 @@ from posprobe.questions.rotations import (
     winding_by_rotations,
 )
 from posprobe.questions.sequences import MAX_FEWER_RATIO, MIN_SMOOTH_COSINE, _mean_step_cosines
-from posprobe.words import sentence, templates
-from posprobe.words.formats import percent, similarity
+from posprobe.words import answer_sentence, templates
+from posprobe.words.formats import format_similarity, format_whole_percent
 
 
 def stationary_process(n: int, d: int, length: float, power: float = 1.0, seed: int = 0) -> Floats:
@@ -195,7 +195,7 @@ def answer_about(question: str, reason: str) -> Any:
 def test_planted_sequences_have_their_expected_answers(question: str, expected: str) -> None:
     answer = answer_about(question, expected.partition(": ")[2])
     assert f"{answer.answer}: {answer.reason}" == expected
-    assert is_sentence(sentence(answer))
+    assert is_sentence(answer_sentence(answer))
     if answer.yes and answer.test:
         assert 0 < answer.test.least <= 0.05 / 7
         low, high = answer.test.interval
@@ -223,7 +223,7 @@ def test_answers_about_formulas_have_base_scale_and_error() -> None:
     assert answer.facts.scale == pytest.approx(3, rel=0.01)
     # Noise of 0.02, over waves of a root mean square of 3 / sqrt(2).
     assert answer.facts.error == pytest.approx(0.02 / (3 / np.sqrt(2)), rel=0.03)
-    assert "times 3" in sentence(answer)
+    assert "times 3" in answer_sentence(answer)
     assert answer_about("closed_form", "sinusoid").facts.base == pytest.approx(1e4, rel=1e-3)
     # The error is relative to the values, whatever the base.
     facts = ask("closed_form", sinusoid(512, 64, 7350.0) + 0.005 * gaussian(512, 64)).facts
@@ -238,29 +238,29 @@ def test_sentences_name_the_compared_rows_of_a_long_table() -> None:
         600,
         512,
     )
-    assert "over the first 512 positions" in sentence(long_answer)
-    assert "first" not in sentence(short_answer)
+    assert "over the first 512 positions" in answer_sentence(long_answer)
+    assert "first" not in answer_sentence(short_answer)
 
 
 def test_patches_are_compared_with_the_table_of_patches() -> None:
     answer: Any = GRID_QUESTIONS["closed_form"](view(gaussian(64, 32), layout=Grid(8, 8)))
     assert abs(answer.facts.cka) < 0.2
-    assert "2-D sin-cos table has a CKA of" in sentence(answer)
+    assert "2-D sin-cos table has a CKA of" in answer_sentence(answer)
     narrow: Any = GRID_QUESTIONS["closed_form"](view(gaussian(64, 3), layout=Grid(8, 8)))
-    assert sentence(narrow) == "Matches no known formula."
+    assert answer_sentence(narrow) == "Matches no known formula."
 
 
 def test_numbers_are_never_rounded_to_one_and_large_ones_have_all_digits() -> None:
     answer = answer_about("closed_form", "sinusoid")
     for base, cka, text in ((1e4, 0.996, "CKA 0.9960"), (3.1e6, 1.0, "base 3,100,000")):
         changed_answer = replace(answer, facts=ClosedForm(128, 128, base=base, cka=cka))
-        assert text in sentence(changed_answer)
-    assert [similarity(value) for value in (0.99996, 1 - 1e-9, -0.001)] == [
+        assert text in answer_sentence(changed_answer)
+    assert [format_similarity(value) for value in (0.99996, 1 - 1e-9, -0.001)] == [
         "0.9999",
         "1.00",
         "0.00",
     ]
-    assert [percent(value) for value in (0.996, 1.0)] == ["more than 99 %", "100 %"]
+    assert [format_whole_percent(value) for value in (0.996, 1.0)] == ["more than 99 %", "100 %"]
 
 
 # --- series ---
@@ -273,7 +273,7 @@ def test_the_series_has_its_base_or_its_factor() -> None:
     assert even_series.value == {"factor": pytest.approx(3, rel=0.01)}
     assert even_series.test.value == even_series.facts.off
     assert answer_about("ladder", "none").value is None
-    assert "base" not in sentence(even_series)
+    assert "base" not in answer_sentence(even_series)
 
 
 @pytest.mark.parametrize(("n", "d", "rise"), [(64, 32, 1.0), (128, 64, 2.0), (512, 32, 4.0)])
@@ -284,7 +284,7 @@ def test_a_helix_is_no_series_and_has_no_base(n: int, d: int, rise: float) -> No
     answer = ask("ladder", table_view)
     assert not answer.yes
     assert answer.facts.series is None
-    assert "base" not in sentence(answer) + sentence(ask("closed_form", table_view))
+    assert "base" not in answer_sentence(answer) + answer_sentence(ask("closed_form", table_view))
 
 
 def test_random_frequencies_are_no_series() -> None:
@@ -327,15 +327,15 @@ def test_small_rotations_are_no_however_certain() -> None:
         assert found_answer.p <= 0.01
         assert found_answer.answer == answer
         assert (found_answer.facts.share >= MIN_EFFECT_SHARE) == (answer == "yes")
-    assert "small (1 % of the variance)" in sentence(answer_about("rotations", "small"))
+    assert "small (1 % of the variance)" in answer_sentence(answer_about("rotations", "small"))
 
 
 def test_a_wave_along_one_direction_is_no_circle() -> None:
     wave = np.outer(np.cos(2 * np.pi * np.arange(256) / 8), np.ones(16)) + 0.3 * gaussian(256, 16)
     answer = ask("rotations", wave)
     assert [line.is_circular for line in answer.facts.lines] == [False]
-    assert "one oscillates along one direction" in sentence(answer)
-    assert "oscillate" not in sentence(answer_about("rotations", "stand_out"))
+    assert "one oscillates along one direction" in answer_sentence(answer)
+    assert "oscillate" not in answer_sentence(answer_about("rotations", "stand_out"))
 
 
 def test_sentences_report_a_varying_period() -> None:
@@ -345,8 +345,8 @@ def test_sentences_report_a_varying_period() -> None:
     ends = tuple(np.quantile(local, [0.1, 0.9]))
     assert (line.fastest, line.slowest) == pytest.approx(ends, rel=0.03)
     assert line.pace == "smooth"
-    assert "Along the table, periods vary" in sentence(answer)
-    assert "a period of about" in sentence(answer)
+    assert "Along the table, periods vary" in answer_sentence(answer)
+    assert "a period of about" in answer_sentence(answer)
 
 
 def test_alternating_rows_are_reported_as_alternating_signs() -> None:
@@ -354,8 +354,8 @@ def test_alternating_rows_are_reported_as_alternating_signs() -> None:
     answer = ask("rotations", alternating)
     assert answer.reason == "none"
     assert answer.facts.alternating == pytest.approx(0.49 / 1.49, abs=0.03)
-    assert "alternating signs" in sentence(answer)
-    assert "alternating" not in sentence(answer_about("rotations", "none"))
+    assert "alternating signs" in answer_sentence(answer)
+    assert "alternating" not in answer_sentence(answer_about("rotations", "none"))
 
 
 def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
@@ -382,7 +382,7 @@ def test_winding_of_varying_pace_denies_fixed_periods() -> None:
     answer: Any = rotations_by_winding(original, winding)
     assert (answer.answer, answer.reason) == ("no", "pace")
     fast, slow = answer.facts.turn
-    assert f"between {fast:.3g} and {slow:.3g} positions" in sentence(answer)
+    assert f"between {fast:.3g} and {slow:.3g} positions" in answer_sentence(answer)
     assert rotations_by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
     assert rotations_by_winding(original, replace(winding, answer="cannot tell")) is None
     for reason in ("none", "few_rows"):
@@ -407,8 +407,8 @@ def test_the_reported_winding_pair_is_the_tested_one() -> None:
     assert answer.facts.components == (3, 4)
     assert answer.facts.turns == pytest.approx(8.06, abs=0.05)
     assert answer.test.value == answer.facts.turns
-    assert "Components 3 and 4" in sentence(answer)
-    assert "8.1 turns" in sentence(answer)
+    assert "Components 3 and 4" in answer_sentence(answer)
+    assert "8.1 turns" in answer_sentence(answer)
     # No document shows the pair itself.
     assert "pair" not in answer.value
     assert "pair" not in repr(answer.facts)
@@ -428,7 +428,7 @@ def test_less_than_one_turn_is_no_winding(turns: float) -> None:
     answer = ask("winding", waves(400, [400 / turns], noise=0.02))
     assert (answer.answer, answer.reason) == ("no", "part_turn")
     assert answer.facts.turns < MIN_WINDING_TURNS
-    assert "1.00" not in sentence(answer)
+    assert "1.00" not in answer_sentence(answer)
 
 
 def test_null_draws_stop_early_once_a_yes_is_excluded() -> None:
@@ -469,7 +469,7 @@ def test_winding_is_named_by_the_periods_of_its_rotations(
     assert answer.value["rotation"] == answer.facts.rotation
     assert (len(answer.facts.mixed) > 1) == (reason == "mixed")
     text = "the 12.5-position period" if reason == "rotation" else "mix circles with periods of"
-    assert text in sentence(answer)
+    assert text in answer_sentence(answer)
 
 
 @pytest.mark.slow
@@ -568,7 +568,9 @@ def test_the_reported_participation_ratio_is_the_tested_one(n: int) -> None:
     assert test.null == facts.expected
     assert facts.participation <= MAX_FEWER_RATIO * facts.expected
     assert facts.participation < test.interval[0] < facts.expected < test.interval[1]
-    assert (f"one row in {facts.every}" in sentence(answer)) == (facts.every > 1) == (n > 128)
+    assert (
+        (f"one row in {facts.every}" in answer_sentence(answer)) == (facts.every > 1) == (n > 128)
+    )
 
 
 def test_the_participation_ratio_is_that_of_rows_of_equal_length() -> None:
@@ -642,7 +644,7 @@ def test_sentences_report_low_translation_invariance() -> None:
         assert answer.reason == "bounded"
         expected: Any = pp.similarity(values).centered.translation_invariance
         assert answer.facts.invariance == pytest.approx(expected, abs=1e-9)
-        assert ("though distance explains" in sentence(answer)) == (expected < 0.9)
+        assert ("though distance explains" in answer_sentence(answer)) == (expected < 0.9)
 
 
 def test_exact_offset_distances_hold_along_the_whole_table() -> None:

@@ -22,7 +22,7 @@ from posprobe.report.render import build_page, render
 from posprobe.report.screen import render_text
 from posprobe.studies import compare
 from posprobe.studies.published import find_published
-from posprobe.words.formats import similarity
+from posprobe.words.formats import format_similarity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -302,8 +302,8 @@ def test_the_page_reports_cut_rows_and_every_number(bundle: Path) -> None:
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))
     for pair in document["pairs"]:
         walk = pair["nulls"]["walk"]
-        assert similarity(pair["cka"]) in page
-        assert f"{similarity(walk['p5'])} to {similarity(walk['p95'])}" in page
+        assert format_similarity(pair["cka"]) in page
+        assert f"{format_similarity(walk['p5'])} to {format_similarity(walk['p95'])}" in page
         assert f"{pair['procrustes']:.3g} (0: a rotated copy)" in page
 
 

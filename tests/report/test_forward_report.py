@@ -54,7 +54,7 @@ from posprobe.report.render import build_page as page_model, render
 from posprobe.report.screen import render_text as printed
 from posprobe.studies import ForwardAnalysis
 from posprobe.text import format_percent
-from posprobe.words import ASKS
+from posprobe.words import QUESTION_TEXTS
 
 mpl.use("agg")
 LIMIT = 2_000_000
@@ -339,7 +339,7 @@ def test_the_terminal_shows_answers_and_missing_measurements(layout: Layout) -> 
     document = analysis.to_dict()
     # Of a long headline the first sentences.
     assert f"{document['verdict']['summary'].partition('. ')[0]}." in joined
-    assert all(ASKS[a["question"]][:12] in text for a in document["verdict"]["answers"])
+    assert all(QUESTION_TEXTS[a["question"]][:12] in text for a in document["verdict"]["answers"])
     for part in ("note: It was stopped", "Not measured: words (a reason)"):
         assert part in joined
     assert len(text.splitlines()) <= 24

@@ -31,7 +31,7 @@ from posprobe.studies.schemes import analyze_schemes
 from posprobe.sweeps.columns import run_row
 from posprobe.tables import PositionTable
 from posprobe.text import format_value, use_minus_sign
-from posprobe.words import ASKS
+from posprobe.words import QUESTION_TEXTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -266,7 +266,7 @@ def test_the_summary_is_short_and_has_every_encoding(name: str) -> None:
     assert len(lines) <= 24
     assert "None" not in summary(document)
     for answer in document["verdict"]["answers"]:
-        assert any(ASKS[answer["question"]] in line for line in lines)
+        assert any(QUESTION_TEXTS[answer["question"]] in line for line in lines)
     assert all(len(line) <= 160 for line in lines)
 
 

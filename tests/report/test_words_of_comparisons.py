@@ -14,7 +14,7 @@ from posprobe.layouts import Grid, Sequence
 from posprobe.relations.fingerprints import Likeness, fingerprint, likeness
 from posprobe.relations.resized import Cost, Effect, Rule, Run, Turns, Way
 from posprobe.studies.resizing import compare_ways
-from posprobe.words import ASKS, comparisons, relations, resizing
+from posprobe.words import QUESTION_TEXTS, comparisons, relations, resizing
 
 EFFECT = Effect(
     norm_mean=1.0, norm_min=1.0, neighbour_cosine=0.5, same_place=1.0, same_position=-0.2,
@@ -31,7 +31,7 @@ def said(*, before: Effect = EFFECT, **given: Any) -> str:
     """What is said of a way of resizing, with these facts other than usual."""
     place = {"how": "linear", "kind": "stretches", "old": OLD, "new": NEW, "start": 0}
     facts: Any = {**vars(before), **place, **given}
-    return " ".join(resizing.way(Way(**facts, before=before)))
+    return " ".join(resizing.way_sentences(Way(**facts, before=before)))
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_a_rule_says_what_it_slows_down_and_what_is_new() -> None:
         extrapolated=0, longest_wavelength=None, kernel_at_1=0.97, kernel_at_training=0.2,
         kernel_at_to=-0.1, first_negative=None, attention_factor=1.14, undefined={}, pairs=64,
     )  # fmt: skip
-    assert resizing.rule(rule) == (
+    assert resizing.rule_sentences(rule) == (
         "Of 64 pairs, 43 turn more slowly (up to 4 times) and 0 reach angles unseen in training. "
         "The mean rotation between neighbours is 0.97. Logits are multiplied by 1.3."
     )
-    none = resizing.rule(replace(rule, slowed=0, extrapolated=18, attention_factor=1.0))
+    none = resizing.rule_sentences(replace(rule, slowed=0, extrapolated=18, attention_factor=1.0))
     assert none.startswith("Of 64 pairs, 0 turn more slowly and 18 reach angles unseen")
     assert "Logits" not in none
 
@@ -103,7 +103,7 @@ def test_ways_as_cheap_as_the_cheapest_are_named() -> None:
         ways={"tile": Cost(2.5, 0.1), "linear": Cost(2.6, 0.1)}, best=("tile", "linear"),
         length=20, cut=12, losses={},
     )  # fmt: skip
-    assert resizing.costs(run) == (
+    assert resizing.cost_sentences(run) == (
         "`tile` costs the model least: 2.500 nats per next token at 20 tokens. The unchanged model "
         "has 2.100 on the first 12 of the same windows. Within the errors, `linear` does as well."
     )
@@ -125,13 +125,13 @@ def test_ways_as_cheap_as_the_cheapest_are_named() -> None:
     ],
 )  # fmt: skip
 def test_a_moved_seam_names_both_rows(found: SeamHistory, expected: str) -> None:
-    assert f"The break between positions 7 and 8 {expected}" in comparisons.seam(found)
+    assert f"The break between positions 7 and 8 {expected}" in comparisons.seam_sentence(found)
 
 
 def test_a_changed_answer_names_both_steps() -> None:
     found = AnswerHistory("order", "no", 1, "yes", 2, last=True, earlier=2)
-    assert comparisons.answer(found) == (
-        f"{ASKS['order']} No at step 1, yes at step 2 (the last step; 2 earlier changes)."
+    assert comparisons.answer_change_sentence(found) == (
+        f"{QUESTION_TEXTS['order']} No at step 1, yes at step 2 (the last step; 2 earlier changes)."
     )
 
 
@@ -160,14 +160,14 @@ LIKENESS = Likeness("unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024))
     ],
 )  # fmt: skip
 def test_a_likeness_states_its_distance(given: dict[str, Any], expected: str) -> None:
-    assert expected in relations.evidence(replace(LIKENESS, **given))
+    assert expected in relations.evidence_sentences(replace(LIKENESS, **given))
 
 
 def test_a_rounded_copy_is_called_one() -> None:
     table = pp.load("sample:all-minilm-l6-v2")
     rounded = np.asarray(table.values).astype(np.float16).astype(np.float32)
     found = likeness(fingerprint(pp.table(rounded)), fingerprint(table))
-    assert relations.relation(found) == "rounded from"
-    assert relations.evidence(found) == (
+    assert relations.relation_phrase(found) == "rounded from"
+    assert relations.evidence_sentences(found) == (
         "Relative distance below 0.0004 over all 512 positions: within rounding to float16."
     )

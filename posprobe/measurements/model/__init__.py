@@ -293,13 +293,13 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
         )
     yield (
         "preferred distances (heads)",
-        {layer: models.peaks(heads) for layer, heads in heads_by_layer.items()},
+        {layer: models.list_peaks(heads) for layer, heads in heads_by_layer.items()},
     )
     yield (
         "heads: yes / no / cannot tell",
-        {layer: models.counts(heads) for layer, heads in heads_by_layer.items()},
+        {layer: models.count_verdicts(heads) for layer, heads in heads_by_layer.items()},
     )
-    yield list_by_layer(block, "position", "reason", models.REASONS.__getitem__)
+    yield list_by_layer(block, "position", "reason", models.LAYER_REASONS.__getitem__)
     yield list_by_layer(
         block, "shift check, residual", "shift_check", lambda value: format_cell(value, ".1e")
     )

@@ -25,8 +25,7 @@ LEADING_FIGURES = {
     "heads": "heads",
     "cosines": "states",
 }
-
-
+#: The first screen has room for this many figures.
 MAX_LEADING_FIGURES = 2
 
 

@@ -90,22 +90,22 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
     with_weights = [scheme for scheme in schemes if scheme.get("weights")]
     if with_weights:
         sentences = [
-            f"{scheme['name']}: {entry}" if is_plural else entry
+            f"{scheme['name']}: {sentence}" if is_plural else sentence
             for scheme in with_weights
-            for entry in weights.weights_sentences(scheme["weights"])
+            for sentence in weights.weights_sentences(scheme["weights"])
         ]
         first_line = weights.weights_line(with_weights[0]["weights"])
         yield Evidence(
             (first_line,), sentences=tuple(sentences), pictures=_pictures(PICTURE_TEXTS["weights"])
         )
-    ladders = [entry for scheme in schemes for entry in lookup(scheme, "rotation.along") or ()]
+    ladders = [ladder for scheme in schemes for ladder in lookup(scheme, "rotation.along") or ()]
     if ladders:
         yield Evidence(
             (weights.axes_line(ladders),), sentences=tuple(map(weights.axis_sentence, ladders))
         )
-    horizons = [entry for scheme in schemes if (entry := lookup(scheme, "rotation.horizon"))]
+    horizons = [horizon for scheme in schemes if (horizon := lookup(scheme, "rotation.horizon"))]
     if horizons:
-        distinct_horizons = {tuple(entry.items()): entry for entry in horizons}.values()
+        distinct_horizons = {tuple(horizon.items()): horizon for horizon in horizons}.values()
         horizon_sentences = tuple(map(weights.precision_sentence, distinct_horizons))
         yield Evidence((weights.precision_line(horizons),), sentences=horizon_sentences)
 
@@ -117,17 +117,13 @@ def _number_table(schemes: Sequence[Block]) -> Table:
     for key, number in labels["encodings"].items():
         values = [lookup(scheme, key) for scheme in schemes]
         if any(value is not None for value in values):
-            rows.append(
-                (
-                    number["label"],
-                    *(format_cell(value, number.get("form", ".3g")) for value in values),
-                )
-            )
+            number_format = number.get("form", ".3g")
+            texts = (format_cell(value, number_format) for value in values)
+            rows.append((number["label"], *texts))
     if any(scheme.get("causal") for scheme in schemes):
         flag_texts = {True: "yes", False: "no", None: "–"}
-        rows.append(
-            ("later keys hidden", *(flag_texts[scheme.get("causal")] for scheme in schemes))
-        )
+        flags = (flag_texts[scheme.get("causal")] for scheme in schemes)
+        rows.append(("later keys hidden", *flags))
     if any(scheme.get("special") for scheme in schemes):
         tokens = (", ".join(scheme.get("special") or ()) or "–" for scheme in schemes)
         rows.append(("tokens with biases of their own", *tokens))
