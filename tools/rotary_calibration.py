@@ -28,7 +28,7 @@ from posprobe.analyses.models.rotary_heads import (
     LayerRotation,
     RotarySums,
     answer_heads,
-    measure_heads,
+    measure_rotary_heads,
 )
 from posprobe.analyses.models.rotary_use import HeadUse, RotaryUse
 
@@ -92,7 +92,7 @@ def planted(
         fixed_query=padding, fixed_key=padding, query_power=ones, key_power=ones, queries=1, keys=1,
     )  # fmt: skip
     turning = LayerRotation(LADDER, "halves", "all", 0.0, np.arange(WINDOW), 1.0)
-    return answer_heads(measure_heads(0, sums, turning, length=2 * WINDOW))
+    return answer_heads(measure_rotary_heads(0, sums, turning, length=2 * WINDOW))
 
 
 def answers(context_share: float, spread: float, share: float, heads: int) -> Counter[str]:

@@ -467,7 +467,7 @@ def rebuild_model(model: Any, config: Any) -> Any:
     model
         Result of `load_model`.
     config
-        That leaves all shapes as they are.
+        Changed configuration that leaves all shapes unchanged.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from posprobe.analyses.breaks.outliers import replace_patches
 from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.composition.bridging import interpolate_rows
 from posprobe.analyses.composition.processes import fit_process
-from posprobe.analyses.descriptive.closeness import cloud
+from posprobe.analyses.descriptive.closeness import prepare_cloud
 from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids
 from posprobe.analyses.descriptive.sinusoid import fit_base
 from posprobe.analyses.models.experiments import Scheme
@@ -68,7 +68,7 @@ class Explanation:
     Parameters
     ----------
     name
-        Its key, such as ``"components_3"``.
+        Key, such as ``"components_3"``.
     label
         Description in words.
     rows
@@ -201,7 +201,7 @@ def _explain_by_waves(values: Floats, centred_rows: Floats, seed: int) -> Iterat
     n = len(centred_rows)
     if n < MIN_EXPLAINED_ROWS or not centred_rows.any():
         return
-    frequencies = choose_sinusoids(cloud(values), max(COMPONENT_COUNTS)).frequencies
+    frequencies = choose_sinusoids(prepare_cloud(values), max(COMPONENT_COUNTS)).frequencies
     for k in (k for k in COMPONENT_COUNTS if k <= len(frequencies)):
         rows = _fit_sinusoids(centred_rows, frequencies[k - 1])
         yield _sized_explanation("sinusoids", k, rows, "best sinusoid")
@@ -241,7 +241,7 @@ def _explain_by_formulas(centred_rows: Floats, layout: Layout) -> Iterator[Expla
         return
     rows = _align_rows(sinusoidal(n, d).values, centred_rows)
     yield Explanation("sinusoid", "sinusoid, rotated to fit", rows, "formula")
-    fit = fit_base(cloud(centred_rows), d)
+    fit = fit_base(prepare_cloud(centred_rows), d)
     if fit.bases.size:
         base = fit.base or float(fit.bases[int(np.argmax(fit.cka))])
         rows = _align_rows(sinusoidal(n, d, base=base).values, centred_rows)
@@ -418,12 +418,7 @@ def find_target(
     try:
         path, table = find_position_table(model, title)
     except UsageError as error:
-        target = _find_rotation_target(model, batch) or _find_bias_target(model, batch)
-        if target is None:
-            raise UsageError(
-                f"{error} Of several parts name one, as REF#decoder; of models without a table "
-                "rotations and the biases of T5 are taken away."
-            ) from error
+        target = _find_scheme_target(model, batch, error)
         if tables or rows is not None:
             raise UsageError(
                 f"{title}: it has no table of positions, so neither positions nor tables can be "
@@ -457,6 +452,17 @@ def find_target(
         substitutes.append(Explanation(label, label, substitute_rows, "given"))
     slots = ((table, reached_rows),)
     return Target(path, "table", slots, layout, start, tuple(substitutes), MEAN_ROW_NAME)
+
+
+def _find_scheme_target(model: Any, batch: torch.Tensor, error: UsageError) -> Target:
+    """Return the rotations or biases of a model without a table, or raise if it has neither."""
+    target = _find_rotation_target(model, batch) or _find_bias_target(model, batch)
+    if target is None:
+        raise UsageError(
+            f"{error} Of several parts name one, as REF#decoder; of models without a table "
+            "rotations and the biases of T5 are taken away."
+        ) from error
+    return target
 
 
 def _find_positions(

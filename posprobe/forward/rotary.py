@@ -87,7 +87,7 @@ def declared_context(model: Any) -> int | None:
 def _observe_attention(
     model: Any, handle: Callable[[int, AttentionInputs], None], title: str
 ) -> Iterator[None]:
-    """Show what each layer hands to attention; the layer's own attention goes on with it."""
+    """Pass on the inputs of each layer's attention, which then runs unchanged."""
     transformers = import_package("transformers")
     masks = transformers.masking_utils
     interface, mask_interface = transformers.AttentionInterface, transformers.AttentionMaskInterface
@@ -96,7 +96,7 @@ def _observe_attention(
     def attend(
         module: Any, query: Any, key: Any, value: Any, mask: Any, *extra: Any, **options: Any
     ) -> Any:
-        # Cross-attention has another number of keys, and no distance.
+        # Cross-attention has another number of keys, and no distances.
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
             declared_scale = options.get("scaling", extra[0] if extra else None)
             cap = options.get("softcap")
@@ -154,13 +154,13 @@ def run_observed(
     title: str,
     shift: int | None = None,
 ) -> Any:
-    """Run a model, show what its layers hand to attention, and return its last hidden states."""
+    """Run a model, pass on the inputs of its attention layers, and return its last states."""
     with _observe_attention(model, handle, title):
         return run_shifted(model, batch, shift)
 
 
 def run_shifted(model: Any, batch: torch.Tensor, shift: int | None = None) -> Any:
-    """Run a batch of token ids ``[b, t]``, at positions so much later; return its last states."""
+    """Run token ids ``[b, t]`` at positions that are ``shift`` later; return the last states."""
     options = {} if shift is None else {"position_ids": shifted_positions(model, batch, shift)}
     return run_body(model, batch, **options).last_hidden_state
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.composition.processes import fit_process
 from posprobe.analyses.descriptive.pca import PCA, pca
-from posprobe.analyses.descriptive.sinusoid import ladder
+from posprobe.analyses.descriptive.sinusoid import decompose_ladder
 from posprobe.analyses.result import Result, plain
 from posprobe.arrays import cores, positions
 from posprobe.encodings.tables import sincos2d, sinusoidal
@@ -87,8 +87,8 @@ def measure_formula(
     components = None
     if "pca" in names and layout.size > 1:
         # The sinusoid varies in few directions; PCA in those takes a fraction of the time.
-        sinusoid_ladder = ladder(layout.size, dim)
-        components = pca(sinusoid_ladder.left * sinusoid_ladder.values)
+        sinusoid_ladder = decompose_ladder(layout.size, dim)
+        components = pca(sinusoid_ladder.directions * sinusoid_ladder.deviations)
     return measure_numbers(sinusoidal(layout.size, dim), names, components)
 
 

@@ -21,7 +21,7 @@ from posprobe.analyses.models.rotary_heads import (
     LayerRotation,
     answer_heads,
     judge_position,
-    measure_heads,
+    measure_rotary_heads,
 )
 from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
@@ -55,7 +55,7 @@ def measured(query: Complexes, key: Complexes) -> HeadUse:
     length = query.shape[1]
     turning = LayerRotation(LADDER, "halves", "all", 0.0, np.arange(length // 2), SCALE)
     sums = sum_window(handed(query, key), ObservedLayer(turning, length // 2, length))
-    return answer_heads(measure_heads(0, sums, turning, length=length))[0]
+    return answer_heads(measure_rotary_heads(0, sums, turning, length=length))[0]
 
 
 def same(value: complex | Complexes, contexts: int = 16) -> Complexes:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.descriptive.similarity import by_displacement
+from posprobe.analyses.descriptive.similarity import sum_by_displacement
 from posprobe.analyses.models.head_logits import Peaked, Peaks, find_nearest_peak
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps, centring_error
 from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
@@ -191,7 +191,7 @@ def sum_attention(weights: Array, layout: Layout) -> AttentionSums:
     return AttentionSums(
         contexts=weights.shape[0],
         rounding=weights.shape[0] * eps,
-        curves=by_displacement(total * is_counted, height, width, xp),
+        curves=sum_by_displacement(total * is_counted, height, width, xp),
         mean=xp.astype(xp.mean(total, axis=0), wide),
         first_position=xp.astype(xp.sum(to_first, axis=1) / max(n - 1, 1), wide),
         special=xp.astype(special, wide),
@@ -286,16 +286,16 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     n = layout.size
     height, width = layout.height, layout.width
     is_counted = _counted_pairs(layout)
-    count = np.rint(by_displacement(is_counted, height, width, np))
+    count = np.rint(sum_by_displacement(is_counted, height, width, np))
     curves = quotient(sums.curves, sums.contexts * count)
     uniform, visible = np.full((n, n), 1 / n), np.ones((n, n))
     if not is_grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < MAX_HIDDEN_ATTENTION:
         uniform, visible = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
-    uniform_sums = by_displacement(uniform * is_counted, height, width, np)
+    uniform_sums = sum_by_displacement(uniform * is_counted, height, width, np)
     uniform_level = np.divide(uniform_sums, np.maximum(count, 1))
     # Attention is float32 or less, so smaller differences are rounding errors and no preference.
     excess = np.round(curves - uniform_level, 7)
-    visible_count = by_displacement(visible * is_counted, height, width, np)
+    visible_count = sum_by_displacement(visible * is_counted, height, width, np)
     peak_indices = [find_nearest_peak(head_excess, visible_count, n) for head_excess in excess]
     rounding = sums.rounding / sums.contexts * uniform_level
     head_peaks = zip(excess, peak_indices, strict=True)
@@ -328,8 +328,8 @@ def _translation_invariance(matrix: NDArray[np.float64], height: int, width: int
         return None
     pair_mean = matrix[is_pair].mean()
     centred = np.where(is_pair, matrix - pair_mean, 0.0)
-    count = by_displacement(is_pair.astype(np.float64), height, width, np)
-    total = by_displacement(centred, height, width, np)
+    count = sum_by_displacement(is_pair.astype(np.float64), height, width, np)
+    total = sum_by_displacement(centred, height, width, np)
     spread = float((centred**2).sum())
     n_pairs = int(is_pair.sum())
     if spread <= centring_error(np.abs(matrix[is_pair]).max(), n_pairs) ** 2 * n_pairs:

@@ -244,13 +244,13 @@ class Cost:
     value
         Mean over contexts; None where outputs are not finite.
     error
-        Its standard error over contexts; None of a single one.
+        Standard error over contexts; None for a single context.
     kept
         1 less the cost over that of removing the table: 1 where nothing is lost, 0 where as much as
         with the mean row in place of every row, below 0 where more. None where removing costs less
         than `MIN_COST_STANDARD_ERRORS` of its standard errors.
     kept_error
-        Its standard error: the jackknife over contexts, of which each has both costs.
+        Standard error of ``kept`` by the jackknife over contexts, of which each has both costs.
     """
 
     value: float | None
@@ -346,9 +346,9 @@ class Early:
     positions
         Number of first positions.
     cost
-        Their share of the cost.
+        Share of the first positions in the cost.
     of
-        Their share of what is counted.
+        Share of the first positions in the weights.
     """
 
     positions: Natural

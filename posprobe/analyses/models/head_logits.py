@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.descriptive.similarity import by_displacement
+from posprobe.analyses.descriptive.similarity import sum_by_displacement
 from posprobe.analyses.result import As, Part, Result, Stored, WithGaps, centring_error
 from posprobe.arrays import Array, Positions, namespace, positions, quotient
 from posprobe.errors import InvalidTable, UsageError
@@ -323,9 +323,9 @@ def _measure_head(logits: Array, layout: Layout, *, causal: bool) -> dict[str, A
     visible = xp.ones_like(logits)
     if causal:
         visible = xp.tril(visible)
-    count = np.rint(by_displacement(visible, height, width, xp))
-    total = by_displacement(interaction * visible, height, width, xp)
-    squares = by_displacement(interaction**2 * visible, height, width, xp)
+    count = np.rint(sum_by_displacement(visible, height, width, xp))
+    total = sum_by_displacement(interaction * visible, height, width, xp)
+    squares = sum_by_displacement(interaction**2 * visible, height, width, xp)
     mean = quotient(total, count)
     spread = squares.sum() - total.sum() ** 2 / count.sum()
     explained = np.nansum(total * mean) - total.sum() ** 2 / count.sum()
@@ -341,7 +341,11 @@ def _measure_head(logits: Array, layout: Layout, *, causal: bool) -> dict[str, A
     common = mean[count >= n / 2]
     has_peak = bool(np.ptp(common) > rounding)
     attention, uniform = (
-        float((by_displacement(head_weights, height, width, xp) / np.maximum(count, 1))[peak_index])
+        float(
+            (sum_by_displacement(head_weights, height, width, xp) / np.maximum(count, 1))[
+                peak_index
+            ]
+        )
         if has_peak
         else math.nan
         for head_weights in (weights, uniform_weights)

@@ -133,7 +133,7 @@ class Rotation(Result):
     attention_factor
         Factor on cosines and sines.
     axes
-        That share the head.
+        Number of axes that share the head.
     length
         Positions of the text that the wavelengths are for, of which a query may see a window.
     horizon
@@ -237,7 +237,7 @@ def rotation(
     attention_factor
         For the record.
     axes
-        That share the head, each with these pairs.
+        Number of axes that share the head, each with these pairs.
     length
         Positions of the text; where None, the target.
     along

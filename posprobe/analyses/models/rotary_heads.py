@@ -134,7 +134,7 @@ class RotarySums(Sums):
         return len(self.curves)
 
 
-def measure_heads(
+def measure_rotary_heads(
     layer: int, sums: RotarySums, rotation: LayerRotation, *, length: int
 ) -> list[HeadUse]:
     """Compute the numbers of a layer's heads from sums, with answers left open.
@@ -142,69 +142,90 @@ def measure_heads(
     Parameters
     ----------
     layer
-        Its number.
+        Number of the layer.
     sums, rotation
-        Over all contexts, and how the layer turns queries and keys.
+        Sums over all contexts, and rotation of the layer's queries and keys.
     length
         Tokens of a context.
     """
-    contexts, heads, n_distances = sums.curves.shape
+    contexts, n_heads, n_distances = sums.curves.shape
     measured = sums.curves.mean(axis=0)
-    product = rotation.scale * (sums.query / sums.queries) * np.conj(sums.key / sums.keys)
-    if rotation.columns != "all":
-        fixed_product = rotation.scale * np.sum(
-            (sums.fixed_query / sums.queries) * (sums.fixed_key / sums.keys), axis=1
-        )
-        product = np.concatenate([product, fixed_product[:, None]], axis=1)
+    product = _mean_products(sums, rotation)
     turns = np.exp(1j * np.outer(rotation.ladder, rotation.distances))
     parts = (product[:, :, None] * turns).real
     norms = [np.sqrt(sums.query_power / sums.queries), np.sqrt(sums.key_power / sums.keys)]
-    strength = rotation.scale * norms[0] * norms[1]
-    usage = quotient(strength, strength.sum(axis=1, keepdims=True))
-    mean_part = quotient(np.abs(product), strength)
+    usage, mean_part = _pair_shares(product, rotation.scale * norms[0] * norms[1])
     centred = measured - measured.mean(axis=1, keepdims=True)
     centred_parts = parts - parts.mean(axis=2, keepdims=True)
-    total = np.mean(centred**2, axis=1)
-    covariances = np.einsum("hin,hn->hi", centred_parts, centred) / n_distances
-    curve_share = quotient(covariances, total[:, None])
+    curve_share = _curve_shares(centred, centred_parts)
     predicted = parts.sum(axis=1)
     capped = sums.capped_share.mean(axis=0)
     head_uses = []
-    for head in range(heads):
+    for head in range(n_heads):
         curves = sums.curves[:, head] - sums.curves[:, head].mean(axis=1, keepdims=True)
         products = curves @ curves.T / n_distances
         share, interval, variance = _distance_share(products, sums.variance[:, head])
         r, r2 = _measure_agreement(centred[head], centred_parts[head].sum(axis=0))
-        head_uses.append(
-            HeadUse(
-                layer=layer,
-                head=head,
-                share=share,
-                interval=interval,
-                variance=float(sums.variance[:, head].mean()),
-                spread=None if variance is None else math.sqrt(max(variance, 0.0)),
-                range=float(np.ptp(measured[head])),
-                peak=int(rotation.distances[np.argmax(measured[head])]),
-                r=r,
-                r2=r2,
-                moved=float(sums.moved_attention[:, head].mean()),
-                capped=float(capped[head]) if np.isfinite(capped[head]) else None,
-                p=_sign_p(curves) if contexts >= MIN_HEAD_CONTEXTS else None,
-                answer="cannot tell",
-                usage=usage[head],
-                mean_part=mean_part[head],
-                curve_share=curve_share[head],
-                query_norm=norms[0][head],
-                key_norm=norms[1][head],
-                offset=_find_offset_pair(
-                    rotation, product[head], usage[head], mean_part[head], length
-                ),
-                product=product[head],
-                measured=measured[head],
-                predicted=predicted[head],
-            )
+        pair_numbers = product[head], usage[head], mean_part[head]
+        head_use = HeadUse(
+            layer=layer,
+            head=head,
+            share=share,
+            interval=interval,
+            variance=float(sums.variance[:, head].mean()),
+            spread=None if variance is None else math.sqrt(max(variance, 0.0)),
+            range=float(np.ptp(measured[head])),
+            peak=int(rotation.distances[np.argmax(measured[head])]),
+            r=r,
+            r2=r2,
+            moved=float(sums.moved_attention[:, head].mean()),
+            capped=float(capped[head]) if np.isfinite(capped[head]) else None,
+            p=_sign_p(curves) if contexts >= MIN_HEAD_CONTEXTS else None,
+            answer="cannot tell",
+            usage=usage[head],
+            mean_part=mean_part[head],
+            curve_share=curve_share[head],
+            query_norm=norms[0][head],
+            key_norm=norms[1][head],
+            offset=_find_offset_pair(rotation, *pair_numbers, length),
+            product=product[head],
+            measured=measured[head],
+            predicted=predicted[head],
         )
+        head_uses.append(head_use)
     return head_uses
+
+
+def _mean_products(sums: RotarySums, rotation: LayerRotation) -> NDArray[np.complex128]:
+    """Return scale times mean query times conjugated mean key of each pair, ``[heads, pairs]``."""
+    products = rotation.scale * (sums.query / sums.queries) * np.conj(sums.key / sums.keys)
+    if rotation.columns == "all":
+        return np.asarray(products)
+    fixed_columns = (sums.fixed_query / sums.queries) * (sums.fixed_key / sums.keys)
+    fixed_products = rotation.scale * np.sum(fixed_columns, axis=1)
+    return np.concatenate([products, fixed_products[:, None]], axis=1)
+
+
+def _pair_shares(
+    product: NDArray[np.complex128], strength: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the usage and the mean part of each pair, both ``[heads, pairs]``."""
+    usage = quotient(strength, strength.sum(axis=1, keepdims=True))
+    return usage, quotient(np.abs(product), strength)
+
+
+def _curve_shares(curves: NDArray[np.float64], parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of each measured curve that each pair explains, ``[heads, pairs]``.
+
+    Parameters
+    ----------
+    curves, parts
+        ``[heads, n]`` and ``[heads, pairs, n]``: measured curves, and parts of the predicted ones
+        by pair, both centred.
+    """
+    power = np.mean(curves**2, axis=1)
+    covariances = np.einsum("hin,hn->hi", parts, curves) / curves.shape[1]
+    return quotient(covariances, power[:, None])
 
 
 def _distance_share(
@@ -362,7 +383,7 @@ def build_rotary_use(
     heads = answer_heads([
         head
         for number in sorted(sums)
-        for head in measure_heads(number, sums[number], rotations[number], length=length)
+        for head in measure_rotary_heads(number, sums[number], rotations[number], length=length)
     ])  # fmt: skip
     layers = dict(unmeasured)
     for number in sums:

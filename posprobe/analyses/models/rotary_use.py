@@ -52,7 +52,7 @@ class OffsetPair:
     Parameters
     ----------
     pair
-        Its number, from 0.
+        Number of the pair, from 0.
     angle
         Angle of its mean product, radians.
     slope
@@ -155,7 +155,7 @@ class LayerUse:
     Parameters
     ----------
     layer
-        Its number in the model, from 0.
+        Number of the layer in the model, from 0.
     ignores
         Whether it ignores position; None where it was not measured.
     reason
@@ -199,7 +199,7 @@ class Summary:
     never
         Mean share of usage in pairs that make no full turn within ``positions``.
     never_in_contexts
-        The same within the contexts of the run.
+        Mean share of usage in pairs that make no full turn within the contexts of the run.
     positions
         The context that the configuration states, or that of the run.
     """
@@ -365,7 +365,7 @@ class HeadMatch:
     Parameters
     ----------
     heads
-        That are matched: as many as the run with fewer has.
+        Number of matched heads: as many as the run with fewer heads has.
     correlation
         Median over matched heads.
     same
@@ -375,7 +375,7 @@ class HeadMatch:
         Median correlation of heads of one layer and number; None where the runs have different
         heads.
     within
-        The same as ``correlation`` of the heads of one run matched with its other heads, the larger
+        Median ``correlation`` of the heads of one run matched with its other heads, the larger
         of both runs: curves that fall with distance are alike anyway. None with one head.
     matched
         Matched heads in the order of the first run.

@@ -69,7 +69,7 @@ class PairLayout(Result):
     wins
         Share of draws of heads in which the best reading is the best.
     readings
-        All that were tried, best first.
+        Scores of all pair orders that were compared, best first.
     """
 
     answer: WeightPairOrder | None
@@ -127,13 +127,13 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
     )
     unit_counts = np.ones((1, heads))
     scored: list[tuple[ReadingScore, NDArray[np.float64]]] = []
-    tried = set()
+    compared_pairs = set()
     for pair_order in get_args(WeightPairOrder):
         pairs = list_row_pairs(pair_order, rotated)
         # With 8 rows, reordering once more and reordering back give the same pairs.
-        if (pair_set := frozenset(map(frozenset, pairs.tolist()))) in tried:
+        if (pair_set := frozenset(map(frozenset, pairs.tolist()))) in compared_pairs:
             continue
-        tried.add(pair_set)
+        compared_pairs.add(pair_set)
         (separation,), (correlation,) = _fit_pairs(logs[:, pairs], unit_counts)
         score = (separation - 1) / 2 + heads * correlation / 2
         drawn_separation, drawn_correlation = _fit_pairs(logs[:, pairs], head_counts)
@@ -199,7 +199,7 @@ class LayerWeights:
     Parameters
     ----------
     layer
-        Its number, from 0.
+        Number of the layer, from 0.
     usage
         ``[frequencies]``: share of each pair in the strength of a head, mean over heads that
         have one; None where none has, or queries and keys are normalised, so that weights do not
@@ -234,7 +234,7 @@ class WeightUse(Result):
     Parameters
     ----------
     layers
-        That were read.
+        Layers that were read.
     layout
         Pair order as far as the weights tell; None where too few were read.
     pairs
@@ -253,7 +253,7 @@ class WeightUse(Result):
     problem
         Content of the file in place of the weights, where that can be said.
     bytes
-        That reading takes.
+        Bytes to read for all layers.
     skipped
         Layers whose weights hold NaN or infinity, or could not be read.
     """
@@ -350,7 +350,7 @@ def measure_layer_weights(
     Parameters
     ----------
     layer
-        Its number.
+        Number of the layer.
     query, key
         ``[heads, head_dim, width]``: weights times the gain of the norm before them. Queries of a
         group share a key.
@@ -385,25 +385,16 @@ def measure_layer_weights(
     turns = np.exp(1j * np.outer(ladder, np.arange(distances)))
     group_size = len(query) // len(key)
     has_fixed = query.shape[1] > 2 * len(ladder)
-    strengths, self_matches = [], []
-    for head, head_query in enumerate(query):
-        head_key = key[head // group_size]
-        query_pairs, key_pairs = _complex_pairs(head_query, rows), _complex_pairs(head_key, rows)
-        sizes = np.linalg.norm(query_pairs, axis=1) * np.linalg.norm(key_pairs, axis=1)
-        curve = ((query_pairs * key_pairs.conj()).sum(axis=1) @ turns).real
-        if has_fixed:  # Columns that do not turn count as one more pair, and add a constant.
-            fixed_rows = head_query[2 * len(ladder) :], head_key[2 * len(ladder) :]
-            sizes = np.append(sizes, np.linalg.norm(fixed_rows[0]) * np.linalg.norm(fixed_rows[1]))
-            curve = curve + float(np.sum(fixed_rows[0] * fixed_rows[1]))
-        strengths.append(sizes)
-        self_matches.append(scale * curve)
-    stacked_strengths = np.stack(strengths)
-    sums = stacked_strengths.sum(axis=1, keepdims=True)
-    usage = np.divide(
-        stacked_strengths, sums, out=np.full(stacked_strengths.shape, np.nan), where=sums > 0
-    )
+    heads = [
+        _measure_head(head_query, key[head // group_size], rows, turns)
+        for head, head_query in enumerate(query)
+    ]
+    strengths = np.stack([head_strengths for head_strengths, _ in heads])
+    self_matches = scale * np.stack([curve for _, curve in heads])
+    sums = strengths.sum(axis=1, keepdims=True)
+    usage = np.divide(strengths, sums, out=np.full(strengths.shape, np.nan), where=sums > 0)
     if normed:
-        usage, self_matches = np.full_like(usage, np.nan), [np.full(distances, np.nan)] * len(query)
+        usage, self_matches = np.full_like(usage, np.nan), np.full_like(self_matches, np.nan)
     bias_curve = None
     if biases is not None and not normed:
         query_pairs, key_pairs = (_complex_pairs(bias.T, rows) for bias in biases)
@@ -420,9 +411,29 @@ def measure_layer_weights(
         never=never_share,
         bias_spread=None if bias_curve is None else float(bias_curve.std(axis=1).max()),
         heads=usage,
-        self_match=np.stack(self_matches),
+        self_match=self_matches,
         bias_curve=bias_curve,
     )
+
+
+def _measure_head(
+    query: NDArray[np.float64],
+    key: NDArray[np.float64],
+    rows: NDArray[np.intp],
+    turns: NDArray[np.complex128],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the strength of each pair of a head, and its self-match curve before scaling."""
+    n_rotated = rows.size
+    query_pairs, key_pairs = _complex_pairs(query, rows), _complex_pairs(key, rows)
+    strengths = np.linalg.norm(query_pairs, axis=1) * np.linalg.norm(key_pairs, axis=1)
+    curve = ((query_pairs * key_pairs.conj()).sum(axis=1) @ turns).real
+    if len(query) > n_rotated:
+        # Columns that do not turn count as one more pair, and add a constant.
+        fixed_query, fixed_key = query[n_rotated:], key[n_rotated:]
+        fixed_strength = np.linalg.norm(fixed_query) * np.linalg.norm(fixed_key)
+        strengths = np.append(strengths, fixed_strength)
+        curve = curve + float(np.sum(fixed_query * fixed_key))
+    return strengths, curve
 
 
 def _complex_pairs(rows: NDArray[np.float64], pairs: NDArray[np.intp]) -> NDArray[np.complex128]:

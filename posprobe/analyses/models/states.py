@@ -382,18 +382,18 @@ def build_decomposition(
     return MeanDecomposition(by_number, contexts, layout, start, name, is_interrupted)
 
 
+def _to_float64(array: Array) -> NDArray[np.float64]:
+    return to_numpy(array).astype(np.float64)
+
+
 def _decompose_layer(sums: Moments) -> LayerMeans:
     c, n_products = sums.contexts, sums.n_product_contexts
-    origin, context_means, product_context_means = (
-        to_numpy(array).astype(np.float64)
-        for array in (sums.origin, sums.context_means, sums.product_context_means)
-    )
-    deviations, squared_deviations, gram = (
-        to_numpy(array).astype(np.float64)
-        for array in (sums.deviations, sums.squared_deviations, sums.gram)
-    )
-    t = len(deviations)
-    pos = deviations / c
+    origin, context_means = _to_float64(sums.origin), _to_float64(sums.context_means)
+    squared_deviations = _to_float64(sums.squared_deviations)
+    product_context_means = _to_float64(sums.product_context_means)
+    gram = _to_float64(sums.gram)
+    pos = _to_float64(sums.deviations) / c
+    t = len(pos)
     error = np.full_like(pos, np.nan)
     if c > 1:
         error = np.sqrt(np.maximum(squared_deviations / c - pos**2, 0.0) / (c - 1))
@@ -414,7 +414,7 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
     has_variance, has_positions = total > rounding, by_position > rounding
     residual = max(deviation_power - by_position, 0.0)
     powers_by_term = {"position": by_position, "context": by_context, "rest": residual}
-    rank = None
+    rank = noise_share = None
     draws: tuple[float, ...] = ()
     if has_positions and c > 1:
         noise, noise_power = _sampling_noise(sums, pos)
@@ -422,6 +422,7 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
         # Squared singular values are exact only to the rounding error of the largest.
         min_power = max((MIN_RANK_NOISE_RATIO * noise) ** 2, rounding / c, 1e-13 * spectral)
         rank = int(np.count_nonzero(eigenvalues > min_power))
+        noise_share = min(1.0, c * float((error**2).sum()) / by_position)
     relative_norm, shares = None, None
     if has_variance:
         relative_norm = math.sqrt(n_products * spectral / _largest_eigenvalue(centred))
@@ -432,7 +433,7 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
         error=error,
         stable_rank=float(np.trace(products)) / spectral if has_positions else None,
         rank=rank,
-        noise_share=None if rank is None else min(1.0, c * float((error**2).sum()) / by_position),
+        noise_share=noise_share,
         relative_norm=relative_norm,
         shares=shares,
         noise_draws=draws,
@@ -487,7 +488,7 @@ class EffectiveTable(Result):
         Numbers of the table as stored, keyed as in `posprobe.measurements.compared_numbers`; None
         where a number is undefined.
     effective
-        The same of ``table``.
+        Numbers of ``table``, with the same keys.
     notes
         Content that was added and normalisation that was applied.
     table
