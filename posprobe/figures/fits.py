@@ -114,6 +114,7 @@ def sinusoid_figure(figure_format: FigureFormat, result: SinusoidFit) -> Figure:
 MIN_DRAWN_R2 = -0.25
 #: Markers of the rules, which also differ in colour and dash.
 RULE_MARKERS = ("o", "s", "^", "D")
+#: Labels of the rules that predict left-out rows.
 RULE_LABELS = {
     "linear": "straight line",
     "smooth": "smooth part of the model",

@@ -105,6 +105,7 @@ def mosaic_figure(figure_format: FigureFormat, result: Patches) -> Figure:
 
 #: At most this many components of a code are drawn along its axis.
 MAX_CODE_COMPONENTS = 4
+#: Singular of each axis, for labels.
 AXIS_SINGULARS = {"rows": "row", "columns": "column"}
 
 

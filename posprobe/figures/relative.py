@@ -45,6 +45,7 @@ LINEAR_PART_POSITIONS = 8
 MIN_COLORBAR_INCHES = 2.0
 #: Labels of axes by the quantity that is drawn.
 QUANTITY_LABELS = {"bias": "bias (logits)", "cosine": "cosine with distance 0"}
+#: Labels of colour bars; a head's mean bias is removed, since it changes no attention.
 CENTRED_QUANTITY_LABELS = {
     "bias": "bias less the head's mean (logits)",
     "cosine": "cosine with distance 0",

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from posprobe.analyses.models.rotary_weights import WeightUse
 
 
-class _HeadIndex(NamedTuple):
-    """Index of a head in the model."""
+class _PanelHead(NamedTuple):
+    """A head whose curve is drawn in a panel of its own."""
 
     layer: int
     head: int
 
 
-_Head = TypeVar("_Head", _HeadIndex, "HeadUse")
+_Head = TypeVar("_Head", _PanelHead, "HeadUse")
 
 #: Curves are drawn for at most this many layers.
 MAX_CURVE_LAYERS = 12
@@ -299,13 +299,13 @@ def weights_curves_figure(figure_format: FigureFormat, use: WeightUse) -> Figure
     layers = {layer.layer: layer for layer in pick_evenly(list(use.layers), MAX_CURVE_LAYERS)}
     rows = [
         [
-            _HeadIndex(number, head)
+            _PanelHead(number, head)
             for head in pick_evenly(list(range(len(layer.heads))), MAX_CURVE_HEADS)
         ]
         for number, layer in layers.items()
     ]
 
-    def draw(ax: Axes, head_index: _HeadIndex) -> None:
+    def draw(ax: Axes, head_index: _PanelHead) -> None:
         layer = layers[head_index.layer]
         for curves, color in ((layer.self_match, MUTED), (layer.bias_curve, BLUE)):
             if curves is not None:

@@ -302,6 +302,7 @@ def _lock_folder(folder: Path) -> int:
     return descriptor
 
 
+#: Name of the page in its bundle.
 PAGE_NAME = "report.html"
 #: The checksum of a file covers this many bytes at its end: all of a drawing, and the directory of
 #: an archive of arrays, which holds a checksum of each array.
@@ -311,8 +312,11 @@ MAX_DOCUMENT_BYTES = 2**26
 #: Larger arrays are refused.
 _MAX_ARRAY_BYTES = 2**30
 
+#: Begin of the comment that lists the files of a bundle at the end of its page.
 _SEAL_PREFIX = "<!-- posprobe wrote "
+#: The whole comment, with the list as JSON.
 _SEAL_PATTERN = re.compile(rf"{_SEAL_PREFIX}(\{{[^<>]*\}}) -->\n\Z", re.ASCII)
+#: Names of the files that a bundle may have besides its page.
 _FILE_NAME_PATTERN = re.compile(
     r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:pdf|png|svg)", re.ASCII
 )
@@ -446,13 +450,14 @@ def _checksum_content(content: bytes) -> FileChecksum:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-# Schemas of the six kinds of bundle.
+# Schemas of the six kinds of bundle, as their documents state them.
 ANALYSIS_SCHEMA: Final = "posprobe.analysis/2"
 COMPARISON_SCHEMA: Final = "posprobe.comparison/2"
 KERNELS_SCHEMA: Final = "posprobe.kernels/2"
 FORWARD_SCHEMA: Final = "posprobe.forward/2"
 RESIZING_SCHEMA: Final = "posprobe.resizing/1"
 CHECK_SCHEMA: Final = "posprobe.check/1"
+#: Schemas of all present bundles.
 SCHEMAS = (
     ANALYSIS_SCHEMA,
     COMPARISON_SCHEMA,
