@@ -1,7 +1,7 @@
-"""Configurations: the parts of a model, what their tensors are called, and llama.cpp's own words.
+"""Configurations: their sections, the tensors that belong to them, and llama.cpp's settings.
 
 A GGUF file states its sizes under keys such as ``llama.rope.freq_base``. They are translated here
-once, so that whatever reads a configuration reads these models too. The rules are those of
+once, so that everything that reads a configuration also reads these models. The rules are those of
 llama.cpp's loader (``llama-hparams.h``, ``llama-model.cpp``).
 """
 
@@ -24,25 +24,26 @@ from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.settings import MAX_MAGNITUDE, read_integer, read_number
 
 _CONFIG_DATA = read_data("families/configurations.toml")
-#: What modules and configurations of one part of a model are called.
+#: Names of modules and configuration sections by their role in a model.
 _ROLE_NAMES: Mapping[str, tuple[str, ...]] = _CONFIG_DATA["roles"]
+#: Largest number of nested configurations.
 _MAX_CONFIG_DEPTH = 4
-#: More parts than any model has.
+#: Largest number of sections; no model has as many.
 _MAX_SECTIONS = 64
-#: Nested settings that describe no part of the model.
+#: Nested settings that do not describe a part of the model.
 _NOT_SECTIONS = ("attn_config", "pretrained_cfg", "quantization_config", "generation_config")
 
 
 @dataclass(frozen=True)
 class ConfigSection:
-    """A piece of the configuration.
+    """The configuration of a model, or of one of its parts.
 
     Parameters
     ----------
     path
-        Keys that lead to it, joined by dots; empty for the whole.
+        Keys that lead to the section, joined by dots; empty for the full configuration.
     config
-        Its content.
+        Content of the section.
     """
 
     path: str
@@ -50,18 +51,18 @@ class ConfigSection:
 
     @property
     def model_type(self) -> str | None:
-        """The architecture of this part."""
+        """Architecture that the section states."""
         value = self.config.get("model_type")
         return value if isinstance(value, str) else None
 
     @property
     def is_vision(self) -> bool:
-        """Whether its positions are patches, as far as names tell."""
+        """Whether its positions are patches, judging by names."""
         words = set(_split_words(self.path)) | set(_split_words(self.model_type or ""))
         return bool(words & set(_ROLE_NAMES["vision"]))
 
     def read_integer(self, *keys: str, maximum: int, minimum: int = 1) -> int | None:
-        """Read the first whole number that is stated of some, as `posprobe.settings.whole`."""
+        """Return the first stated integer of some keys, as `posprobe.settings.read_integer`."""
         path = self.path
         values = (
             read_integer(self.config, key, maximum=maximum, minimum=minimum, path=path)
@@ -70,18 +71,18 @@ class ConfigSection:
         return next((value for value in values if value is not None), None)
 
     def read_number(self, *keys: str) -> float | None:
-        """Read the first number that is stated of some, as `posprobe.settings.number`."""
+        """Return the first stated number of some keys, as `posprobe.settings.read_number`."""
         values = (read_number(self.config, key, path=self.path) for key in keys)
         return next((value for value in values if value is not None), None)
 
     @property
     def name(self) -> str:
-        """What the part is called: its key without ``_config``."""
+        """Key of the section without ``_config``."""
         return self.path.rpartition(".")[2].removesuffix("_config")
 
 
 def list_sections(config: Mapping[str, Any]) -> tuple[ConfigSection, ...]:
-    """List the whole configuration and the configurations nested in it, outermost first."""
+    """List the full configuration and the sections nested in it, outermost first."""
     return tuple(islice(_iter_sections("", config, _MAX_CONFIG_DEPTH), _MAX_SECTIONS))
 
 
@@ -96,12 +97,12 @@ def _iter_sections(path: str, config: Mapping[str, Any], depth: int) -> Iterator
 
 
 def find_section(tensor: str, sections: tuple[ConfigSection, ...]) -> ConfigSection:
-    """Choose the part whose name the modules of a tensor share most; the whole where none does."""
+    """Return the section that shares most words with a tensor's name, or the full configuration."""
     if len(sections) == 1:
         return sections[0]
     modules, folder = _split_words(tensor), tensor.partition(".")[0]
     scored = [
-        # Words have no numbers, which tell text_encoder_2 from text_encoder.
+        # Words have no numbers, but these distinguish text_encoder_2 from text_encoder.
         (
             _score_agreement(modules, section)
             + 0.25 * (section.path.split("_config")[0] == folder),
@@ -114,7 +115,7 @@ def find_section(tensor: str, sections: tuple[ConfigSection, ...]) -> ConfigSect
 
 
 def _score_agreement(modules: list[str], section: ConfigSection) -> float:
-    """Count the words of the part's path that the module's path holds; outer words weigh more."""
+    """Score the words of a section's path that a module's path has; outer words weigh more."""
     score = 0.0
     for level, key in enumerate(section.path.split(".")):
         words = _split_words(key.removesuffix("_config"))
@@ -134,7 +135,7 @@ def _split_words(name: str) -> list[str]:
 def find_norm_tensor(
     checkpoint: Checkpoint, name: str, parameter: Literal["weight", "bias"]
 ) -> str | None:
-    """Find a part of a LayerNorm; checkpoints converted from TensorFlow say gamma and beta."""
+    """Find a parameter of a LayerNorm; checkpoints from TensorFlow call them gamma and beta."""
     gamma_beta_names = {"weight": "gamma", "bias": "beta"}[parameter]
     names = (f"{name}.{parameter}", f"{name}.{gamma_beta_names}")
     return next((name for name in names if name in checkpoint.tensors), None)
@@ -148,9 +149,9 @@ def apply_layer_norm(
     Raises
     ------
     InvalidCheckpoint
-        If it is missing or of another width.
+        If the LayerNorm is missing or has another width.
     UsageError
-        If it has no bias.
+        If the LayerNorm has no bias.
     """
     subject = f"{checkpoint.location}: LayerNorm {name}"
     weight, bias = (
@@ -168,12 +169,12 @@ def apply_layer_norm(
     return np.asarray(values * gain + shift)
 
 
-#: What other libraries call the one parameter of an embedding.
+#: Names of an embedding's only parameter in other libraries.
 _WEIGHT_ENDING = re.compile(r"(?<=\.)(?:embeddings?|weight):0$|(?<=\.)embeddings?$")
 
 
 def dotted_name(name: str) -> str:
-    """Write a path of Keras, TensorFlow or Flax with dots; other names stay what they are.
+    """Write a path of Keras, TensorFlow or Flax with dots; other names are returned unchanged.
 
     ``bert/embeddings/position_embeddings/embeddings:0`` becomes
     ``bert.embeddings.position_embeddings.weight``, and ``block_._0`` a layer ``block.0``.
@@ -188,15 +189,16 @@ _LLAMA_CPP = _CONFIG_DATA["llama_cpp"]
 _ARCHITECTURE_NAMES = _LLAMA_CPP["names"]
 _NEIGHBOUR_PAIRS = _LLAMA_CPP["neighbours"]
 _SIZE_KEYS = _LLAMA_CPP["sizes"]
-#: Architectures that rotate, and those with a linear bias, although their files may not say so.
+#: Architectures that rotate although their files may not say so.
 _IMPLICIT_ROTARY = frozenset({"falcon"})
+#: Largest exponent of the linear bias of architectures whose files may not state it.
 _IMPLICIT_ALIBI: Mapping[str, float] = {"bloom": 8.0, "refact": 8.0, "jina-bert-v2": 8.0}
 
 
 def translate_config(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint whose configuration is in the words of a config.json.
+    """Return a checkpoint whose configuration has the keys of a config.json.
 
-    What a config.json beside the file states counts more than what the file says.
+    A config.json beside a GGUF file takes precedence over the settings in the file.
     """
     config = checkpoint.config
     if checkpoint.format == "GGUF":
@@ -216,7 +218,7 @@ def translate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        What a config.json would state; values are not checked.
+        Keys and values of a config.json; values are not checked.
     """
     arch = settings.get("general.architecture")
     if not isinstance(arch, str):
@@ -246,7 +248,7 @@ def translate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_nonzero(value: Any) -> Any:
-    """Take the first number that is not 0 of a list with one for each layer."""
+    """Return the first nonzero number of a list with one per layer; other values unchanged."""
     if isinstance(value, list):
         return next(filter(None, value), None)
     return value
@@ -290,7 +292,7 @@ def _translate_rotary(
 def _translate_scaling(
     architecture_settings: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Translate the rule that stretches the ladder of frequencies."""
+    """Translate the rule that scales the rotary frequencies."""
     original_length = architecture_settings.get("rope.scaling.original_context_length")
     parameters: dict[str, Any] = (
         {"original_max_position_embeddings": original_length} if original_length else {}
@@ -323,7 +325,7 @@ def _translate_scaling(
         if f"rope.scaling.{name}" in architecture_settings:
             parameters[key] = _undo_rounding(architecture_settings[f"rope.scaling.{name}"])
     if "rope.scaling.yarn_log_multiplier" in architecture_settings:
-        # llama.cpp moves this factor from the rotation to the logits, where it cancels.
+        # llama.cpp moves this factor from the rotation to the logits, where it cancels out.
         parameters["attention_factor"] = attention_factor
     elif attention_factor != 1.0 and all(
         isinstance(x, float | int) and x > 0 for x in (attention_factor, factor)
@@ -335,9 +337,9 @@ def _translate_scaling(
 def _translate_divisors(
     divisors: list[float], architecture_settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Name the rule of Llama 3 where the divisors are its own, else give them as they are.
+    """Return the rule of Llama 3 if it gives these divisors, else the divisors themselves.
 
-    The converter computes them from the rule's parameters and stores no parameter.
+    The converter computes the divisors from the rule's parameters and does not store these.
     """
     base, factor = architecture_settings.get("rope.freq_base", 10_000.0), divisors[-1]
     if 1 < factor < MAX_MAGNITUDE and isinstance(base, int | float) and 1 < base < MAX_MAGNITUDE:
@@ -372,7 +374,7 @@ def _float_list(settings: Mapping[str, Any], name: str) -> list[float]:
 
 
 def _undo_rounding(number: Any) -> Any:
-    """Undo the rounding to float32 where that gives a number of six digits, such as 0.1."""
+    """Undo the rounding to float32 if the result has at most six digits, such as 0.1."""
     if not isinstance(number, float) or not math.isfinite(number):
         return number
     rounded = float(f"{number:.6g}")
@@ -380,7 +382,7 @@ def _undo_rounding(number: Any) -> Any:
 
 
 def _translate_projector(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate the settings of llama.cpp's encoders of images (``mmproj``)."""
+    """Translate the settings of llama.cpp's image encoders (``mmproj``)."""
     keys = {key: f"clip.vision.{name}" for key, name in _LLAMA_CPP["projector"].items()}
     config = {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
     return {"model_type": "mmproj_vision", **config} if config else {}

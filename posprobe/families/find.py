@@ -1,6 +1,6 @@
-"""A checkpoint becomes the list of its positional encodings, from header and configuration.
+"""The positional encodings of a checkpoint, found from header and configuration.
 
-And what is said of one without a table: what it has instead.
+Also the message for a checkpoint without a table, which says what it has instead.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from posprobe.layouts import Sequence
 from posprobe.reference import Reference
 from posprobe.schemes import RotarySpec
 
-#: Names that are looked at, in characters: no library writes longer ones, and looking for words in
-#: them takes time that grows faster than they do.
+#: Longest tensor name that is examined, in characters: no library writes longer ones, and the time
+#: of the search for words grows faster than the length.
 MAX_TENSOR_NAME_LETTERS = 300
 SchemeName: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
-#: Rules with a name of each and its family, by the last two parts of that name.
+#: Tensor name, family and rule, by the last two words of the name.
 _RulesByEnding: TypeAlias = dict[str, list[tuple[str, Family, TableRule]]]
 
 
@@ -54,21 +54,21 @@ class StoredEncoding:
     Parameters
     ----------
     scheme
-        ``learned`` and ``fixed`` are tables; the other schemes have none.
+        Scheme; ``learned`` and ``fixed`` are tables, the others have none.
     name
         Name in ``#TABLE``; empty where it is the only encoding.
     evidence
         Evidence by which it was recognised, in words.
     tensor
-        The stored tensor, where there is one.
+        Stored tensor, if there is one.
     rule, family
-        For a table, how its rows are read, and the family that says so (None: the generic rule).
+        Rule by which the rows of a table are read, and its family (None: the generic rule).
     rows, problem
-        For a table, which rows are positions, or why that cannot be told.
+        Rows of a table that are positions, or the reason why they are unknown.
     relative
-        For relative positions, the tensors that hold them and how they are read.
+        Tensors of relative positions and their rule.
     spec
-        For rotary and linear positions, the numbers they are made of.
+        Parameters of rotary and linear positions.
     """
 
     scheme: SchemeName
@@ -91,14 +91,14 @@ class StoredEncoding:
 
 
 def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
-    """List what a checkpoint says about position, tables first.
+    """List the positional encodings of a checkpoint, tables first.
 
-    Only names, shapes and the configuration are looked at. A table is read by the rule of the
-    configured family; without one, by its name, if all families that use the name read it alike;
-    else by the number of rows that the configuration promises; and at last by the generic rule,
-    which takes every row and says so. Families that other packages add are asked where the
-    configuration names none of ours. Of several models in one folder each is looked at by itself,
-    and what it has is called after its folder.
+    Only names, shapes and the configuration are read. A table is read by the rule of the configured
+    family; without one, by its name, if all families that use the name read it in the same way;
+    else by the number of rows that the configuration promises; and last by the generic rule, which
+    takes every row and notes that. Families of other packages are used if the configuration names
+    none of this package. In a folder with several models every model is searched separately, and
+    its encodings are named after its folder.
     """
     if checkpoint.models:
         return tuple(
@@ -115,7 +115,7 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     if not known_types.intersection(section.model_type for section in sections):
         families = (*families, *load_added_families())
     rules_by_ending = _group_by_ending(families)
-    # Looking a tensor up can cost a request for its shard's header: names go first.
+    # Names are filtered first: looking up a tensor can cost a request for its shard's header.
     names = [
         name
         for name in checkpoint.tensors
@@ -128,7 +128,7 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
         for table in _read_tables(checkpoint, checkpoint.tensors[name], sections, rules_by_ending)
     ]
     relative = list(_find_relative_encodings(checkpoint, sections))
-    # Rows of relative positions are gathered by counted numbers, too.
+    # Rows of relative positions are gathered by counted indices, too.
     names += [info.name for encoding in relative for info in encoding.tensors]
     tables += [
         table
@@ -139,7 +139,7 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     scheme_encodings = list(_find_configured(sections)) or stored
     if stored and not isinstance(scheme_encodings[0].spec, RotarySpec):
         scheme_encodings[0] = replace(scheme_encodings[0], tensor=stored[0].tensor)
-    # What computes its table may store it as well.
+    # An architecture that computes its table may store it as well.
     scheme_encodings += (
         [] if any(table.scheme == "fixed" for table in tables) else _find_computed(sections)
     )
@@ -159,12 +159,12 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
 def pick_encodings(
     checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...], reference: Reference
 ) -> tuple[StoredEncoding, ...]:
-    """Pick what ``#NAME`` names; a folder with one of several models, all that this one has.
+    """Return the encodings that ``#NAME`` names; for the folder of a model, all of that model.
 
     Raises
     ------
     UnknownReference
-        If nothing is called so.
+        If no encoding has the name.
     """
     name = reference.table
     if name is None:
@@ -180,7 +180,7 @@ def pick_encodings(
 
 
 def _find_bare_table(checkpoint: Checkpoint) -> list[StoredEncoding]:
-    """Take the array of a ``.npy`` file, or what ``posprobe extract`` wrote: it is the table."""
+    """Take the array of a ``.npy`` file, or of ``posprobe extract``, as the table."""
     bare = [
         info
         for info in checkpoint.tensors.values()
@@ -191,7 +191,7 @@ def _find_bare_table(checkpoint: Checkpoint) -> list[StoredEncoding]:
 
 
 def _group_by_ending(families: tuple[Family, ...]) -> _RulesByEnding:
-    """Sort rules by the last two parts of the names that they match."""
+    """Group rules by the last two words of the names that they match."""
     rules_by_ending: _RulesByEnding = {}
     for family in families:
         for rule in family.tables:
@@ -202,7 +202,7 @@ def _group_by_ending(families: tuple[Family, ...]) -> _RulesByEnding:
 
 
 def _find_rules(name: str, rules_by_ending: _RulesByEnding) -> list[tuple[Family, TableRule]]:
-    """Return the rules whose tensor a name may be."""
+    """Return the rules that match the name of a tensor."""
     name = dotted_name(name)
     words = name.split(".")
     rules = [*rules_by_ending.get(".".join(words[-2:]), ()), *rules_by_ending.get(words[-1], ())]
@@ -215,7 +215,7 @@ def _read_tables(
     sections: tuple[ConfigSection, ...],
     rules_by_ending: _RulesByEnding,
 ) -> Iterator[StoredEncoding]:
-    """Read a tensor as a table, or as the tables of two axes that are added up."""
+    """Read a tensor as a table, or as the tables of two axes that the model adds."""
     if len(info.shape) == 3 and info.shape[0] == 2 and is_named_position(info.name):
         layout = Sequence(info.shape[1])
         for axis in (0, 1):
@@ -237,8 +237,8 @@ def _read_table(
         return None
     section = find_section(info.name, sections)
     scheme = section.config.get("position_embedding_type", "absolute")
-    # BERT-like models keep an unused table when they use relative or rotary positions; where there
-    # are no vectors of distances, transformers 5 ignores what is said and adds this table.
+    # BERT-like models keep an unused table when they use relative or rotary positions. Without
+    # vectors of distances, transformers 5 ignores the setting and adds this table.
     ignored = scheme in ("relative_key", "relative_key_query") and not any(
         "distance_embedding" in name and find_section(name, sections) == section
         for name in checkpoint.tensors
@@ -273,7 +273,7 @@ def _read_by_evidence(
             return _read_by_rules(checkpoint, info, configured, reason)
     of_families = (family for rules in rules_by_ending.values() for _, family, _ in rules)
     if any(set(family.model_types).intersection(types) for family in of_families):
-        rules = []  # it is not the family's table, whatever others call theirs
+        rules = []  # the configured family is known, and this is not its table
     modules = dotted_name(info.name).split(".")
     prefixed = [rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)]
     candidates = prefixed or rules
@@ -290,9 +290,9 @@ def _read_by_evidence(
 def _read_used(
     checkpoint: Checkpoint, name: str, use: str, sections: tuple[ConfigSection, ...]
 ) -> StoredEncoding | None:
-    """Read a tensor as a table since it is used as one, whatever it is called."""
+    """Read a tensor as a table because of its use, whatever its name."""
     info = checkpoint.tensors[name]
-    node_name = use.rpartition(" ")[2]  # the node that uses it, which is named after its module
+    node_name = use.rpartition(" ")[2]  # the node is named after its module
     use_text = f"its use: {use}"
     if (counted := count_rows(checkpoint, info, find_section(node_name, sections))) is not None:
         rows, reason = counted
@@ -313,7 +313,7 @@ def _read_used(
 def _read_by_rules(
     checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]], reason: str
 ) -> StoredEncoding:
-    """Read a table by the one reading on which all of the families agree."""
+    """Read a table by several rules; undecided unless all of them select the same rows."""
     readings: dict[Rows, StoredEncoding] = {}
     problems: list[str] = []
     for family, rule in rules:
@@ -382,7 +382,7 @@ def _read_generic(checkpoint: Checkpoint, info: TensorInfo) -> StoredEncoding | 
 
 
 def _read_all_rows(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> StoredEncoding | None:
-    """Take every stored row as a position; None where the shape is not a table's."""
+    """Take every stored row as a position; None if the shape is not that of a table."""
     try:
         layout = stored_layout(info)
     except InvalidCheckpoint:
@@ -391,7 +391,7 @@ def _read_all_rows(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> Sto
         return None
     notes = ["unknown architecture: every stored row is taken as a position, in order"]
     encoding = StoredEncoding("learned", "", reason, info, TableRule(()))
-    # Rows that are added as they stand are all positions; of those that are gathered some may not.
+    # If a table is added whole, all rows are positions; if rows are gathered, some may not be.
     if "gathered" in checkpoint.uses.get(info.name, ""):
         missing = "the file does not say which row the first position takes"
         if is_reserved_count(layout.size):
@@ -416,9 +416,9 @@ def _unknown_offset_message(info: TensorInfo, n_rows: int, missing: str) -> str:
 def _name_encodings(
     encodings: list[StoredEncoding], single_name: str = ""
 ) -> Iterator[StoredEncoding]:
-    """Give each of several encodings a name of its own: its part of the model, else its tensor.
+    """Give several encodings unique names: their section of the model, else their tensor.
 
-    ``single_name`` is the name of an only one that states none itself.
+    ``single_name`` is the name of a single encoding without a name of its own.
     """
     if len(encodings) == 1 and not (single_name and encodings[0].name):
         yield replace(encodings[0], name=single_name)
@@ -436,7 +436,7 @@ def _name_encodings(
 
 
 def _stated_names(encoding: StoredEncoding) -> list[str]:
-    """Name the part of the model that an encoding states, or that its tensor's name does."""
+    """List the sections of the model that an encoding or its tensor's name states."""
     if encoding.name:
         return [encoding.name]
     words = re.split(r"[._/]", encoding.tensor.name) if encoding.tensor else ()
@@ -444,11 +444,11 @@ def _stated_names(encoding: StoredEncoding) -> list[str]:
 
 
 def _shorten_paths(names: list[str]) -> list[str]:
-    """Shorten paths of modules to what tells them apart, such as ``layers.0``."""
+    """Shorten paths of modules to the words that differ, such as ``layers.0``."""
     words = [name.split(".") for name in names]
     start, n_trailing = _count_shared(words), _count_shared([path[::-1] for path in words])
     if any(path[start : start + 1] and path[start].isdigit() for path in words):
-        start = max(start - 1, 0)  # a number says little without what it counts
+        start = max(start - 1, 0)  # a number needs the word before it, such as "layers"
     shortened = (".".join(path[start : len(path) - n_trailing]) for path in words)
     return [path or name for path, name in zip(shortened, names, strict=True)]
 
@@ -474,10 +474,10 @@ def _find_relative_encodings(
 
 
 def _find_configured(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
-    """List the schemes that leave no tensor: what a configuration says, part by part."""
+    """List the schemes without a tensor that the sections of a configuration state."""
     for section in sections:
         prefix = f"{section.path}: " if section.path else ""
-        # Falcon's configuration gives rotary parameters also where ALiBi takes their place.
+        # Falcon's configuration states rotary parameters even if ALiBi replaces them.
         if reason := find_alibi_evidence(section):
             yield from _build_specified(
                 "alibi", section, f"{prefix}{reason}", lambda p: (read_linear_spec(p),)
@@ -507,7 +507,7 @@ def _build_specified(
 
 
 def _find_computed(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
-    """Name the formulas that leave no trace in a checkpoint."""
+    """List the tables that the model computes and no checkpoint stores."""
     for section in sections:
         if formula_name := load_registry().computed.get(section.model_type or ""):
             reason = f"model_type is {section.model_type}: {formula_name}, computed at run time"
@@ -520,7 +520,7 @@ def _find_computed(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncodi
 
 
 def _find_stored_frequencies(checkpoint: Checkpoint) -> Iterator[StoredEncoding]:
-    """Find frequencies that old checkpoints store although they follow from the configuration."""
+    """Find rotary frequencies, which old checkpoints store in addition to the configuration."""
     for name in checkpoint.tensors:
         if name.endswith(("rotary_emb.inv_freq", "rope.freqs")):
             info = checkpoint.tensors[name]
@@ -528,14 +528,14 @@ def _find_stored_frequencies(checkpoint: Checkpoint) -> Iterator[StoredEncoding]
             return
 
 
-#: How wav2vec 2.0 and its kin, PVT v2 and XCiT name what stands in for positions.
+#: Names of convolutions that replace positions in wav2vec 2.0 and relatives, PVT v2 and XCiT.
 _CONVOLUTION_NAME = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
-#: Tensors that are named where none is a table, since one of them may be the one to name.
+#: Number of tensors that a message lists if none is known as a table.
 _MAX_LISTED_TENSORS = 5
 
 
 def describe_no_table(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]) -> str:
-    """Say that there is no table, and what was found in its place."""
+    """Return the message for a checkpoint without a table: what it has instead."""
     by_scheme = {encoding.scheme: encoding for encoding in reversed(encodings)}
     if by_scheme:
         instead = "; ".join(

@@ -1,7 +1,7 @@
-"""What a layer's attention sees of a table: rows with content, LayerNorm, projections; heads.
+"""A table as a layer's attention sees it: rows with content, LayerNorm, projections, and heads.
 
-Where architectures keep what leads there stands in ``layer_rules.toml``. What bears one of their
-names and computes in another way is refused.
+``layer_rules.toml`` names the tensors between table and attention for every architecture. Models
+that have these names but compute in another way are refused.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from posprobe.tables import PositionTable
 
 @dataclass(frozen=True)
 class LayerRule:
-    """Where an architecture keeps what leads from its table to queries and keys.
+    """The tensors of an architecture between its table and the queries and keys of a layer.
 
-    Names are relative to the module of the table, ``{}`` is the layer; without it all layers share
-    their weights. ``fused`` says how one tensor holds queries, keys and values: below each other as
-    linear layers store them, or side by side as GPT-2's Conv1D does. ``first_norm`` stands between
-    the sum of the embeddings and the first layer, ``projection`` after it (a question mark: in some
-    models), and ``norm`` before the attention of each layer (pre-LN).
+    Names are relative to the module of the table. ``{}`` stands for the layer; without it all
+    layers share their weights. ``fused`` is the axis of a tensor with queries, keys and values:
+    rows, as linear layers store them, or columns, as GPT-2's Conv1D does. ``first_norm`` follows
+    the sum of the embeddings, ``projection`` follows that (a question mark: in some models), and
+    ``norm`` precedes the attention of each layer (pre-LN).
     """
 
     table: str
@@ -74,7 +74,7 @@ def load_layer_rules() -> tuple[LayerRule, ...]:
 
 
 def find_rule(checkpoint: Checkpoint, position_name: str, config: Mapping[str, Any]) -> LayerRule:
-    """Find the one rule whose tensors are there."""
+    """Return the only rule whose tensors the checkpoint has."""
     model_type = config.get("model_type")
     matching_rules = []
     for rule in load_layer_rules():
@@ -105,7 +105,7 @@ def find_rule(checkpoint: Checkpoint, position_name: str, config: Mapping[str, A
 
 
 def _check_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
-    """Refuse what bears a known architecture's names and computes in another way."""
+    """Refuse variants with a known architecture's names that compute in another way."""
     groups = (config.get("num_hidden_groups", 1), config.get("inner_group_num", 1))
     if groups != (1, 1):
         raise UsageError(
@@ -121,7 +121,7 @@ def _check_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
 def count_layers(
     checkpoint: Checkpoint, module: str, rule: LayerRule, config: Mapping[str, Any]
 ) -> int:
-    """Count the layers whose query weights stand beside the table, or that share one set."""
+    """Count the layers by their query weights, or by the configuration if they share one set."""
     if rule.shared:
         return (
             settings.read_integer(config, "num_hidden_layers", maximum=settings.MAX_CONFIG_LAYERS)
@@ -134,7 +134,7 @@ def count_layers(
 
 
 def resolve_name(checkpoint: Checkpoint, module: str, pattern: str) -> str:
-    """Return the full name of what a rule states, empty where this model goes without."""
+    """Return the full name of a module in a rule; empty if this model does not have it."""
     name = module + pattern.removesuffix("?")
     exists = not pattern.endswith("?") or find_norm_tensor(checkpoint, name, "weight")
     return name if pattern and exists else ""
@@ -143,21 +143,21 @@ def resolve_name(checkpoint: Checkpoint, module: str, pattern: str) -> str:
 def find_epsilon(
     checkpoint: Checkpoint, rule: LayerRule, module: str, config: Mapping[str, Any]
 ) -> float:
-    """Return what a model's LayerNorms add to variances."""
+    """Return the constant that a model's LayerNorms add to variances."""
     for key in ("layer_norm_eps", "layer_norm_epsilon"):
         if (value := settings.read_number(config, key)) is not None:
             return value
-    # Of timm's models only CLIP's normalise before the first layer, and they use 1e-5 throughout.
+    # In timm only CLIP's models normalise before the first layer, and they use 1e-5 throughout.
     is_clip = rule.first_norm == "norm_pre?" and resolve_name(checkpoint, module, rule.first_norm)
     return 1e-5 if is_clip else rule.eps
 
 
-#: What stands at every position beside its encoding.
+#: Content that is added to the row of every position.
 Content: TypeAlias = Literal["mean", "none"]
 
 
 class Reading(TypedDict, total=False):
-    """How a table is read, as `posprobe.load` takes it, and what stands beside its rows."""
+    """Options of `posprobe.load`, and the content that is added to the rows."""
 
     content: Content
     rows: slice | None
@@ -168,26 +168,26 @@ class Reading(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class TableInModel:
-    """A table beside the weights that its rows meet; what all layers share has been read.
+    """A table in its model; tensors that all layers share have been read.
 
     Parameters
     ----------
     checkpoint
-        Open; the layers' weights are read when they are asked for.
+        Open checkpoint; the weights of a layer are read on demand.
     table
-        ``[n, d]``, as stored.
+        ``[n, d]``, table as stored.
     config
-        The part of the configuration that describes the table's module.
+        Section of the configuration that describes the table's module.
     rule, module
-        The architecture's names, and the prefix that they stand behind.
+        Names of the architecture's tensors, and their prefix.
     layers
         Number of layers.
     eps
         Constant that the LayerNorms add to variances.
     content
-        ``[d]``: what is added to every row.
+        ``[d]``, vector that is added to every row.
     rows
-        ``[n, D]``: the rows as they enter the first layer; ``D`` is ``d`` unless a projection
+        ``[n, D]``, rows at the input of the first layer; ``D`` is ``d`` unless a projection
         follows the embeddings.
     notes
         Operations on the rows, in words.
@@ -208,34 +208,34 @@ class TableInModel:
 def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) -> PositionTable:
     """Load a table as a layer's attention sees it, without building the model.
 
-    These are the rows that meet ``W_Q`` and ``W_K`` where the content is the same at every
-    position. With ``"mean"`` that is the mean of a sample of the token embeddings (and BERT's first
-    token type), or, for images, the bias of the patch projection: an image whose pixels are 0 after
-    normalisation, the mean grey. With ``"none"`` it is the zero vector, as if positions were alone.
+    These are the rows that ``W_Q`` and ``W_K`` multiply if the content is the same at every
+    position. With ``"mean"`` the content is the mean of a sample of the token embeddings (and
+    BERT's first token type), or, for images, the bias of the patch projection: an image whose
+    pixels are 0 after normalisation, the mean grey. With ``"none"`` it is the zero vector.
 
     LayerNorm is applied to those rows, and is exact for them: in GPT-2 and ViT (pre-LN) the one
     before the layer's attention, in BERT (post-LN) the one after the embeddings; ALBERT and small
-    ELECTRA project to their hidden width after that. So at layer 0 the rows are those that the
-    model itself computes for this input. Above it they follow the direct path, on which the layers
-    below add nothing and normalise nothing. Other inputs have rows of another length, which the
-    LayerNorm divides the position's part by.
+    ELECTRA project to their hidden width after that. At layer 0 these are the rows that the model
+    itself computes for this input. At higher layers they follow the direct path, on which the
+    layers below add nothing and normalise nothing. Other inputs have rows of another length, by
+    which LayerNorm divides the contribution of the position.
 
     Parameters
     ----------
     reference
         Reference, as for `load`.
     layer
-        Counted from 0.
+        Index of the layer, from 0.
     reading
-        ``content``, what stands at every position (``"mean"`` unless stated); and ``rows``,
+        Options ``content``, the content of every position (default ``"mean"``), and ``rows``,
         ``grid``, ``revision`` and ``offline`` as for `load`.
 
     Returns
     -------
     PositionTable
-        ``[n, D]`` in float64, ``D`` the width of the layer; layout and provenance are the stored
-        table's, the notes say what was applied. Rows of special tokens are left out. They live
-        where queries and keys are made, and are not to be held against token embeddings.
+        ``[n, D]`` in float64, ``D`` the width of the layer, without rows of special tokens. Layout
+        and provenance are those of the stored table; the notes list the operations. The rows are
+        inputs of the query and key projections and cannot be compared with token embeddings.
 
     Raises
     ------
@@ -262,7 +262,7 @@ def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) 
 def open_model(
     reference: str, *, content: Content = "mean", offline: bool = False, **options: Any
 ) -> TableInModel:
-    """Read a table, the content beside it and what stands before the first layer.
+    """Read a table and its content, and apply the modules before the first layer.
 
     Parameters and errors are those of `effective_table`.
     """
@@ -311,7 +311,7 @@ def table_at_layer(model: TableInModel, layer: int) -> PositionTable:
             f"{model.checkpoint.location}: no layer {layer}. Choose one of 0 to {model.layers - 1}."
         )
     values, notes = model.rows, model.notes
-    # The release of OPT-350m normalises after the attention instead.
+    # OPT-350m normalises after the attention instead.
     if model.rule.norm and model.config.get("do_layer_norm_before") is not False:
         name = model.module + model.rule.norm.format(layer)
         values = apply_layer_norm(model.checkpoint, values, name, model.eps)
@@ -331,7 +331,7 @@ def table_at_layer(model: TableInModel, layer: int) -> PositionTable:
 def _read_content(
     checkpoint: Checkpoint, position_name: str, token_type: str, content: Content, dim: int
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Return what stands at every position, and what that is in words."""
+    """Return the content of every position, and a note that describes it."""
     if content == "none":
         return np.zeros(dim), ("positions are alone: nothing is added to them",)
     sample = sample_tokens(checkpoint, checkpoint.tensors[position_name])
@@ -369,7 +369,7 @@ def read_matrix(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]]:
     Raises
     ------
     InvalidCheckpoint
-        If it is missing or has another number of dimensions.
+        If the tensor is missing or has another number of dimensions.
     """
     if name not in checkpoint.tensors:
         raise InvalidCheckpoint(f"{checkpoint.location}: the tensor {name} is missing.")
@@ -382,7 +382,7 @@ def read_matrix(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]]:
 
 
 def read_vector(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]] | None:
-    """Read a tensor, None where there is none."""
+    """Read a tensor; None if it is missing."""
     return checkpoint.read(name).values if name in checkpoint.tensors else None
 
 
@@ -393,13 +393,13 @@ class LayerHeads:
     Parameters
     ----------
     table
-        ``[n, d]``: the rows that meet the weights, as `effective_table` gives them.
+        ``[n, d]``, rows that the weights multiply, as `effective_table` returns them.
     content
         Vector that was added to every row, ``[d]`` of the stored table.
     w_q, w_k
-        ``[d, heads * d_h]``: ``q = x W_Q + b_Q``, heads side by side.
+        ``[d, heads * d_h]``, weights of ``q = x W_Q + b_Q``, heads side by side.
     b_q, b_k
-        ``[heads * d_h]``, or None where the layer has none.
+        ``[heads * d_h]``, biases; None if the layer has none.
     heads, layer, layers
         Number of heads, number of the layer, and number of layers.
     scale
@@ -470,7 +470,7 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     Parameters
     ----------
     model
-        From `open_model`.
+        Model from `open_model`.
     layer, heads
         Same as for `load_heads`, with the same errors.
     """

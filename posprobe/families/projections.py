@@ -1,13 +1,13 @@
-"""Weights that make queries and keys: where a layer keeps them, how they are split, and their gain.
+"""Query and key projections: their tensors, their division into heads, and the gain before them.
 
-One reader for all: of rotary models by the names below, of models with a table by their rules.
+Rotary models are read by the names below, models with a table by their rules in `layers`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -31,14 +31,15 @@ from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.schemes import RotarySpec
 from posprobe.settings import contradiction_error
 
-#: How one weight holds both: queries, keys and values one after the other, as rows or as columns,
-#: or group by group: the queries that share a key, that key and its value. Empty where it does not.
+#: Arrangement of a weight that holds queries, keys and values: one after the other, as rows or as
+#: columns, or in groups of the queries that share a key, that key and its value. Empty for separate
+#: weights.
 Fused: TypeAlias = Literal["", "rows", "columns", "groups"]
 
-#: Some heads: of queries, and of keys.
+#: Ranges of heads of queries, and of keys.
 HeadRanges: TypeAlias = tuple[range, range]
 
-#: A weight of one layer: what stands before its number, the number, the module and the name.
+#: Name of the query weight of a layer: prefix, number of the layer, module and name.
 _QUERY_NAME = re.compile(
     r"(?P<before>(?:.*\.)?)(?P<layer>\d+)\.(?P<module>(?:(?:self_attn|attention|attn"
     r"|self_attention)\.)?)(?P<name>self\.query|q_proj|wq|attn_q|to_q|qkv_proj|Wqkv|c_attn|qkv"
@@ -49,7 +50,7 @@ _PROJECTION_NAMES = read_data("families/configurations.toml")["projections"]
 
 @dataclass(frozen=True)
 class ProjectionNames:
-    """Where a layer keeps the weights that make its queries and keys.
+    """Names of the tensors that a layer projects queries and keys with.
 
     Parameters
     ----------
@@ -75,18 +76,18 @@ class ProjectionNames:
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """What makes queries and keys of one layer.
+    """Query and key projections of one layer.
 
     Parameters
     ----------
     layer
-        Its number.
+        Number of the layer.
     query, key
-        ``[heads, head_dim, width]``; queries of a group share a key.
+        ``[heads, head_dim, width]``, weights; queries of a group share a key.
     query_bias, key_bias
-        ``[heads, head_dim]``, None without.
+        ``[heads, head_dim]``, biases; None without them.
     gain, shift
-        ``[width]``: what the norm before attention multiplies with and adds, None without one.
+        ``[width]``, factor and summand of the norm before attention; None without them.
     """
 
     layer: int
@@ -104,9 +105,9 @@ class Projections:
 
     @property
     def biases(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """``[heads, head_dim]``: what every query and every key holds, whatever the token.
+        """``[heads, head_dim]``, part of every query and of every key that no token changes.
 
-        Their biases, and what the weights make of what the norm adds; None without either.
+        These are the biases plus the projection of the norm's shift; None without both.
         """
         biases = []
         for weight, bias in ((self.query, self.query_bias), (self.key, self.key_bias)):
@@ -127,24 +128,24 @@ class Projections:
 
 @dataclass(frozen=True, eq=False)
 class RotaryWeights:
-    """The layers that one rotary encoding turns, and how to read their weights.
+    """The layers that one rotary encoding turns, with access to their weights.
 
     Parameters
     ----------
     checkpoint
-        Open; weights are read layer by layer.
+        Open checkpoint; weights are read layer by layer.
     layers
-        Stored projections by number of the layer.
+        Names of the projections by number of the layer.
     head_dim
         Width of a head.
     config
-        The part of the configuration that describes them.
+        Section of the configuration that describes the layers.
     scale
         Factor of the products of queries and keys, in addition to that of the scaling rule.
     normed
-        Whether queries and keys are normalised, so that weights do not say how large they are.
+        Whether queries and keys are normalised, so that weights do not determine their lengths.
     declared
-        Whether an architecture is named, and with it which rows make pairs.
+        Whether the configuration names an architecture, which determines the order of pairs.
     """
 
     checkpoint: Checkpoint
@@ -157,13 +158,13 @@ class RotaryWeights:
 
     @property
     def bytes(self) -> int:
-        """How many are read of the layers' weights."""
+        """Number of bytes that reading the layers' weights takes."""
         n_bytes = 0.0
         for names in self.layers.values():
             try:
                 heads, keys = count_heads(self.checkpoint, names, self.head_dim, self.config)
             except InvalidCheckpoint:
-                continue  # which is said when they are read
+                continue  # reading the layer raises the error
             used_share = (heads + keys) / (heads + 2 * keys) if names.fused else 1.0
             for name in dict.fromkeys((names.query, names.key)):
                 info = self.checkpoint.tensors[f"{name}.weight"]
@@ -172,16 +173,16 @@ class RotaryWeights:
         return round(n_bytes)
 
     def select_layers(self, layers: Iterable[int] | None) -> RotaryWeights:
-        """Return those of some layers; of all where None."""
+        """Return the weights of some layers; of all layers for None."""
         kept_layers = set(self.layers if layers is None else layers)
         return replace(
             self, layers={k: names for k, names in self.layers.items() if k in kept_layers}
         )
 
     def iter_blocks(self, layer: int, max_numbers: int) -> Iterator[HeadRanges]:
-        """Yield all heads of a layer, at most so many numbers of queries at a time.
+        """Yield all heads of a layer in blocks of at most ``max_numbers`` numbers of queries.
 
-        Queries of a group come with its key, which comes again where they are too many.
+        Queries of a group come with its key, which is repeated if they need several blocks.
 
         Raises
         ------
@@ -204,7 +205,7 @@ class RotaryWeights:
                 yield range(start, min(start + max_queries, queries.stop)), key_range
 
     def row_norms(self, layer: int, max_numbers: int) -> NDArray[np.float64]:
-        """Return what `Projections.row_sizes` has of a layer, queries' heads first, read in blocks.
+        """Return `Projections.row_norms` of a layer, queries' heads first, read in blocks.
 
         Parameters
         ----------
@@ -219,14 +220,14 @@ class RotaryWeights:
         return np.concatenate([*query_norms.values(), *key_norms.values()])
 
     def read(self, layer: int, selected_heads: HeadRanges | None = None) -> Projections:
-        """Read the weights of a layer; of ``selected_heads`` alone, without biases, where given.
+        """Read the weights of a layer, or only those of ``selected_heads``, without biases.
 
         Raises
         ------
         InvalidCheckpoint
-            If they do not divide into heads.
+            If the weights do not divide into heads.
         InvalidTable
-            If they are no floats.
+            If the weights are not floats.
         """
         names = self.layers[layer]
         heads, keys = count_heads(self.checkpoint, names, self.head_dim, self.config)
@@ -260,7 +261,7 @@ class RotaryWeights:
     def _read_norm(
         self, names: ProjectionNames, parameter: Literal["weight", "bias"]
     ) -> NDArray[np.floating[Any]] | None:
-        """Read what the norm before attention multiplies with or adds; None without."""
+        """Read the gain or shift of the norm before attention; None without it."""
         if self.config.get("prenorm") is False:
             return None
         norm_names = (f"{names.prefix}{norm}.{parameter}" for norm in _PROJECTION_NAMES["norms"])
@@ -276,68 +277,69 @@ class RotaryWeights:
 
 
 def find_projections(checkpoint: Checkpoint) -> dict[int, list[ProjectionNames]]:
-    """Return by layer where queries and keys are made, from names alone."""
+    """Return the names of the query and key projections of every layer, without reading them."""
     by_layer: dict[int, list[ProjectionNames]] = {}
     types = {section.model_type for section in list_sections(checkpoint.config)}
     keys = _PROJECTION_NAMES["keys"]
     for name in checkpoint.tensors:
-        name_match = _QUERY_NAME.fullmatch(name)
-        if not name_match or (
-            name_match["name"] not in keys and types.intersection(_PROJECTION_NAMES["otherwise"])
-        ):
+        match = _QUERY_NAME.fullmatch(name)
+        if not match:
             continue
-        prefix, module, projection_name = (
-            f"{name_match['before']}{name_match['layer']}.",
-            name_match["module"],
-            name_match["name"],
-        )
-        query, fused = f"{prefix}{module}{projection_name}", ""
-        key = f"{prefix}{module}{keys[projection_name]}" if projection_name in keys else query
-        if projection_name not in keys:
-            grouped = projection_name in _PROJECTION_NAMES["grouped"] and not types.intersection(
-                _PROJECTION_NAMES["not_grouped"]
-            )
-            fused = "groups" if grouped else "rows"
+        is_separate = match["name"] in keys
+        if not is_separate and types.intersection(_PROJECTION_NAMES["otherwise"]):
+            continue
+        prefix = f"{match['before']}{match['layer']}."
+        query = f"{prefix}{match['module']}{match['name']}"
+        key, fused = query, _find_fused(match["name"], types)
+        if is_separate:
+            key, fused = f"{prefix}{match['module']}{keys[match['name']]}", ""
         if f"{key}.weight" in checkpoint.tensors:
-            names = ProjectionNames(query, key, fused, int(name_match["layer"]), prefix, module)  # type: ignore[arg-type]
-            by_layer.setdefault(names.layer, []).append(names)
+            layer = int(match["layer"])
+            names = ProjectionNames(query, key, fused, layer, prefix, match["module"])
+            by_layer.setdefault(layer, []).append(names)
     return by_layer
+
+
+def _find_fused(name: str, types: Container[str | None]) -> Fused:
+    """Return the arrangement of a weight that holds queries, keys and values."""
+    is_grouped = name in _PROJECTION_NAMES["grouped"]
+    if is_grouped and not any(
+        model_type in types for model_type in _PROJECTION_NAMES["not_grouped"]
+    ):
+        return "groups"
+    return "rows"
 
 
 def find_rotary_weights(
     checkpoint: Checkpoint, spec: RotarySpec, *, all_kinds: bool = False
 ) -> RotaryWeights:
-    """Find the layers that an encoding turns; none where no weight has a known name.
+    """Find the layers that an encoding turns; none if no weight has a known name.
 
     Parameters
     ----------
     checkpoint, spec
         Checkpoint, and rotary scheme as found by `find_encodings`.
     all_kinds
-        Those of other encodings of this part as well.
+        Whether to include layers of other encodings of the same section.
     """
     sections = list_sections(checkpoint.config)
     section = next((section for section in sections if _has_spec(section, spec)), sections[0])
-    stored = {
-        layer: section_projections[0]
-        for layer, stored_layer in sorted(find_projections(checkpoint).items())
-        if (
-            section_projections := [
-                stored for stored in stored_layer if find_section(stored.query, sections) == section
-            ]
-        )
-    }
+    layers: dict[int, ProjectionNames] = {}
+    for layer, candidates in sorted(find_projections(checkpoint).items()):
+        for names in candidates:
+            if find_section(names.query, sections) == section:
+                layers.setdefault(layer, names)
     layer_kind = "" if all_kinds else spec.layers
-    rotating = find_rotating_layers(section, max(stored, default=-1) + 1, layer_kind)
-    stored = {layer: stored for layer, stored in stored.items() if layer in rotating}
+    rotating = find_rotating_layers(section, max(layers, default=-1) + 1, layer_kind)
+    layers = {layer: names for layer, names in layers.items() if layer in rotating}
     return RotaryWeights(
         checkpoint=checkpoint,
-        layers=stored,
+        layers=layers,
         head_dim=spec.head_dim,
         config=section.config,
         scale=(read_logit_scale(section, spec.head_dim) or 1.0) / math.sqrt(spec.head_dim),
         normed=any(map(section.config.get, _PROJECTION_NAMES["normed"]))
-        or _has_query_norms(checkpoint, stored),
+        or _has_query_norms(checkpoint, layers),
         declared=any(section.model_type for section in sections),
     )
 
@@ -414,7 +416,7 @@ def count_heads(
 
 def read_projections(
     checkpoint: Checkpoint,
-    projection_names: ProjectionNames,
+    names: ProjectionNames,
     *,
     heads: int,
     keys: int,
@@ -422,52 +424,40 @@ def read_projections(
     parameter: Literal["weight", "bias"] = "weight",
     selected_heads: HeadRanges | None = None,
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-    """Read what makes queries and keys: rows of both, head after head.
+    """Read the rows of the query and key projections, head after head.
 
     Parameters
     ----------
-    checkpoint, projection_names
-        Open, and where they are.
+    checkpoint, names
+        Open checkpoint, and names of the tensors.
     heads, keys
         Number of heads of queries, and of keys.
     head_dim
-        Rows of a head.
+        Number of rows of a head.
     parameter
         ``weight`` ``[heads * head_dim, width]`` or ``bias`` ``[heads * head_dim]``.
     selected_heads
-        The only heads that are read.
+        Heads that are read; all for None.
     """
-    tensor_names = [
-        f"{name}.{parameter}" for name in (projection_names.query, projection_names.key)
-    ]
-    selected = [
-        np.array(head_range, np.intp)
-        for head_range in selected_heads or (range(heads), range(keys))
-    ]
-    head_range = heads // keys
-    if not projection_names.fused:
-        stored_order = selected
-    elif projection_names.fused == "groups":
-        head_index = np.arange(keys * (head_range + 2)).reshape(keys, -1)
-        stored_order = [
-            head_index[:, :head_range].ravel()[selected[0]],
-            head_index[selected[1], head_range],
-        ]
-    else:
-        stored_order = [selected[0], heads + selected[1]]
+    query_name, key_name = (f"{name}.{parameter}" for name in (names.query, names.key))
+    query_range, key_range = selected_heads or (range(heads), range(keys))
+    query_heads, key_heads = np.array(query_range, np.intp), np.array(key_range, np.intp)
+    group_size = heads // keys
+    if names.fused == "groups":
+        head_index = np.arange(keys * (group_size + 2)).reshape(keys, -1)
+        key_heads = head_index[key_heads, group_size]
+        query_heads = head_index[:, :group_size].ravel()[query_heads]
+    elif names.fused:
+        key_heads = heads + key_heads
     query, key = (
         (head_order[:, None] * head_dim + np.arange(head_dim)).ravel()
-        for head_order in stored_order
+        for head_order in (query_heads, key_heads)
     )
-    if not projection_names.fused:
-        return checkpoint.read_rows(tensor_names[0], query), checkpoint.read_rows(
-            tensor_names[1], key
-        )
-    if parameter == "bias" or projection_names.fused == "columns":
-        fused = checkpoint.read(tensor_names[0]).values.T  # of a bias the same
+    if not names.fused:
+        return checkpoint.read_rows(query_name, query), checkpoint.read_rows(key_name, key)
+    if parameter == "bias" or names.fused == "columns":
+        fused = checkpoint.read(query_name).values.T  # a bias has one axis
         return fused[query], fused[key]
-    row_numbers = np.sort(np.concatenate([query, key]))  # neighbours are one request
-    selected_rows = checkpoint.read_rows(tensor_names[0], row_numbers)
-    return selected_rows[np.searchsorted(row_numbers, query)], selected_rows[
-        np.searchsorted(row_numbers, key)
-    ]
+    row_numbers = np.sort(np.concatenate([query, key]))  # neighbouring rows are one request
+    rows = checkpoint.read_rows(query_name, row_numbers)
+    return rows[np.searchsorted(row_numbers, query)], rows[np.searchsorted(row_numbers, key)]

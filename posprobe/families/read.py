@@ -1,4 +1,4 @@
-"""From a reference to a `PositionTable`, or to the record of an encoding without a table."""
+"""Loading: from a reference to a `PositionTable`, or to the schemes without a table."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ from posprobe.settings import contradiction_error
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
-#: Largest distance that buckets are laid out for.
+#: Largest distance for which buckets are evaluated.
 MAX_BUCKET_DISTANCE = 2**20
-#: Keys that give some heads, or parts of them, a width of their own.
+#: Keys that give some heads, or parts of heads, another width.
 _HEAD_WIDTH_KEYS = {"qk_rope_head_dim", "global_head_dim", "per_layer_config"}
 
 
 def build_scheme(
     checkpoint: Checkpoint, encoding: StoredEncoding, name: str, reference: str
 ) -> Scheme:
-    """Build the record of an encoding that has no table of rows.
+    """Build the scheme of an encoding without a table.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def build_scheme(
     InvalidCheckpoint
         If what is stored or configured contradicts itself.
     NoPositionTable
-        If nothing is stored that could be shown.
+        If the checkpoint stores none of its numbers.
     """
     if encoding.problem:
         raise InvalidCheckpoint(f"{checkpoint.location}: {encoding.problem}")
@@ -101,9 +101,9 @@ def build_scheme(
 
 
 def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
-    """Refuse a head that is wider than the stored queries, or does not divide them."""
+    """Refuse a head width that does not divide the rows of the stored queries."""
     if len(list_sections(checkpoint.config)) > 1 or _HEAD_WIDTH_KEYS & checkpoint.config.keys():
-        return  # whose queries they are cannot be told
+        return  # the queries may belong to another section or have several widths
     for name in checkpoint.tensors:
         if name.endswith(".q_proj.weight"):
             info = checkpoint.tensors[name]
@@ -116,15 +116,15 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
 
 
 def build_formula_scheme(source: str) -> Scheme:
-    """Build the encoding that a formula reference such as ``rotary:4096x128`` names.
+    """Build the scheme of a formula reference such as ``rotary:4096x128``.
 
-    ``t5:LENGTHxBUCKETS`` is one head whose bias falls by one from bucket to bucket: it shows what
-    T5's buckets can tell apart.
+    ``t5:LENGTHxBUCKETS`` is one head whose bias falls by one from bucket to bucket: it shows which
+    offsets T5's buckets distinguish.
 
     Raises
     ------
     UnknownReference, UsageError
-        If the reference names no formula, or sizes or options that cannot be.
+        If the reference names no formula, or has invalid sizes or options.
     NoPositionTable
         If the formula is a table, which `load` builds.
     """
@@ -134,10 +134,8 @@ def build_formula_scheme(source: str) -> Scheme:
     formula_source = Source(reference=source, resolved=source)
     match name:
         case "rotary":
-            return Rotary(
-                width, source, formula_source, max_positions=length, training_length=length, **options,
-                family="formula",
-            )  # fmt: skip
+            lengths = {"max_positions": length, "training_length": length}
+            return Rotary(width, source, formula_source, family="formula", **lengths, **options)
         case "alibi":
             slopes = encodings.alibi_slopes(width, **options)
             return LinearBias(slopes, source, formula_source, length, family="formula")
@@ -149,9 +147,14 @@ def build_formula_scheme(source: str) -> Scheme:
     bucket = encodings.t5_buckets(offsets, buckets=width, **options)
     side_bucket = bucket % (width // 2) if bidirectional else bucket
     return RelativeBias(
-        -side_bucket[None].astype(np.float64), Sequence(length), source, formula_source, family="formula",
-        causal=not bidirectional, computed=True,
-    )  # fmt: skip
+        -side_bucket[None].astype(np.float64),
+        Sequence(length),
+        source,
+        formula_source,
+        family="formula",
+        causal=not bidirectional,
+        computed=True,
+    )
 
 
 def load(
@@ -173,7 +176,7 @@ def load(
     rows
         Positions to keep; other rows may contain NaN.
     tensor
-        Read this tensor, with all of its rows, as the position table.
+        Name of a tensor to read, with all of its rows, as the position table.
     grid
         ``(height, width)`` of the patches, if the checkpoint does not state it; rows before them
         belong to special tokens.
@@ -381,7 +384,7 @@ def open_reference(
         return checkpoint
     prefix, colon, name = source.partition(":")
     if colon and prefix == "sample":
-        # Where the package is installed says nothing: a sample is its name.
+        # The location of a sample is its name, not the folder of the installed package.
         return replace(open_local(samples.sample_path(name)), location=source)
     if colon:
         raise UnknownReference(
@@ -399,12 +402,12 @@ def read_table(
     reference: Reference,
     row_range: slice | None = None,
 ) -> PositionTable:
-    """Read one encoding's tensor and keep the rows that are positions, of these ``row_range`` some.
+    """Read the positions of one table, or those in ``row_range``.
 
     Raises
     ------
     InvalidCheckpoint, InvalidTable
-        If the rows cannot be told, or the values are not finite floats.
+        If the positions are unknown, or the values are not finite floats.
     """
     info = encoding.tensor
     if info is None or encoding.rule is None:
@@ -449,7 +452,7 @@ def read_table(
 
 
 def is_formula(reference: Reference) -> bool:
-    """Tell whether a reference names a table or an encoding by its formula."""
+    """Tell whether a reference is a formula."""
     prefix, colon, _ = reference.source.partition(":")
     has_formula_name = bool(colon) or reference.source in encodings.FORMULAS
     return has_formula_name and prefix != "sample" and not reference.is_path
@@ -464,7 +467,7 @@ def _title(reference: Reference, encoding: StoredEncoding) -> str:
 def _note_other_schemes(
     stored_encodings: tuple[StoredEncoding, ...], source: str
 ) -> tuple[str, ...]:
-    """Say what else a checkpoint does about position, by scheme, and what could not be read."""
+    """Return notes about the schemes that a checkpoint has beside a table."""
     by_scheme = {
         encoding.scheme: encoding
         for encoding in reversed(stored_encodings)
@@ -485,7 +488,7 @@ def choose_table(
     tensor: str | None = None,
     grid: tuple[int, int] | None = None,
 ) -> StoredEncoding:
-    """Choose the table that a reference names among what was found, or by its tensor's name.
+    """Choose the table that a reference names among stored encodings, or by its tensor's name.
 
     Parameters
     ----------
@@ -534,7 +537,7 @@ def _choose_named(
 
 
 def _stored_name(info: TensorInfo | None) -> str | None:
-    """Return a tensor's name; a ``.npy`` file has none, and its own stands in."""
+    """Return a tensor's name; None for a ``.npy`` file, which has no names."""
     return None if info is None or info.file.endswith(".npy") else info.name
 
 
@@ -573,17 +576,17 @@ def _list_tables(stored_encodings: tuple[StoredEncoding, ...], source: str) -> s
 
 
 def find_model_source(reference: Reference) -> str:
-    """Return where the libraries find the model behind a reference: a folder or a Hub id.
+    """Return the folder or Hub id by which libraries find the model behind a reference.
 
     Raises
     ------
     UnknownReference
-        If it is a path from which no model can be built, one that may not be read, or no sample.
+        If no model can be built from the path, it may not be read, or there is no such sample.
     UsageError
-        If it is a formula.
+        If the reference is a formula.
     InvalidCheckpoint
-        If something in the folder is neither a file nor a folder, which no library expects, or a
-        link that leads out of it.
+        If the folder contains pipes or devices, which no library expects, or a link that leads out
+        of it.
     """
     if not reference.is_path:
         prefix, colon, name = reference.source.partition(":")
@@ -612,7 +615,7 @@ def find_model_source(reference: Reference) -> str:
 
 
 def load_any(reference: str, **load_options: Any) -> PositionTable | tuple[Scheme, ...]:
-    """Load the table that a reference names, or else the encodings without a table.
+    """Load the table that a reference names, or else its schemes.
 
     Parameters and errors are those of `posprobe.load` and `posprobe.load_schemes`.
     """

@@ -1,6 +1,6 @@
-"""Relative positions: which tensors hold them, and what these say about each distance.
+"""Relative positions: their tensors, and the values of these by offset.
 
-``relative.toml`` has one entry for each way in which the architectures store them.
+``relative.toml`` has one rule for each way in which architectures store them.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class RelativeRule:
     kind
         Way in which the numbers are found for a distance.
     tensors
-        Endings of the names that belong together; the first alone identifies the rule.
+        Endings of the names that belong together; the first one identifies the rule.
     description
         Description for people.
     backwards
-        Whether distances count query minus key.
+        Whether offsets are query minus key.
     size_keys, sizes
         Keys of the number of buckets and of the largest distance in a configuration, and the values
         of both where it has none; 0 buckets for as many as the table has.
@@ -80,8 +80,8 @@ def load_relative_rules() -> tuple[RelativeRule, ...]:
     return tuple(RelativeRule(**entry) for entry in read_data("families/relative.toml")["rules"])
 
 
-#: What is stored and not used: in UDOP's decoder, whose layers have a bias of their own, and in T5
-#: between decoder and encoder, where no key is nearer than another.
+#: Modules that are stored and not used: in UDOP's decoder, whose layers have their own bias, and in
+#: T5 between decoder and encoder, whose positions have no offset.
 UNUSED_MODULES = ("decoder.relative_bias.", "EncDecAttention.relative_attention_bias.")
 
 
@@ -94,7 +94,7 @@ class Relative:
 
     @property
     def prefix(self) -> str:
-        """The module that holds it."""
+        """Name of the module that holds it."""
         return dotted_name(self.tensors[0].name).removesuffix(self.rule.tensors[0]).rstrip(".")
 
 
@@ -120,35 +120,36 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
-    """Sort layer 2 before layer 10, by the length of the number: it may have any."""
+    """Return a sort key that puts layer 2 before layer 10, for numbers of any length."""
     return [
         (len(word.lstrip("0")), word.lstrip("0")) if word.isdecimal() else (-1, word)
         for word in re.split(r"[._/]", name)
     ]
 
 
-#: Largest distance, and widest window, that is laid out.
+#: Largest distance for which values are evaluated.
 _MAX_OFFSETS = 2**20
+#: Longest side of a window.
 _MAX_WINDOW = 64
-#: The biases that UDOP's configuration lists, unless it is told otherwise.
+#: Default biases of UDOP's configuration.
 UDOP_BIASES = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
 FloatArray: TypeAlias = NDArray[np.float64]
-#: Makes a record of values and layout; name and source are filled in.
+#: Function that builds a scheme from values and layout; name and source are bound.
 BuildBias: TypeAlias = Callable[..., RelativeBias]
 
 
 def read_relative(
     checkpoint: Checkpoint, relative: Relative, name: str, reference: str
 ) -> RelativeBias:
-    """Read a relative encoding's tensors and lay them out by distance, key minus query.
+    """Read a relative encoding's tensors and arrange them by offset, key minus query.
 
     Raises
     ------
     InvalidCheckpoint
-        If the sizes do not fit what the architecture does with them.
+        If the sizes do not fit the architecture.
     NoPositionTable
-        If the distance enters through a sinusoid and projections, or through coordinates that are
-        not stated, so that nothing is stored for a distance itself.
+        If the offset enters through a sinusoid and projections, or through coordinates that are not
+        stated, so that no values are stored by offset.
     """
     if relative.rule.kind == "projected":
         raise NoPositionTable(
@@ -170,7 +171,7 @@ def read_relative(
 def _normalise_vectors(
     checkpoint: Checkpoint, relative: Relative, section: ConfigSection, vectors: FloatArray
 ) -> FloatArray:
-    """Apply the layer normalisation that DeBERTa v2 puts on its vectors (``norm_rel_ebd``)."""
+    """Apply DeBERTa v2's layer normalisation of the vectors (``norm_rel_ebd``)."""
     if "layer_norm" not in str(section.config.get("norm_rel_ebd", "none")):
         return vectors
     name = relative.tensors[0].name.removesuffix(relative.rule.tensors[0]) + "LayerNorm"
@@ -221,7 +222,7 @@ def _read_buckets(
     buckets = _read_integer_or(config, size_keys[0], rule.sizes[0] or len(table))
     max_distance = _read_integer_or(config, size_keys[1], rule.sizes[1])
     if rule.kind == "prompt buckets":
-        table = table[:buckets]  # half of the rows are for text, the others for other prompts
+        table = table[:buckets]  # the first half of the rows is for text, the other for prompts
     if len(table) != buckets:
         raise settings.contradiction_error(subject, f"{size_keys[0]} = {buckets}")
     heads = config.get("num_heads", config.get("num_attention_heads"))
@@ -239,7 +240,7 @@ def _read_buckets(
     max_length = _read_integer_or(
         config, "max_position_embeddings", _read_integer_or(config, "n_positions", 4 * max_distance)
     )
-    # Their absolute tables, which the number counts, begin with two rows that no position selects.
+    # The number includes two rows of the absolute table that no position selects.
     reserved = 2 if section.model_type in ("mpnet", "layoutlmv3") else 0
     length = rule.page_units + 1 if rule.page_units else max(max_length - reserved, 1)
     notes = [f"{buckets} buckets, laid out for a largest distance of {max_distance}"]
@@ -276,7 +277,7 @@ def _read_window(
     special_biases: dict[str, FloatArray] = {}
     if n_extra:
         names = ("token to CLS", "CLS to token", "CLS to CLS")
-        # Stored as: CLS as query, CLS as key, both.
+        # The order of the three rows is CLS as query, CLS as key, both.
         special_biases = dict(zip((names[1], names[0], names[2]), table[-3:], strict=True))
         table = table[:-3]
     by_displacement = table.T.reshape(-1, 2 * grid.height - 1, 2 * grid.width - 1)
@@ -284,7 +285,7 @@ def _read_window(
 
 
 def _find_window(n_rows: int, section: ConfigSection) -> tuple[Grid | None, int]:
-    """Tell the window from the number of its displacements, and how many rows are left over."""
+    """Find the window by the number of its displacements, and the number of other rows."""
     for n_extra in (0, 3):
         for window in _iter_stated_windows(section):
             if (2 * window.height - 1) * (2 * window.width - 1) == n_rows - n_extra:
@@ -310,7 +311,10 @@ def _read_log_window(
 ) -> RelativeBias:
     first_weight, first_bias, second_weight = arrays
     fits = second_weight.ndim == 2 and first_weight.shape == (second_weight.shape[1], 2)
-    expected_shape = f"a network from two coordinates to heads, its second layer not {list(second_weight.shape)},"
+    expected_shape = (
+        "a network from two coordinates to heads, its second layer not "
+        f"{list(second_weight.shape)},"
+    )
     _check_shape(expected_shape, subject, fits=fits and first_bias.shape == first_weight.shape[:1])
     window, pretrained = _find_log_window(section, subject)
     offsets = log_spaced_offsets(window, window, pretrained=pretrained)
@@ -323,7 +327,7 @@ def _read_log_window(
 
 
 def _find_log_window(section: ConfigSection, subject: str) -> tuple[int, tuple[int, int] | None]:
-    """Tell the window of a stage: as configured, but no larger than its map of features."""
+    """Find the window of a stage: as configured, but no larger than its feature map."""
     config = section.config
     size = settings.read_size(config, "window_size", maximum=_MAX_OFFSETS)
     window_match = re.search(r"window([0-9]{1,6})", str(config.get("architecture", "")))
@@ -373,7 +377,7 @@ def _read_two_axes(
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:
-    """Cosine of each distance's vector with that of distance 0, which stands in the middle."""
+    """Return the cosine of every offset's vector with that of offset 0, the middle row."""
     centre = vectors[len(vectors) // 2]
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(centre)
     return quotient(vectors @ centre, norms, fill=0.0)
@@ -385,7 +389,7 @@ def _read_distances(
     table = table.reshape(-1, table.shape[-1])
     left_length = section.config.get("left_max_position_embeddings")
     notes: tuple[str, ...] = ()
-    # BERT's table ends with the model's positions; of others, offsets beyond the table occur.
+    # BERT's table covers all offsets of the model; in others, offsets beyond the table occur.
     n_clipped = 0 if "distance_embedding" in subject and left_length is None else 1
     if (
         type(left_length) is int
@@ -398,12 +402,10 @@ def _read_distances(
             np.arange(-max_distance, max_distance + 1) + left_length, 0, len(table) - 1
         )
         table = table[row_numbers]
-        notes = (
-            f"distances beyond {left_length} back and {len(row_numbers) - 1 - max_distance} ahead "
-            "are one",
-        )
+        ahead = len(row_numbers) - 1 - max_distance
+        notes = (f"distances beyond {left_length} back and {ahead} ahead are one",)
     elif "emb_rel_k" in subject:
-        table = np.pad(table, ((1, 1), (0, 0)))  # VITS has no vector beyond its window
+        table = np.pad(table, ((1, 1), (0, 0)))  # VITS adds no vector beyond its window
     elif section.config.get("bias_symmetric") is True:
         table = np.concatenate([table[:0:-1], table])
     elif len(table) % 2 == 0:

@@ -1,11 +1,11 @@
-"""Rotary and linear positions: what a configuration says, read as transformers reads it.
+"""Rotary and linear positions as configurations state them, with the rules of transformers.
 
 The keys have changed over the years: ``rope_parameters`` holds everything today, ``rope_theta`` and
-``rope_scaling`` did before, and the first models had keys of their own.
+``rope_scaling`` did before, and the first models had other keys.
 
-Layers of one model may differ. Those with a window meet no distance beyond it, whatever the context
-of the model is, and those that do not rotate know no position of their own. Newer configurations
-name the kind of every layer under ``layer_types``; older ones state a pattern, or leave it to code.
+Layers of one model may differ. Layers with a window never see a distance beyond it, whatever the
+context of the model, and layers that do not rotate have no positions. Newer configurations name the
+kind of every layer under ``layer_types``; older ones state a pattern, or leave it to the code.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ _WINDOW_PERIODS = _LAYER_KEYS["patterns"]
 _WINDOWED_ROTATE_TYPES = _LAYER_KEYS["windowed_rotate"]
 _TYPES_WITHOUT_ROTATION = _LAYER_KEYS["still"]
 _WITHOUT_ATTENTION = _LAYER_KEYS["without_attention"]
-#: Kinds of layers with a window, as ``layer_types`` and older configurations call them.
+#: Names of layers with a window in ``layer_types`` and older configurations.
 _SLIDING_NAMES = ("sliding_attention", "hybrid_sliding", "local")
-#: Architectures whose ``sliding_window`` counts the positions to either side, without the query.
+#: Architectures whose ``sliding_window`` counts the positions on one side, without the query.
 _RADIUS_WINDOW_TYPES = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
-#: No head is wider, and no window longer; a configuration that says so is damaged.
+#: Widest head; a configuration that states more is damaged.
 MAX_HEAD_DIM = 2**16
+#: Longest context or window in positions; a configuration that states more is damaged.
 MAX_CONFIG_POSITIONS = 2**31
 
 
 @dataclass(frozen=True)
 class LayerKind:
-    """Layers that rotate alike.
+    """A kind of layers, which rotate in the same way.
 
     Parameters
     ----------
@@ -47,9 +48,9 @@ class LayerKind:
     window
         Positions that a query sees on one side, itself included; None for all.
     head_dim
-        Width of a head where it is that of this kind of layers alone.
+        Width of a head if it is specific to this kind of layers.
     rotates
-        Whether queries and keys turn.
+        Whether queries and keys are rotated.
     """
 
     name: str
@@ -59,18 +60,18 @@ class LayerKind:
 
 
 def list_layer_kinds(section: ConfigSection) -> list[LayerKind]:
-    """Tell the kind of every layer of attention, or of one period of them.
+    """List the kinds of all attention layers, or of one period of them.
 
     Raises
     ------
     InvalidCheckpoint
-        If what the configuration says of its layers is none of what it can be.
+        If the configuration's statement about its layers is invalid.
     """
     return [layer_kind for layer_kind in _iter_layer_kinds(section) if layer_kind is not None]
 
 
 def _iter_layer_kinds(section: ConfigSection) -> Iterator[LayerKind | None]:
-    """Yield the kind of every layer, or of one period of them; None where nothing attends."""
+    """Yield the kind of every layer, or of one period; None for layers without attention."""
     flags = _read_rotation_flags(section)
     layer_types = _read_layer_types(section, flags)
     has_window = _read_layer_window(section, section.config, _SLIDING_NAMES[0]) is not None
@@ -89,7 +90,7 @@ def _iter_layer_kinds(section: ConfigSection) -> Iterator[LayerKind | None]:
 
 
 def find_rotating_layers(section: ConfigSection, n_layers: int, layers: str = "") -> set[int]:
-    """Return which of the first ``n_layers`` layers one encoding turns.
+    """Return the indices of the layers that one encoding rotates.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def find_rotating_layers(section: ConfigSection, n_layers: int, layers: str = ""
 
 
 def find_layer_kind(section: ConfigSection, name: str) -> LayerKind:
-    """Return the kind of layers of a name, by the name alone where no layer is called so."""
+    """Return the kind of layers with a name; built from the name if no layer has it."""
     matching = (layer_kind for layer_kind in list_layer_kinds(section) if layer_kind.name == name)
     return next(matching, _build_layer_kind(section, name, section.config, rotates=True))
 
@@ -135,7 +136,7 @@ def _build_layer_kind(
 
 
 def _read_layer_configs(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
-    """Return the configuration of each layer of which ``per_layer_config`` states something."""
+    """Return the configurations of the layers in ``per_layer_config``."""
     declared = config.get("per_layer_config")
     if not isinstance(declared, Mapping):
         return {}
@@ -147,7 +148,7 @@ def _read_layer_configs(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, 
 
 
 def _find_dense_layers(config: Mapping[str, Any]) -> set[int]:
-    """Return the layers of Cohere 2's mixture that rotate though they see everything."""
+    """Return the layers of Cohere 2's mixture that rotate although they have no window."""
     types, pattern = config.get("mlp_layer_types"), "prefix_dense_sliding_window_pattern"
     if not isinstance(types, list) or config.get(pattern) != 1:
         return set()
@@ -157,8 +158,8 @@ def _find_dense_layers(config: Mapping[str, Any]) -> set[int]:
 def _read_layer_window(
     section: ConfigSection, layer_config: Mapping[str, Any], name: str
 ) -> int | None:
-    """Read how far layers see, -1 and false standing for no window."""
-    if "chunk" in name:  # each chunk by itself
+    """Read the window of a kind of layers; -1 and false stand for no window."""
+    if "chunk" in name:  # attention stays within a chunk
         return settings.read_integer(
             layer_config, "attention_chunk_size", maximum=MAX_CONFIG_POSITIONS, path=section.path
         )
@@ -174,13 +175,13 @@ def _read_layer_window(
     )
     if section.model_type in _RADIUS_WINDOW_TYPES:
         return size + 1
-    # Gemma 3's code halves the window where attention looks both ways.
+    # Gemma 3's code halves the window for bidirectional attention.
     is_bidirectional = layer_config.get("use_bidirectional_attention") in (True, "all")
     return size // 2 + 1 if key == "local_attention" or is_bidirectional else size
 
 
 def _read_rotation_flags(section: ConfigSection) -> list[bool]:
-    """Tell of each layer whether it rotates; empty where all do."""
+    """Return whether each layer rotates; empty if all do."""
     declared = section.config.get("no_rope_layers") or section.config.get("layer_rope_theta")
     if isinstance(declared, list) and declared:
         return [flag != 0 for flag in declared[: settings.MAX_CONFIG_LAYERS]]
@@ -195,7 +196,7 @@ def _read_rotation_flags(section: ConfigSection) -> list[bool]:
 
 
 def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
-    """Name the kind of every layer; as many as one period where their number is not stated."""
+    """Name the kind of every layer, or of one period if the number of layers is unknown."""
     config = section.config
     declared = config.get("layer_types")
     if declared:
@@ -236,7 +237,7 @@ _INTERLEAVED_TYPES = _ROTARY_KEYS["interleaved"]
 _IN_TURN_TYPES = _ROTARY_KEYS["in_turn"]
 _HEAD_COUNT_KEYS = _ROTARY_KEYS["heads"]
 _ROTARY_LENGTH_KEYS = _ROTARY_KEYS["lengths"]
-#: Parts for images whose rows and columns turn one half of the pairs each.
+#: Architectures for images whose rows and columns turn one half of the pairs each.
 _AXIAL_TYPES = re.compile(
     r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|gemma4_vision|llama4_vision_model"
     r"|dinov3_vit|eomt_dinov3"
@@ -245,13 +246,14 @@ _AXIAL_TYPES = re.compile(
 _TIMM_ROTARY = re.compile(
     r"eva02_(?!enormous)|deepseek_vit|gemma4_vit|qwen3_vit|vit_pe_|vit_.*(?:_rope_|dinov3|sapiens2|lingbot)"
 )
-#: No model is larger; a configuration that says so is damaged.
+#: Largest number of heads; a configuration that states more is damaged.
 _MAX_CONFIG_HEADS = 2**12
+#: Largest number of kinds of layers with their own frequencies.
 _MAX_LADDERS = 64
 
 
 def find_rotary_evidence(section: ConfigSection) -> str | None:
-    """Tell by what a part's configuration says that it rotates; None where it does not."""
+    """Return the key by which a section states that it rotates; None if it does not."""
     config = section.config
     scheme = config.get("position_embedding_type", config.get("position_embeddings_type"))
     if scheme in ("rotary", "rope"):
@@ -278,19 +280,19 @@ def find_rotary_evidence(section: ConfigSection) -> str | None:
 
 
 def find_timm_evidence(section: ConfigSection) -> str | None:
-    """Name the timm architecture that rotates; its configuration states no number of it."""
+    """Name the timm architecture if it rotates; its configuration states no parameters."""
     architecture = section.config.get("architecture")
     rotates = isinstance(architecture, str) and _TIMM_ROTARY.match(architecture)
     return f"timm's architecture {architecture}" if rotates else None
 
 
 def read_rotary_specs(section: ConfigSection) -> tuple[RotarySpec, ...]:
-    """Read the rotary encodings of a part: one, or one for each kind of layers.
+    """Read the rotary encodings of a section: one, or one for each kind of layers.
 
     Raises
     ------
     InvalidCheckpoint
-        If the configuration does not say how wide a head is, or says something else than numbers.
+        If the configuration does not state the width of a head, or has values other than numbers.
     """
     return tuple(_iter_specs(section))
 
@@ -330,7 +332,7 @@ def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
 
 
 def _local_base(config: Mapping[str, Any]) -> Any:
-    """Find the base of local layers, as Gemma 3 and ModernBERT wrote it before."""
+    """Return the base of local layers under the older keys of Gemma 3 and ModernBERT."""
     if config.get("rope_parameters"):
         return None
     return config.get("rope_local_base_freq", config.get("local_rope_theta"))
@@ -410,7 +412,7 @@ def _count_axes(section: ConfigSection, rule_name: str) -> int:
 
 
 def _layer_notes(section: ConfigSection) -> Iterator[str]:
-    """Say how many layers do not rotate."""
+    """Yield a note about the number of layers that do not rotate."""
     layer_kinds = list_layer_kinds(section)
     if n_without_rotation := sum(not layer_kind.rotates for layer_kind in layer_kinds):
         verb = "does" if n_without_rotation == 1 else "do"
@@ -423,15 +425,15 @@ def _scaling_notes(declared: Mapping[str, Any], scaling: Mapping[str, Any]) -> I
 
 
 def read_logit_scale(section: ConfigSection, head_dim: int) -> float | None:
-    """Return by what logits are multiplied beside one over the root of the width of a head.
+    """Return the factor of logits in addition to one over the root of the width of a head.
 
-    None where the configuration does not state it (``query_pre_attn_scalar`` of Gemma,
+    None if the configuration does not state it (``query_pre_attn_scalar`` of Gemma,
     ``attention_multiplier`` of Granite, ``mscale_all_dim`` of DeepSeek).
 
     Raises
     ------
     InvalidCheckpoint
-        If it is no positive number.
+        If the value is not a positive number.
     """
     if scalar := section.read_number("query_pre_attn_scalar"):
         return math.sqrt(head_dim / scalar)
@@ -449,12 +451,12 @@ def read_logit_scale(section: ConfigSection, head_dim: int) -> float | None:
         rope_section.read_number("mscale_all_dim") or 0.0,
         rope_section.read_number("factor") or 1.0,
     )
-    # DeepSeek's code has it beside the factor on cosines and sines.
+    # DeepSeek's code applies it in addition to the factor on cosines and sines.
     return (0.1 * share * math.log(factor) + 1) ** 2 if factor > 1 else None
 
 
 def _unrotated_notes(section: ConfigSection, head_dim: int, partial: float) -> Iterator[str]:
-    """Say of how many numbers of a head the numbers shown tell nothing."""
+    """Yield a note about the dimensions of a head that are not rotated."""
     unrotated_dim = section.read_integer("qk_nope_head_dim", maximum=MAX_HEAD_DIM, minimum=0) or 0
     width = head_dim + (unrotated_dim if _read_latent_dim(section) else 0)
     rotated_dim = 2 * (int(head_dim * partial) // 2)
@@ -468,13 +470,13 @@ def _unrotated_notes(section: ConfigSection, head_dim: int, partial: float) -> I
 def _read_step(
     section: ConfigSection, base: float, head_dim: int
 ) -> tuple[float, float, int | None, tuple[str, ...]]:
-    """Read what a step of one patch adds to the coordinate that turns the pairs.
+    """Read the increment per patch of the coordinate that turns the pairs.
 
     Returns
     -------
     tuple
-        That step along rows, how many times as fast columns turn, the patches along an axis where
-        the configuration states them, and notes.
+        Increment along rows, ratio of columns to rows, number of patches along an axis if the
+        configuration states it, and notes.
     """
     if section.model_type == "pixtral":
         image, patch = (
@@ -508,7 +510,7 @@ def _read_partial(section: ConfigSection, declared: Mapping[str, Any], head_dim:
         for source in (declared, config):
             share = settings.read_number(source, key, path=section.path)
             if share is not None:
-                # Multi-head latent attention gives the rotated part of a head a width of its own.
+                # In multi-head latent attention the rotated part of a head has its own width.
                 return 1.0 if _read_latent_dim(section) else share
     return 1.0
 
@@ -536,18 +538,18 @@ def _read_head_dim(section: ConfigSection) -> int:
 
 
 def read_head_count(section: ConfigSection) -> int | None:
-    """Return how many query heads a part states; None where it states none.
+    """Return the number of query heads that a section states; None without one.
 
     Raises
     ------
     InvalidCheckpoint
-        If that is no whole number.
+        If the value is not an integer.
     """
     return section.read_integer(*_HEAD_COUNT_KEYS, maximum=_MAX_CONFIG_HEADS)
 
 
 def find_alibi_evidence(section: ConfigSection) -> str | None:
-    """Tell by what a part's configuration says that it uses ALiBi; None where it does not."""
+    """Return the key by which a section states that it uses ALiBi; None if it does not."""
     config = section.config
     attention = config.get("attn_config")
     if isinstance(attention, Mapping) and attention.get("alibi"):
@@ -563,10 +565,10 @@ def find_alibi_evidence(section: ConfigSection) -> str | None:
 
 @dataclass(frozen=True)
 class LinearSpec:
-    """The numbers of a linear bias.
+    """The parameters of a linear bias.
 
-    ``most`` is the exponent of the smallest slope, 8 unless MPT's ``alibi_bias_max`` says else;
-    ``scale`` multiplies the slopes.
+    ``most`` is the exponent of the smallest slope, 8 unless MPT's ``alibi_bias_max`` states
+    another; ``scale`` multiplies the slopes.
     """
 
     heads: int
@@ -577,12 +579,12 @@ class LinearSpec:
 
 
 def read_linear_spec(section: ConfigSection) -> LinearSpec:
-    """Read the linear bias of a part.
+    """Read the linear bias of a section.
 
     Raises
     ------
     InvalidCheckpoint
-        If the configuration does not say how many heads there are.
+        If the configuration does not state the number of heads.
     """
     heads = read_head_count(section)
     if not heads:

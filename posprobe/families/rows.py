@@ -1,8 +1,8 @@
 """The families, and which stored rows are positions: reserved rows, special tokens, patches.
 
 Families are listed in ``families.toml``. To add one, add an entry there: `posprobe list families`
-and detection follow from it, and the tests ask for a tiny model of it. Also how a configuration
-states another number of rows.
+and detection follow from it, and the tests require a tiny model of it. This module also changes the
+number of rows that a configuration states.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ FAMILY_GROUP = "posprobe.families"
 #: table has rows beyond the configured number of positions.
 Reserved: TypeAlias = Literal["none", "two", "padding", "beyond"]
 
-#: Special tokens whose rows come before the patches. ``stored`` asks the checkpoint: the tokens
-#: for which it has an embedding, all of them or (timm's ``no_embed_class``) none.
+#: Special tokens whose rows come before the patches. ``stored`` stands for the tokens that have an
+#: embedding in the checkpoint: all of them or (timm's ``no_embed_class``) none.
 Tokens: TypeAlias = tuple[str, ...] | Literal["stored"]
 
 
 @dataclass(frozen=True)
 class TableRule:
-    """Where a family keeps one table, and how its rows are to be read.
+    """The tensors of one table of a family, and the rule for its rows.
 
     Parameters
     ----------
@@ -53,15 +53,15 @@ class TableRule:
     name
         Name in ``#TABLE``, where a family has several tables.
     reserved
-        The rule for rows that are not positions.
+        Rule for rows that are not positions.
     grid
         Whether positions are patches of an image.
     tokens
-        For a grid, the special tokens that have rows before the patches.
+        Special tokens that have rows before the patches of a grid.
     tokens_last
         Whether the rows of special tokens come after the patches.
     fixed
-        Whether the model fills it from a formula; reading the values puts this to the test.
+        Whether the model fills the table from a formula; `read_table` checks the values.
     """
 
     tensors: tuple[str, ...]
@@ -75,7 +75,7 @@ class TableRule:
 
 @dataclass(frozen=True)
 class Family:
-    """An architecture and the tables it learns.
+    """An architecture and the tables that it learns.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ class Family:
     model_types
         Values of ``model_type`` in a transformers configuration.
     tables
-        The tables it learns or stores.
+        Rules of the tables that it learns or stores.
     prefixes
-        Module names that identify the family where there is no configuration.
+        Module names that identify the family without a configuration.
     note
         Description of its rows, in a sentence.
     """
@@ -103,12 +103,12 @@ class Family:
 
 @dataclass(frozen=True)
 class Registry:
-    """What ``families.toml`` says.
+    """The content of ``families.toml``.
 
     Parameters
     ----------
     families
-        The families, in the order of the file.
+        Families in the order of the file.
     unused
         Tensors named like tables of positions that an architecture stores and never reads, by
         ``model_type``.
@@ -146,7 +146,7 @@ def _build_family(name: str, *, tables: tuple[Mapping[str, Any], ...], **entry: 
 
 @cache
 def load_added_families() -> tuple[Family, ...]:
-    """Load the families that other installed packages add, which takes a look at all packages."""
+    """Load the families of other installed packages; this searches all packages."""
     return tuple(load_entry_points(FAMILY_GROUP, Family))
 
 
@@ -160,10 +160,10 @@ _PROMISE_KEYS = _ROW_KEYS["promises"]
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows of a stored table are read; all but ``prefix`` and ``dropped`` are positions.
+    """The rows of a stored table; all but ``prefix`` and ``dropped`` are positions.
 
-    ``channels_first`` tells that the width is stored before the grid, ``axis`` which of several
-    tables in one tensor it is.
+    ``channels_first`` is whether the width is stored before the grid; ``axis`` is the index of the
+    table in a tensor that holds several.
     """
 
     layout: Layout
@@ -175,12 +175,12 @@ class Rows:
 
     @property
     def excluded_rows(self) -> list[int]:
-        """Stored rows that are not positions, in order."""
+        """Indices of the stored rows that are not positions, in order."""
         return sorted([row.row for row in self.prefix] + [row.row for row in self.dropped])
 
     @property
     def n_leading_excluded(self) -> int:
-        """Rows before the first position."""
+        """Number of stored rows before the first position."""
         return sum(row == index for index, row in enumerate(self.excluded_rows))
 
 
@@ -192,9 +192,9 @@ def resolve_rows(
     Parameters
     ----------
     checkpoint, info, rule
-        The table and the rule of its family.
+        Checkpoint, table, and rule of its family.
     grid
-        The grid of patches as the user states it, overriding the configuration.
+        Grid of patches that the user states, which overrides the configuration.
 
     Raises
     ------
@@ -226,12 +226,12 @@ def resolve_rows(
 
 
 def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid | None) -> None:
-    """Refuse blocks of rows that only look like a grid of patches."""
+    """Refuse stacked tables that only look like a grid of patches."""
     if declared is not None and declared.size != stored.size:
         raise InvalidCheckpoint(
             f"{info.subject}: contains {stored.size} rows, and a {declared} has {declared.size}."
         )
-    # A tensor's name tells what it is; an array alone may also be a stack of tables.
+    # Without a tensor's name, an array of three axes may also be a stack of tables.
     is_oblong = len(info.shape) == 3 and stored.height != stored.width
     is_bare_array = is_oblong and info.file.endswith(".npy")
     if declared is None and (is_bare_array or (rule.tensors and not rule.grid)):
@@ -241,33 +241,33 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid 
         )
 
 
-#: Keys of an image's size; the positions are those of the size at training.
+#: Keys of an image's size, first that of the training, which the positions belong to.
 IMAGE_SIZE_KEYS = ("pretrain_image_size", "image_size", "input_size")
-#: Most patches along a side, and most special tokens, that are laid out.
+#: Largest number of patches along a side.
 _MAX_SIDE_PATCHES = 2**20
+#: Largest number of special tokens.
 _MAX_SPECIAL_TOKENS = 2**12
 _STORED_TOKENS_RULE = TableRule((), grid=True, tokens="stored")
-#: Keys that promise a number of patches on a square.
+#: Keys that state the number of patches of a square grid.
 PATCH_COUNT_KEYS = ("num_position_embeddings", "num_patches", "max_num_patches")
 
 
 def count_rows(
     checkpoint: Checkpoint, info: TensorInfo, section: ConfigSection
 ) -> tuple[Rows, str] | None:
-    """Tell the rows of an unlisted architecture from the number that its configuration promises.
+    """Find the positions of an unlisted architecture by the number that its configuration states.
 
     Parameters
     ----------
     checkpoint, info
-        The table.
+        Checkpoint and table.
     section
-        The configuration of the part of the model that it belongs to.
+        Section of the configuration that the table belongs to.
 
     Returns
     -------
     tuple or None
-        The rows and what says so; None where no number fits, or where one fits that reserved rows
-        would explain as well.
+        Rows and evidence; None if no number fits, or if reserved rows would explain one as well.
     """
     try:
         stored = stored_layout(info)
@@ -305,7 +305,7 @@ def count_rows(
 def _find_special_rows(
     checkpoint: Checkpoint, section: ConfigSection, n_rows: int, n_patches: int
 ) -> tuple[PrefixRow, ...] | None:
-    """Name the rows that are not patches: those of CLS and its like first, of detections last."""
+    """Name the rows of special tokens: CLS and others before the patches, detections after."""
     token_options = [
         (),
         ("CLS",),
@@ -329,7 +329,7 @@ def _find_special_rows(
 
 
 def _read_square(info: TensorInfo, section: ConfigSection, n_rows: int) -> tuple[Rows, str] | None:
-    """Take a square number of rows for patches where the part is about images, and say so."""
+    """Read a square number of rows as patches if the section describes images, with a note."""
     is_about_images = section.is_vision or "image_size" in section.config
     if not is_about_images or re.search(r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name):
         return None
@@ -350,12 +350,12 @@ def is_reserved_count(n_rows: int) -> bool:
 def stored_layout(info: TensorInfo) -> Layout:
     """Read a stored shape: ``[n, d]`` and ``[1, n, d]`` are rows, ``[1, h, w, d]`` is a grid.
 
-    Where the last two of four sizes alone are equal, the width comes first: ``[1, d, h, w]``.
+    If only the last two of four sizes are equal, the width comes first: ``[1, d, h, w]``.
 
     Raises
     ------
     InvalidCheckpoint
-        If the shape is none of these.
+        If the shape has another form.
     """
     match info.shape:
         case (n, _) | (1, n, _) | (1, 1, n, _) | (n, 1, _):
@@ -371,7 +371,7 @@ def stored_layout(info: TensorInfo) -> Layout:
 
 
 def _is_plausible_grid(height: int, width: int) -> bool:
-    """Tell a grid of patches from blocks of rows: no image is that oblong."""
+    """Tell a grid of patches from stacked tables: no image is more oblong than 8 to 1."""
     return 1 < max(height, width) <= 8 * min(height, width)
 
 
@@ -385,7 +385,7 @@ def _is_channels_first(info: TensorInfo) -> bool:
 def _check_promised_length(
     config: Mapping[str, Any], info: TensorInfo, n_rows: int, extra_rows: int
 ) -> None:
-    """Refuse a table of another length than promised, with or without ``extra_rows`` rows."""
+    """Refuse a table whose length differs from the configured one, except by ``extra_rows``."""
     promised = {key: config[key] for key in _PROMISE_KEYS if type(config.get(key)) is int}
     if promised and not any(n_rows - count in (0, extra_rows) for count in promised.values()):
         promise_text = " and ".join(f"{key} = {count}" for key, count in promised.items())
@@ -466,14 +466,14 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
             count = min(shape[-2], _MAX_SPECIAL_TOKENS) if len(shape) > 1 else 1
             counts[token] = max(counts.get(token, 0), count)
     if not counts:
-        # Only the table is there, so the tokens' own embeddings cannot tell.
+        # The checkpoint may hold the table only, so all usual numbers of tokens are tried.
         return [(), ("CLS",), ("CLS", "distillation")]
     stored = tuple(
         token if count == 1 else f"{token} {index}"
         for token, count in sorted(counts.items(), key=lambda item: _TOKEN_ORDER.index(item[0]))
         for index in range(count)
     )
-    # timm gives registers rows where CLS has one, DINOv2's own release does not.
+    # timm gives registers rows if CLS has one, DINOv2's own release does not.
     without_registers = tuple(token for token in stored if not token.startswith("register"))
     return [*dict.fromkeys((stored, without_registers, ()))]
 
@@ -512,7 +512,7 @@ def _find_configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> 
 
 
 def _read_spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
-    """Overlapping patches of a spectrogram (Gong et al. 2021): mel bins by time."""
+    """Read the grid of patches of a spectrogram, mel bins by time (Gong et al. 2021)."""
     keys = ("num_mel_bins", "max_length", "patch_size", "frequency_stride", "time_stride")
     numbers = [settings.read_integer(config, key, maximum=_MAX_SIDE_PATCHES) for key in keys]
     if None in numbers:
@@ -542,23 +542,22 @@ def resize_config(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a configuration that states another size for one table.
 
-    Keys are those of the part of the model that the table belongs to. Numbers of positions are
-    changed where they are that of the table, with or without its special rows; sizes of images by
-    the size of a patch, which stays.
+    Only keys of the section that the table belongs to change: numbers of positions that equal that
+    of the table, with or without its special rows, and sizes of images. The size of a patch stays.
 
     Parameters
     ----------
     config
         Configuration as stored; it is not changed.
     info, rows
-        The table as stored.
+        Table as stored, and its rows.
     layout
-        The new one.
+        New layout.
 
     Returns
     -------
     tuple
-        The new configuration, and the keys that were changed.
+        New configuration, and the changed keys.
     """
     new_config = copy.deepcopy(dict(config))
     section = find_section(info.name, list_sections(new_config))
@@ -588,7 +587,7 @@ def _replace_counts(
 
 
 def _resize_images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
-    """Change the sizes of images: a number, two of them, or named, as they stand."""
+    """Change the sizes of images in their form: a number, two numbers, or a mapping."""
     edited_keys = []
     for key in IMAGE_SIZE_KEYS:
         image = settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES)
@@ -598,7 +597,7 @@ def _resize_images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
     pretrained = config.get("pretrained_cfg")
     size = pretrained.get("input_size") if isinstance(pretrained, dict) else None
     if isinstance(pretrained, dict) and isinstance(size, list) and len(size) == 3:
-        # timm: the size that pictures are brought to, and the one that the model is built for.
+        # timm has the size that images are scaled to, and the size that the model is built for.
         image = _scale_image((size[1], size[2]), old, new)
         pretrained["input_size"] = [size[0], *image]
         arguments = config.get("model_args")
@@ -621,15 +620,15 @@ def _keep_form(old_value: object, size: tuple[int, int]) -> object:
     return size[0] if isinstance(old_value, int) and size[0] == size[1] else list(size)
 
 
-#: Numbers of a table up to which it is read whole where only some rows are asked for, which tells
-#: its digest: 16 MB in F32.
+#: Largest table in numbers that is read whole for a few of its rows, which also gives its digest:
+#: 16 MB in F32.
 MAX_WHOLE_READ_NUMBERS = 2**22
 
 
 def build_source(
     checkpoint: Checkpoint, reference: str, info: TensorInfo, sha256: str | None
 ) -> Source:
-    """Say where the values of a tensor were read."""
+    """Return the source of a tensor's values."""
     return Source(
         reference, checkpoint.location, checkpoint.revision, info.file, info.name, info.shape,
         info.dtype, sha256, checkpoint.format or None, info.quantisation,
@@ -637,7 +636,7 @@ def build_source(
 
 
 def is_long(info: TensorInfo, rows: Rows) -> bool:
-    """Tell whether a table exceeds `MAX_WHOLE_READ_NUMBERS` and its rows lie in one piece each."""
+    """Tell whether a table exceeds `MAX_WHOLE_READ_NUMBERS` and has contiguous rows."""
     in_rows = rows.axis is None and not rows.channels_first
     return in_rows and math.prod(info.shape) > MAX_WHOLE_READ_NUMBERS
 
@@ -645,7 +644,7 @@ def is_long(info: TensorInfo, rows: Rows) -> bool:
 def read_positions(
     checkpoint: Checkpoint, info: TensorInfo, rows: Rows, begin: int, end: int
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-    """Read the positions ``begin`` to ``end`` of a table and its rows of special tokens, no others.
+    """Read only the positions ``begin`` to ``end`` of a table and its rows of special tokens.
 
     Returns
     -------
@@ -655,7 +654,7 @@ def read_positions(
     flat = replace(info, shape=(math.prod(info.shape[:-1]), info.shape[-1]))
     flat_checkpoint = replace(checkpoint, tensors={info.name: flat})
     first, last = begin, end - 1
-    for row in rows.excluded_rows:  # in order, so that each moves what comes after it
+    for row in rows.excluded_rows:  # in order: each moves the positions after it
         first, last = first + (row <= first), last + (row <= last)
     position_rows = np.setdiff1d(np.arange(first, last + 1), rows.excluded_rows)
     prefix_row_numbers = sorted(row.row for row in rows.prefix)
@@ -665,7 +664,7 @@ def read_positions(
 
 
 def flatten_rows(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
-    """Lay a stored tensor out as ``[rows, d]``."""
+    """Reshape a stored tensor to ``[rows, d]``."""
     if rows.axis is not None:
         values = values[rows.axis]
     if rows.channels_first:

@@ -1,4 +1,4 @@
-"""What positions are added to: sampled rows of the token embeddings, or white-noise patches."""
+"""Embeddings that positions are added to: sampled token rows, or projected white-noise patches."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from posprobe.tables import PositionTable
 
 Kind: TypeAlias = Literal["token", "white-noise patch"]
 
-#: Numbers that a sample of token rows holds unless more rows are asked for: 1 MB in F32, 341 rows
+#: Size of a sample of token rows in numbers, unless more rows are requested: 1 MB in F32, 341 rows
 #: of width 768.
 SAMPLE_NUMBERS = 2**18
-#: Runs of rows that it is made of: on the Hub each is one request. Vocabularies are in order, so
-#: runs count for more than rows: 8 give the mean norm of MiniLM's tokens to 3 %, 16 to 1.5 %.
+#: Number of runs of consecutive rows in a sample: on the Hub each is one request. Vocabularies are
+#: ordered, so runs count for more than rows: 8 give the mean norm of MiniLM's tokens to 3 %, 16 to
+#: 1.5 %.
 N_SAMPLE_RUNS = 16
-#: White-noise patches that are drawn at least, and numbers that they hold at most: 512 MB.
-MIN_PATCHES = 512
+#: Smallest number of white-noise patches that are drawn.
+MIN_SAMPLED_PATCHES = 512
+#: Largest number of pixels or values of the patches: 512 MB in float64.
 MAX_PATCH_NUMBERS = 2**26
 
-#: Beyond this, squares of numbers leave the range of the arithmetic.
+#: Largest usable magnitude; the squares of larger numbers overflow.
 MAX_TOKEN_MAGNITUDE = 1e140
 _UNUSABLE_NUMBERS = "NaN, infinity or numbers of their size"
 
@@ -41,26 +43,26 @@ _PATCH_PROJECTIONS = _TOKEN_KEYS["projections"]
 
 @dataclass(frozen=True, eq=False)
 class TokenSample:
-    """Vectors that a model adds its positions to, and how they were come by.
+    """Vectors that a model adds its positions to, with the way they were sampled.
 
     Parameters
     ----------
     values
-        ``[k, d]``, as they are added: ``factor`` is applied.
+        ``[k, d]``, vectors with ``factor`` applied.
     kind
-        ``token``: rows of the token embeddings. ``white-noise patch``: the patch projection of
-        independent pixels with mean 0 and variance 1.
+        Type of vectors: ``token`` for rows of the token embeddings, ``white-noise patch`` for the
+        projection of independent pixels with mean 0 and variance 1.
     tensor
-        The token embeddings, or the weight of the projection.
+        Tensor of the token embeddings, or of the projection's weight.
     blocks
-        For tokens, the stored rows that were sampled, as ``(first, one past the last)``.
+        Stored rows of tokens that were sampled, as ``(first, one past the last)``.
     seed
         Seed of the choice of rows, or of the pixels.
     factor
         Factor by which the model multiplies the stored rows before it adds positions.
     error
-        Standard error of the mean norm of ``values`` for that of the whole, relative to it; 0 where
-        nothing was left out.
+        Relative standard error of the mean norm of ``values`` as an estimate of that of all rows; 0
+        if all rows were read.
     note
         Source of the factor, and remarks for the reader.
     """
@@ -75,7 +77,7 @@ class TokenSample:
     note: str
 
     def summary(self) -> dict[str, Any]:
-        """Return where the vectors come from, for ``analysis.json``."""
+        """Return the provenance of the vectors for ``analysis.json``."""
         return {
             "kind": self.kind,
             "tensor": self.tensor.name,
@@ -95,8 +97,8 @@ def load_tokens(
 ) -> TokenSample:
     """Sample the token or patch embeddings that a table's positions are added to.
 
-    Rows are read by range; from a Hub repository this costs about twenty requests and, unless more
-    rows are asked for, a megabyte.
+    Rows are read by range; from a Hub repository this takes about twenty requests and, unless more
+    rows are requested, a megabyte.
 
     Parameters
     ----------
@@ -130,7 +132,7 @@ def load_tokens(
         raise UsageError(f"rows={rows}: it must be at least 1.")
     parsed = parse_reference(source.reference)
     checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
-    try:  # positions are analysed also where these cannot be had
+    try:  # callers can still analyse the positions without tokens
         return sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows)
     except PosprobeError as error:
         raise UsageError(f"{table.name}: {error}") from error
@@ -139,37 +141,38 @@ def load_tokens(
 def sample_tokens(
     checkpoint: Checkpoint, position_tensor: TensorInfo, seed: int = 0, *, rows: int | None = None
 ) -> TokenSample:
-    """Sample what a checkpoint adds a table of positions to.
+    """Sample the embeddings that a checkpoint adds a table of positions to.
 
-    Token embeddings are read in `N_SAMPLE_RUNS` runs of consecutive rows, equally spaced from a random first
-    one, since the order of a vocabulary is no accident (special tokens and characters first, then
-    by frequency); `SAMPLE_NUMBERS` numbers in all, or as many rows as are asked for. A small matrix is
-    read whole. The standard error is that of systematic samples, from the differences of successive
-    runs' means (Wolter, Introduction to Variance Estimation, 2007, section 8.2, estimator v2).
+    Token embeddings are read in `N_SAMPLE_RUNS` runs of consecutive rows, equally spaced from a
+    random first one, since vocabularies are ordered (special tokens and characters first, then by
+    frequency). They have `SAMPLE_NUMBERS` numbers in all, or the requested number of rows. A small
+    matrix is read whole. The standard error is that of systematic samples, from the differences of
+    successive runs' means (Wolter, Introduction to Variance Estimation, 2007, section 8.2,
+    estimator v2).
 
     For patches a checkpoint has a projection of pixels and no rows: ``e = W x + b``. For pixels
     that are independent with mean 0 and variance 1 the squared norm has mean ``|W|² + |b|²``
-    (``E[x xᵀ] = I``); `MIN_PATCHES` of them are drawn, or more where asked for. Pixels of a photograph
-    are not independent: neighbours are nearly equal, and filters that add them up answer with
-    longer vectors. The note states the norm for the other end too, patches of one colour.
+    (``E[x xᵀ] = I``); `MIN_SAMPLED_PATCHES` of them are drawn, or more on request. Pixels of a
+    photograph are not independent: neighbours are nearly equal, and filters that add them up return
+    longer vectors. The note also states the norm for the opposite case, patches of one colour.
 
     Parameters
     ----------
     checkpoint
-        The model.
+        Checkpoint of the model.
     position_tensor
-        Its table of positions, as stored.
+        Table of positions as stored.
     seed
         Seed of the choice of rows, or of the pixels.
     rows
-        At least so many vectors, or all that there are.
+        Minimum number of vectors; all of them if there are fewer.
 
     Raises
     ------
     UsageError
-        If the checkpoint holds no such embeddings, or of another form.
+        If the checkpoint holds no such embeddings, or they have another form.
     PosprobeError
-        If they cannot be read.
+        If the embeddings cannot be read.
     """
     token_tensor = _find_token_tensor(checkpoint, position_tensor.name)
     if token_tensor is None:
@@ -182,7 +185,7 @@ def sample_tokens(
 
 
 def _find_token_tensor(checkpoint: Checkpoint, position_name: str) -> str | None:
-    """Find the nearest tensor that the table's rows are added to, going outward by module."""
+    """Find the nearest tensor that the table's rows are added to, searching modules outwards."""
     for position_ending, endings in _TOKEN_TENSORS.items():
         if not f".{position_name}".endswith(f".{position_ending}"):
             continue
@@ -232,7 +235,7 @@ def _sample_rows(
 def _choose_blocks(
     rows: int, width: int, seed: int, min_rows: int = 0
 ) -> tuple[tuple[int, int], ...]:
-    """Choose the stored rows: all of a small matrix, else equally spaced runs from a random one."""
+    """Choose the stored rows: all of a small matrix, else equally spaced runs, the first random."""
     length = max(
         1, SAMPLE_NUMBERS // (N_SAMPLE_RUNS * max(1, width)), -(-min_rows // N_SAMPLE_RUNS)
     )
@@ -242,7 +245,7 @@ def _choose_blocks(
     first_start = float(np.random.default_rng(seed).uniform(0, spacing))
     starts = [int(first_start + run * spacing) for run in range(N_SAMPLE_RUNS)]
     overhang = starts[-1] + length - rows
-    # What the last run lacks comes from the beginning: every row is as likely as any other.
+    # A run beyond the end continues at the beginning, so that all rows are equally likely.
     wrapped = [(0, overhang)] if overhang > 0 else []
     return (*wrapped, *((start, min(start + length, rows)) for start in starts))
 
@@ -250,14 +253,14 @@ def _choose_blocks(
 def _find_factor(
     checkpoint: Checkpoint, position_tensor: TensorInfo, width: int
 ) -> tuple[float, str]:
-    """Tell what the model multiplies token embeddings with before positions are added."""
+    """Find the factor of token embeddings in the model, and a note about it."""
     config = find_section(position_tensor.name, list_sections(checkpoint.config)).config
     model_type = config.get("model_type")
     factor = math.sqrt(width)
     if model_type == "esm" and config.get("token_dropout"):
-        # Input without masks is scaled as if a share of 0.15 * 0.8 were masked, as in training.
+        # Unmasked input is scaled by the share that is not masked in training, 1 - 0.15 * 0.8.
         return 0.88, "token_dropout is true: ESM multiplies token embeddings by 1 - 0.15 * 0.8"
-    # transformers' Whisper computes this factor and does not use it.
+    # Whisper in transformers computes this factor and does not use it.
     if model_type != "whisper":
         for key, scaled in (
             ("scale_embedding", True),
@@ -294,7 +297,7 @@ def _sample_patches(
             f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
         )
     flat_weight = weight.reshape(width, -1)
-    n_patches = max(MIN_PATCHES, min(min_rows, MAX_PATCH_NUMBERS // max(flat_weight.shape)))
+    n_patches = max(MIN_SAMPLED_PATCHES, min(min_rows, MAX_PATCH_NUMBERS // max(flat_weight.shape)))
     pixels = np.random.default_rng(seed).standard_normal((n_patches, flat_weight.shape[1]))
     white_norm = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
     plain_norm = math.hypot(
@@ -312,8 +315,8 @@ def _sample_patches(
 
 
 def _widen_usable(stored: NDArray[np.floating[Any]]) -> NDArray[np.float64] | None:
-    """Widen numbers, or None where their squares leave the range of the arithmetic."""
-    if not np.isfinite(stored).all():  # before the cast, at which some NaNs give a warning
+    """Convert to float64; None for numbers whose squares overflow."""
+    if not np.isfinite(stored).all():  # before the cast, which warns about some NaNs
         return None
     values = stored.astype(np.float64)
     return values if (np.abs(values) < MAX_TOKEN_MAGNITUDE).all() else None
