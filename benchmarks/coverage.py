@@ -172,7 +172,9 @@ def main() -> None:
     """Build, ask, compare and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="model types or architectures; all by default")
-    parser.add_argument("--heads", action="store_true", help="classes with a head; without timm")
+    parser.add_argument(
+        "--heads", action="store_true", help="classes with a head; without timm"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the full result")
     parser.add_argument("--markdown", action="store_true", help="write docs/coverage.md")
     arguments = parser.parse_args()

@@ -131,7 +131,9 @@ def rotary_memory() -> float:
     for context in range(1, CONTEXTS):
         for number in sums:
             sums[number] += (
-                sum_window(attention_call, layer) if context == CONTEXTS - 1 else window_sums_found
+                sum_window(attention_call, layer)
+                if context == CONTEXTS - 1
+                else window_sums_found
             )
     build_rotary_use(
         sums, dict.fromkeys(sums, turning), {}, length=LENGTH, positions=LENGTH, source="random",
@@ -140,7 +142,9 @@ def rotary_memory() -> float:
     return status("VmHWM") - memory_before
 
 
-def in_turns(tasks: dict[str, Callable[[], object]], rounds: int, device: str) -> dict[str, float]:
+def in_turns(
+    tasks: dict[str, Callable[[], object]], rounds: int, device: str
+) -> dict[str, float]:
     """Return the median time of each task, after one round that does not count."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for number in range(rounds + 1):

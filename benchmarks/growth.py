@@ -86,7 +86,9 @@ def drawn(rows_by_name: dict[str, list[dict[str, Any]]], target: Path) -> None:
     from posprobe.figures.common import label_decades
 
     with style():
-        figure, axes = plt.subplots(2, 2, figsize=(6.3, 4.2), layout="constrained", sharey="row")
+        figure, axes = plt.subplots(
+            2, 2, figsize=(6.3, 4.2), layout="constrained", sharey="row"
+        )
         for column, (axis, rows) in enumerate(rows_by_name.items()):
             sizes = [row[axis] for row in rows]
             for ax, cost, label in zip(
@@ -94,7 +96,9 @@ def drawn(rows_by_name: dict[str, list[dict[str, Any]]], target: Path) -> None:
                 ("processor seconds", "peak memory in MiB"), strict=True,
             ):  # fmt: skip
                 ax.loglog(sizes, [row[cost] for row in rows], "o-", markersize=3)
-                ax.set(xlabel={"n": f"positions, {WIDTH} wide", "d": f"width, {LENGTH} rows"}[axis])
+                ax.set(
+                    xlabel={"n": f"positions, {WIDTH} wide", "d": f"width, {LENGTH} rows"}[axis]
+                )
                 label_decades(ax.xaxis, ax.yaxis)
                 ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 if axis == "n":

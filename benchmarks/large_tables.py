@@ -75,7 +75,9 @@ def components(n: int, d: int) -> dict[str, float]:
     errors: list[Any] = []
     exact = seconds(lambda: errors.append(np.linalg.svd(values, full_matrices=False)[1]))
     leading = seconds(lambda: errors.append(leading_svd(values, N_LEADING_COMPONENTS, np)[1]))
-    share = [singular[:N_LEADING_COMPONENTS] ** 2 / (errors[0] ** 2).sum() for singular in errors]
+    share = [
+        singular[:N_LEADING_COMPONENTS] ** 2 / (errors[0] ** 2).sum() for singular in errors
+    ]
     return {
         "exact": exact,
         "randomised": leading,

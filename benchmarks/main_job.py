@@ -22,7 +22,9 @@ from typing import NamedTuple
 BENCHMARKS_FOLDER = Path(__file__).parent
 ROUNDS = 5
 #: As a user has it: libraries are compiled once and for all, not again in every process.
-ENVIRONMENT = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {
+    key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+}
 
 
 class Cost(NamedTuple):
@@ -71,7 +73,8 @@ def look(pid: int, ended: threading.Event, memory: list[float]) -> None:
         with suppress(OSError):  # one may end at any time, and other systems do not tell
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             texts = [
-                Path(f"/proc/{process}/smaps_rollup").read_text() for process in (pid, *children)
+                Path(f"/proc/{process}/smaps_rollup").read_text()
+                for process in (pid, *children)
             ]
             sizes = [
                 line.split()[1]
@@ -111,14 +114,21 @@ def main() -> None:
         checkpoint = Path(scratch) / "gpt2"
         # In a process of its own: a child's peak memory starts from what its parent holds.
         subprocess.run([python, __file__, "--build", str(checkpoint)], check=True)
-        naive = [python, str(BENCHMARKS_FOLDER / "naive.py"), str(checkpoint), f"{scratch}/naive"]
+        naive = [
+            python,
+            str(BENCHMARKS_FOLDER / "naive.py"),
+            str(checkpoint),
+            f"{scratch}/naive",
+        ]
         analyze = [probe, "analyze", str(checkpoint), "--out", f"{scratch}/bundle"]
         run(naive)
         run(analyze)
         compare("posprobe analyze / naive script", analyze, naive, ROUNDS)
         everything = [*analyze, "--nulls", "9", "--figures", "all", "--format", "png,svg"]
         compare("posprobe analyze, everything / naive", everything, naive, ROUNDS)
-    compare("posprobe --help / import typer", [probe, "--help"], [python, "-c", "import typer"], 15)
+    compare(
+        "posprobe --help / import typer", [probe, "--help"], [python, "-c", "import typer"], 15
+    )
     compare(
         "import posprobe / import numpy",
         [python, "-c", "import posprobe"],

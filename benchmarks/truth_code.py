@@ -187,7 +187,9 @@ def use(owner: type, attribute: str) -> Use:
                 and not is_self(node.func, attribute)
             ):
                 node = node.func.value
-            return carries(node, attribute) or (isinstance(node, ast.Name) and node.id in holders)
+            return carries(node, attribute) or (
+                isinstance(node, ast.Name) and node.id in holders
+            )
 
         for child in ast.walk(function):
             if isinstance(child, ast.Attribute) and child.attr == attribute:

@@ -125,7 +125,9 @@ def grade(case: Case) -> list[Grade]:
         ]
     except PosprobeError as error:
         return [
-            Grade(case.library, case.name, scheme, "unknown", describe(facts), f"refuses: {error}")
+            Grade(
+                case.library, case.name, scheme, "unknown", describe(facts), f"refuses: {error}"
+            )
             for scheme, facts in by_scheme(case.facts).items()
         ]
     grades = []
@@ -152,7 +154,9 @@ def grade(case: Case) -> list[Grade]:
             )
         if outcome == "unknown" and all(f["optional"] for f in facts):
             continue
-        grades.append(Grade(case.library, case.name, scheme, outcome, describe(facts), observed))
+        grades.append(
+            Grade(case.library, case.name, scheme, outcome, describe(facts), observed)
+        )
     return grades + grade_formula(case, facts_by_scheme, claims)
 
 

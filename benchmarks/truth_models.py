@@ -236,13 +236,16 @@ def as_saved(name: str, model: Any) -> Built:
 
 
 #: Gates over channels or pixels that carry the word attention, and convolutional networks' own.
-GATES = re.compile(r"Split|SelectiveKernel|Channel|Spatial|Bilinear|^Bat|Eca|Ceca|GlobalContext")
+GATES = re.compile(
+    r"Split|SelectiveKernel|Channel|Spatial|Bilinear|^Bat|Eca|Ceca|GlobalContext"
+)
 
 
 def attends(model: nn.Module) -> bool:
     """Whether a module of the model is an attention over places, by its class name."""
     return any(
-        re.search(r"[Aa]ttention|Attn|^GPSA|Lambda|MHSA|^Xca|^XCA", name) and not GATES.search(name)
+        re.search(r"[Aa]ttention|Attn|^GPSA|Lambda|MHSA|^Xca|^XCA", name)
+        and not GATES.search(name)
         for name in {type(module).__name__ for module in model.modules()}
     )
 

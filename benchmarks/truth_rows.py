@@ -84,7 +84,9 @@ def patch_rows(
     return None
 
 
-def row_count(shape: tuple[int, ...], channels_first: bool) -> tuple[int, tuple[int, int] | None]:
+def row_count(
+    shape: tuple[int, ...], channels_first: bool
+) -> tuple[int, tuple[int, int] | None]:
     """Count the rows of a table stored as [n, d], [1, n, d], [1, h, w, d] or [1, d, h, w]."""
     body = tuple(s for s in shape if s != 1) if len(shape) > 2 else shape
     if len(body) == 3:

@@ -105,7 +105,9 @@ def owner_of(modules: Mapping[str, nn.Module], path: str) -> tuple[str, nn.Modul
     return owner, modules[owner], attribute
 
 
-def tables(model_built: Built) -> Iterator[tuple[str, str, nn.Module, str, nn.Module | None, Any]]:
+def tables(
+    model_built: Built,
+) -> Iterator[tuple[str, str, nn.Module, str, nn.Module | None, Any]]:
     """List the tensors that could be tables.
 
     Each with its owner's path, the owner, the attribute, the embedding module if it is one, and
@@ -132,7 +134,9 @@ def tables(model_built: Built) -> Iterator[tuple[str, str, nn.Module, str, nn.Mo
 def is_embedding(module: nn.Module) -> bool:
     """Whether a module of the library's own looks up rows of its `weight`."""
     weight = module._parameters.get("weight")
-    return type(module).__name__.endswith("Embedding") and weight is not None and weight.ndim == 2
+    return (
+        type(module).__name__.endswith("Embedding") and weight is not None and weight.ndim == 2
+    )
 
 
 def verdict(
@@ -186,7 +190,9 @@ def find_facts(model_built: Built) -> tuple[list[Fact], list[Undecided]]:
         if kind in ("relative", "relative-allowed"):
             if stored in model_built.stored and id(tensor) not in reached:
                 reached.add(id(tensor))
-                relative.setdefault(owner_path, []).append((stored, kind == "relative", evidence))
+                relative.setdefault(owner_path, []).append(
+                    (stored, kind == "relative", evidence)
+                )
             continue
         if stored not in model_built.stored:
             if kind in ("positions", "formula"):
@@ -245,7 +251,9 @@ def absolute(
     elif layout == "grid":
         grid = tuple(entry["grid"])
         trailing = entry.get("trailing", 0)
-        special = tuple(range(rows - prod(grid) - trailing)) + tuple(range(rows - trailing, rows))
+        special = tuple(range(rows - prod(grid) - trailing)) + tuple(
+            range(rows - trailing, rows)
+        )
     elif "special" in entry:
         special = tuple(range(entry["special"]))
     elif grid is None:
@@ -276,7 +284,9 @@ def relative_facts(
     model_built: Built, groups: Mapping[str, list[tuple[str, bool, str]]]
 ) -> Iterator[Fact]:
     """One fact per model for all its relative tensors, and the projections that go with them."""
-    required_names = [name for group in groups.values() for name, required, _ in group if required]
+    required_names = [
+        name for group in groups.values() for name, required, _ in group if required
+    ]
     allowed = [name for group in groups.values() for name, required, _ in group if not required]
     groups_of: dict[str, tuple[str, ...]] = {}
     for path, module in model_built.model.named_modules():
@@ -305,7 +315,8 @@ def relative_facts(
             tuple(dict.fromkeys(required_names)),
             tuple(dict.fromkeys(allowed)),
             any_of=groups_of,
-            evidence="; ".join(sorted(reasons)) or "reviewed: projections of relative positions",
+            evidence="; ".join(sorted(reasons))
+            or "reviewed: projections of relative positions",
         )
 
 
@@ -336,7 +347,9 @@ def rotary_facts(model_built: Built) -> Iterator[Fact]:
         )
         evidence = f"reviewed: {entry['reason']}" if entry else f"rule: module {name}"
         if part not in parts:
-            parts[part] = Fact("rotary", part, allowed=allowed, detail=detail, evidence=evidence)
+            parts[part] = Fact(
+                "rotary", part, allowed=allowed, detail=detail, evidence=evidence
+            )
     yield from parts.values()
 
 
@@ -360,7 +373,9 @@ def formula_facts(model_built: Built) -> Iterator[Fact]:
             continue
         if {"sin", "cos"} <= truth_code.called_functions(class_of(module)):
             reached.add(name)
-            yield Fact("formula", path, optional=True, evidence=f"rule: {name} computes sin, cos")
+            yield Fact(
+                "formula", path, optional=True, evidence=f"rule: {name} computes sin, cos"
+            )
 
 
 #: Modules that pass a state from place to place.

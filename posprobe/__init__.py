@@ -18,7 +18,8 @@ _NAMES_BY_SUBMODULE = {
         "against_sinusoid head_logits heads probes rotation scale smoothness subspace_overlap"
     ),
     "encodings": (
-        "alibi_slopes binary continuous_binary counting normalised_counting rotary_frequencies "
+        "alibi_slopes binary continuous_binary counting normalised_counting "
+        "rotary_frequencies "
         "sine_ladder t5_buckets translation_matrix"
     ),
     "families": "effective_table load_heads",
@@ -34,7 +35,9 @@ _NAMES_BY_SUBMODULE = {
     "sweeps": "Likeness Match Nearest Sweep",
 }
 _SUBMODULES_BY_NAME = {
-    name: submodule for submodule, names in _NAMES_BY_SUBMODULE.items() for name in names.split()
+    name: submodule
+    for submodule, names in _NAMES_BY_SUBMODULE.items()
+    for name in names.split()
 }
 # Submodules are importable, but are not documented names of the top level.
 for _name in ("__version__", "report", *_NAMES_BY_SUBMODULE):

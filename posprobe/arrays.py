@@ -132,8 +132,10 @@ def positions(
     if largest and not lower_limit < largest < upper_limit:
         name = table.name if isinstance(table, PositionTable) else "the table"
         raise InvalidTable(
-            f"{name}: its numbers reach {largest:.1e}, and sums of them or their squares leave the "
-            "range of the arithmetic. Scale the table first: only the norms depend on its units."
+            f"{name}: its numbers reach {largest:.1e}, and sums of them or their squares "
+            "leave the "
+            "range of the arithmetic. Scale the table first: only the norms depend on "
+            "its units."
         )
     if isinstance(table, PositionTable):
         return Positions(values, table.layout, table.start, _device_name(array))

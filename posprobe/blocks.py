@@ -140,7 +140,8 @@ class RelativeBlock(SchemeBlock):
     unit: NotRequired[Annotated[Text, "What distances count."]]
     reach: Annotated[
         Count | None,
-        "Smallest distance from which all farther ones share a value; null where none within the "
+        "Smallest distance from which all farther ones share a value; null where none "
+        "within the "
         "length do, and on a grid.",
     ]
     special: Annotated[list[str], "Special tokens that have biases of their own."]

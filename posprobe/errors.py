@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 #: Exit code when memory ran out, which has no error class of its own.
 OUT_OF_MEMORY_EXIT_CODE = 8
@@ -30,8 +30,8 @@ class PosprobeError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """Return the message, with quoted names made printable by `posprobe.text.plain`."""
-        return plain(super().__str__())
+        """Return the message; quoted names are printable (`posprobe.text.escape_invisible`)."""
+        return escape_invisible(super().__str__())
 
 
 class UsageError(PosprobeError):

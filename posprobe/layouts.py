@@ -118,8 +118,10 @@ def split_note(full_layout: Layout, part_layout: Layout) -> tuple[str, ...]:
     if not isinstance(full_layout, Grid) or isinstance(part_layout, Grid):
         return ()
     note = (
-        f"{part_layout.size} patches of a {full_layout} are not whole rows of it: they are read as "
-        f"a sequence, in which patches below each other are {full_layout.width} positions apart. A "
+        f"{part_layout.size} patches of a {full_layout} are not whole rows of it: they "
+        "are read as "
+        f"a sequence, in which patches below each other are {full_layout.width} "
+        "positions apart. A "
         f"grid stays one where both ends are multiples of {full_layout.width}"
     )
     return (note,)
@@ -139,12 +141,15 @@ def make_grid(sizes: tuple[int, int], name: str) -> Grid:
         height = width = 0
     if min(height, width) < 1:
         raise UsageError(
-            f"{name}: {sizes!r} is not a grid. Give height and width as two whole numbers above 0, "
+            f"{name}: {sizes!r} is not a grid. Give height and width as two whole "
+            "numbers above 0, "
             "such as (14, 14)."
         )
     return Grid(height, width)
 
 
 def _format_slice(rows: slice) -> str:
-    bounds = (rows.start, rows.stop) if rows.step is None else (rows.start, rows.stop, rows.step)
+    bounds = (
+        (rows.start, rows.stop) if rows.step is None else (rows.start, rows.stop, rows.step)
+    )
     return ":".join("" if bound is None else str(bound) for bound in bounds)

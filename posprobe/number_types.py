@@ -25,6 +25,8 @@ NonNegative: TypeAlias = Annotated[float, limits(minimum=0)]
 Share: TypeAlias = Annotated[float, limits(minimum=0, maximum=1.000001)]
 Cosine: TypeAlias = Annotated[float, limits(minimum=-1, maximum=1)]
 Text: TypeAlias = Annotated[str, limits(minLength=1)]
-Reasons: TypeAlias = Annotated[dict[str, Text], "Reason for each number of the block that is null."]
+Reasons: TypeAlias = Annotated[
+    dict[str, Text], "Reason for each number of the block that is null."
+]
 #: Limits of a list that holds exactly two values.
 PAIR_LIMITS = limits(minItems=2, maxItems=2)

@@ -216,7 +216,9 @@ class Page:
     @property
     def single_answers(self) -> tuple[AnswerLine, ...]:
         """The answers to questions that have a single answer."""
-        return tuple(evidence.lines[0] for evidence in self.evidence if len(evidence.lines) == 1)
+        return tuple(
+            evidence.lines[0] for evidence in self.evidence if len(evidence.lines) == 1
+        )
 
     @property
     def shared_answers(self) -> tuple[tuple[AnswerLine, ...], ...]:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from posprobe.text import plain
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task
@@ -81,7 +81,7 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
         yield lambda _: None
         return
     try:
-        task = display.add_task(plain(name), total=total)
+        task = display.add_task(escape_invisible(name), total=total)
         try:
             yield lambda n_done: display.advance(task, n_done)
         finally:
@@ -185,7 +185,9 @@ def handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterat
     """Call a function at SIGINT and SIGTERM."""
     previous_handlers = {}
     try:
-        if threading.current_thread() is threading.main_thread():  # other threads get no signals
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # other threads get no signals
             for signal_number in (signal.SIGTERM, signal.SIGINT):
                 previous_handler = signal.getsignal(signal_number)
                 # The parent may have it ignored, as `nohup` does; None is a handler not of Python.

@@ -68,7 +68,9 @@ class Reader:
             raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
         module, _, function = self.opener.partition(":")
         if not all(map(str.isidentifier, (*module.split("."), function))):
-            raise ValueError(f"{self.name}: the opener {self.opener!r} is not a module:function.")
+            raise ValueError(
+                f"{self.name}: the opener {self.opener!r} is not a module:function."
+            )
 
 
 def _build_reader(*, magic: tuple[str, ...] = (), **entry: Any) -> Reader:
@@ -95,7 +97,9 @@ def choose_reader(name: str, first_bytes: bytes = b"") -> Reader | None:
     """
     for readers in iter_readers():
         matching = [
-            reader for reader in readers if name.endswith(reader.suffixes) or name in reader.weights
+            reader
+            for reader in readers
+            if name.endswith(reader.suffixes) or name in reader.weights
         ]
         for reader in matching or readers:
             if first_bytes and any(map(first_bytes.startswith, reader.magic)):
@@ -145,16 +149,24 @@ def load_entry_points(group: str, expected_type: type[_T]) -> Iterator[_T]:
         except Exception as error:  # noqa: BLE001 - any code of another package
             _log.warning(
                 "%s: the entry point %s = %s cannot be loaded and was left out (%s: %s)",
-                group, point.name, point.value, type(error).__name__, error,
-            )  # fmt: skip
+                group,
+                point.name,
+                point.value,
+                type(error).__name__,
+                error,
+            )
             continue
         if isinstance(loaded, expected_type):
             yield loaded
         else:
             _log.warning(
                 "%s: the entry point %s = %s is a %s and no %s, and was left out",
-                group, point.name, point.value, type(loaded).__name__, expected_type.__name__,
-            )  # fmt: skip
+                group,
+                point.name,
+                point.value,
+                type(loaded).__name__,
+                expected_type.__name__,
+            )
 
 
 def load_opener(opener: str) -> Callable[..., Any]:

@@ -62,8 +62,10 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
     text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
     if not isinstance(text, str):
         raise UsageError(
-            f"a reference is text or a path, not {type(reference).__name__}: a name such as "
-            "'gpt2', or the path of a file or folder. For an array in memory use posprobe.table(x)."
+            f"a reference is text or a path, not {type(reference).__name__}: a name such "
+            "as "
+            "'gpt2', or the path of a file or folder. For an array in memory use "
+            "posprobe.table(x)."
         )
     if not text.strip():
         raise UnknownReference("The reference is empty. Give a path, a Hub id or sample:NAME.")
@@ -82,7 +84,8 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
         )
     if "://" in source:
         raise UnknownReference(
-            f"{text}: a web address is not a reference. For a model on the Hub give its name, "
+            f"{text}: a web address is not a reference. For a model on the Hub give its "
+            "name, "
             "NAME or OWNER/NAME; download any other file first."
         )
     parsed = Reference(text, source, revision or None, table or None)
@@ -131,7 +134,9 @@ def did_you_mean(source: str, candidates: Iterable[str] = ()) -> str:
         while not path.parent.expanduser().is_dir():
             path = path.parent
         siblings = [entry.name for entry in path.parent.expanduser().iterdir()]
-        similar += [str(path.with_name(name)) for name in get_close_matches(path.name, siblings)]
+        similar += [
+            str(path.with_name(name)) for name in get_close_matches(path.name, siblings)
+        ]
     suggestions = " or ".join(f"`{name}`" for name in similar if name != source)
     return f" Did you mean {suggestions}?" if suggestions else ""
 

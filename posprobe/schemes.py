@@ -52,8 +52,10 @@ class _SchemeBase(Drawable):
         grid = layout if isinstance(layout, Grid) else Grid(1, n)
         if n > MAX_KERNEL_ROWS:
             raise UsageError(
-                f"{self.name}: a kernel of {n} positions has {n * n} numbers per head; up to "
-                f"{MAX_KERNEL_ROWS} positions are formed. curves(n) gives the same by offset."
+                f"{self.name}: a kernel of {n} positions has {n * n} numbers per head; "
+                "up to "
+                f"{MAX_KERNEL_ROWS} positions are formed. curves(n) gives the same by "
+                "offset."
             )
         by_displacement = self.curves(n).reshape(self.heads, -1)
         row, column = np.divmod(np.arange(n), grid.width)
@@ -161,7 +163,8 @@ class RelativeBias(_SchemeBase):
         largest = float(np.abs(values).max())
         if largest and not _MIN_BIAS_MAGNITUDE < largest < 1 / _MIN_BIAS_MAGNITUDE:
             raise InvalidTable(
-                f"{subject}: its numbers reach {largest:.1e}, and sums of their squares leave the "
+                f"{subject}: its numbers reach {largest:.1e}, and sums of their squares "
+                "leave the "
                 "range of the arithmetic. Scale them first."
             )
         read_only = values.view()
@@ -359,7 +362,9 @@ class Rotary(_SchemeBase, RotarySpec):
         omega, factor = self.ladder(length)
         omega = omega[omega > 0]
         if not omega.size:
-            raise UsageError(f"{self.name}: a share of {self.partial} of the head rotates no pair.")
+            raise UsageError(
+                f"{self.name}: a share of {self.partial} of the head rotates no pair."
+            )
         return self.step * omega, factor
 
     def along_axes(self) -> dict[str, NDArray[np.float64]]:
@@ -437,7 +442,8 @@ class LinearBias(_SchemeBase):
         slopes = np.asarray(self.slopes, dtype=np.float64)
         if slopes.ndim != 1 or not slopes.size or not np.isfinite(slopes).all():
             raise InvalidTable(
-                f"{self.name}: slopes of shape {list(slopes.shape)}: one finite number per head is "
+                f"{self.name}: slopes of shape {list(slopes.shape)}: one finite number "
+                "per head is "
                 "expected."
             )
         object.__setattr__(self, "slopes", slopes)
@@ -474,9 +480,17 @@ def describe_scheme(scheme: Scheme) -> dict[str, Any]:
             facts |= {"reach": _find_reach(scheme), "special": sorted(scheme.special)}
         case Rotary():
             names = (
-                "head_dim", "rotated", "base", "axes", "step", "window", "interleaved", "rule",
-                "max_positions", "training_length",
-            )  # fmt: skip
+                "head_dim",
+                "rotated",
+                "base",
+                "axes",
+                "step",
+                "window",
+                "interleaved",
+                "rule",
+                "max_positions",
+                "training_length",
+            )
             facts["scaling"] = dict(scheme.scaling)
         case LinearBias():
             names = ("causal", "max_positions")

@@ -108,8 +108,12 @@ def read_integers(
     if value is None:
         return None
     is_short_list = isinstance(value, list) and len(value) <= max_length
-    if not is_short_list or not all(type(item) is int and 0 <= item <= maximum for item in value):
-        raise wrong_value_error(key, value, f"a list of whole numbers from 0 to {maximum}", path)
+    if not is_short_list or not all(
+        type(item) is int and 0 <= item <= maximum for item in value
+    ):
+        raise wrong_value_error(
+            key, value, f"a list of whole numbers from 0 to {maximum}", path
+        )
     return list(value)
 
 
@@ -129,7 +133,9 @@ def read_size(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int
             pass
         case _:
             return None
-    if bool in (type(height), type(width)) or not (0 < height <= maximum and 0 < width <= maximum):
+    if bool in (type(height), type(width)) or not (
+        0 < height <= maximum and 0 < width <= maximum
+    ):
         return None
     return height, width
 
@@ -150,7 +156,9 @@ def is_finite(value: object) -> bool:
     return True
 
 
-def contradiction_error(subject: str, statement: str, alternative: str = "") -> InvalidCheckpoint:
+def contradiction_error(
+    subject: str, statement: str, alternative: str = ""
+) -> InvalidCheckpoint:
     """Say that a tensor is another than its configuration says, and what else to do about it."""
     return InvalidCheckpoint(
         f"{subject}: the configuration says {statement}. One of them belongs to another "
@@ -158,10 +166,13 @@ def contradiction_error(subject: str, statement: str, alternative: str = "") -> 
     )
 
 
-def wrong_value_error(key: str, value: object, expected: str, path: str = "") -> InvalidCheckpoint:
+def wrong_value_error(
+    key: str, value: object, expected: str, path: str = ""
+) -> InvalidCheckpoint:
     """Say what a configuration gives and what it should."""
     key_path = f"{path}.{key}" if path else key
     return InvalidCheckpoint(
-        f"the configuration gives {key_path} as {_short_repr.repr(value)}; {expected} is expected. "
+        f"the configuration gives {key_path} as {_short_repr.repr(value)}; {expected} is "
+        "expected. "
         "Fix config.json."
     )

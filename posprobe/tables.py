@@ -71,7 +71,8 @@ def _is_plain(tensor: Any) -> bool:
 
 def _not_real_error(name: str, values: object, dtype: str) -> InvalidTable:
     return InvalidTable(
-        f"{name}: {type(values).__name__} of {dtype}: a table holds real floating-point numbers "
+        f"{name}: {type(values).__name__} of {dtype}: a table holds real floating-point "
+        "numbers "
         f"that are all there. Make them first: {_CONVERSION_ADVICE}."
     )
 
@@ -86,7 +87,9 @@ def check_not_reference(values: object) -> None:
     """
     if isinstance(values, str | PathLike):
         text = str(values)
-        raise UsageError(f"{text!r} is a reference, not a table: posprobe.load({text!r}) reads it.")
+        raise UsageError(
+            f"{text!r} is a reference, not a table: posprobe.load({text!r}) reads it."
+        )
 
 
 #: Positions of the largest product of two axes.
@@ -193,13 +196,17 @@ class PositionTable(Drawable):
         if values.shape[0] == 0 or values.shape[1] == 0:
             raise InvalidTable(f"{subject}: it is empty. Check the rows that --rows keeps.")
         if values.shape[0] != self.layout.size:
-            raise InvalidTable(f"{subject}: {values.shape[0]} rows do not fill a {self.layout}.")
+            raise InvalidTable(
+                f"{subject}: {values.shape[0]} rows do not fill a {self.layout}."
+            )
         is_finite = np.isfinite(values).all(axis=1)
         if not is_finite.all():
             bad_rows = np.flatnonzero(~is_finite)
             raise InvalidTable(
-                f"{subject}: {bad_rows.size} of {values.shape[0]} rows hold NaN or infinity, at "
-                f"the positions {_list_rows(bad_rows + self.start)}. The checkpoint is damaged: "
+                f"{subject}: {bad_rows.size} of {values.shape[0]} rows hold NaN or "
+                "infinity, at "
+                f"the positions {_list_rows(bad_rows + self.start)}. The checkpoint is "
+                "damaged: "
                 "leave them out."
             )
         for name, array in (("values", values), ("prefix", self.prefix)):
@@ -296,7 +303,8 @@ class PositionTable(Drawable):
         """
         if not isinstance(rows, slice):
             raise UsageError(
-                f"{self.name}: PositionTable supports slices only, such as table[1:128], not "
+                f"{self.name}: PositionTable supports slices only, such as table[1:128], "
+                "not "
                 f"{rows!r}; use table.values for single rows."
             )
         begin, end, layout = slice_layout(self.layout, rows, self.name)
@@ -309,7 +317,9 @@ class PositionTable(Drawable):
         )
 
     def __repr__(self) -> str:
-        return format_repr(self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}")
+        return format_repr(
+            self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}"
+        )
 
     def _card(self) -> tuple[str, dict[str, object]]:
         return self.name, {
@@ -437,7 +447,8 @@ def product(
     for axis_table in (rows, columns):
         if not isinstance(axis_table, PositionTable):
             raise UsageError(
-                f"product: {type(axis_table).__name__} is not a table. posprobe.load reads one, "
+                f"product: {type(axis_table).__name__} is not a table. posprobe.load "
+                "reads one, "
                 "and posprobe.table makes one of an array."
             )
     subject = f"{rows.name} by {columns.name}"
@@ -452,7 +463,8 @@ def product(
     height, width = len(rows), len(columns)
     if height * width > MAX_PRODUCT_POSITIONS:
         raise UsageError(
-            f"{subject}: {height} x {width} positions are more than {MAX_PRODUCT_POSITIONS}. Cut "
+            f"{subject}: {height} x {width} positions are more than "
+            f"{MAX_PRODUCT_POSITIONS}. Cut "
             "the tables first, such as table[:64]."
         )
     repeated_rows = np.repeat(rows.values, width, axis=0)

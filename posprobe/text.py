@@ -56,7 +56,8 @@ def format_percent(share: float) -> str:
         return "more than 99.99 %"
     rest_percent = 100 * abs(1 - share)
     return _percent_text(
-        share, max(_decimals(100 * share, 2), _decimals(rest_percent, 1) if rest_percent < 1 else 0)
+        share,
+        max(_decimals(100 * share, 2), _decimals(rest_percent, 1) if rest_percent < 1 else 0),
     )
 
 
@@ -143,7 +144,8 @@ def escape_invisible_json(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join(
-        letter if letter == "\n" or _is_visible(letter) else json_escape(letter) for letter in text
+        letter if letter == "\n" or _is_visible(letter) else json_escape(letter)
+        for letter in text
     )
 
 

@@ -23,7 +23,9 @@ os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"
 codecs.lookup("cp437")
 
 # Properties are tried on few fixed examples without a deadline, so that slow machines pass.
-settings.register_profile("tests", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "tests", max_examples=25, deadline=None, derandomize=True, database=None
+)
 settings.load_profile("tests")
 
 #: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
@@ -87,7 +89,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     excluded_marks = {"slow"} if not config.option.all else set()
     excluded_marks |= set() if os.environ.get("POSPROBE_REAL") else {"real"}
     deselected = [
-        item for item in items if excluded_marks & {marker.name for marker in item.iter_markers()}
+        item
+        for item in items
+        if excluded_marks & {marker.name for marker in item.iter_markers()}
     ]
     items[:] = [item for item in items if item not in deselected]
     config.hook.pytest_deselected(items=deselected)

@@ -31,7 +31,7 @@ from posprobe.arrays import positions
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
-from posprobe.report.document import verdicts
+from posprobe.report.document import answer_table_questions
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -69,7 +69,11 @@ class Process:
     def has(self, question: str) -> Literal["planted", "either", "absent"]:
         """Say whether the property that a question is about is there."""
         return (
-            "planted" if question in self.yes else "either" if question in self.either else "absent"
+            "planted"
+            if question in self.yes
+            else "either"
+            if question in self.either
+            else "absent"
         )
 
 
@@ -122,12 +126,16 @@ def walk(rng: np.random.Generator, n: int, d: int) -> Floats:
 
 def heavy_walk(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a random walk whose steps have heavy tails (Student's t with 2 degrees of freedom)."""
-    return np.cumsum(rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(2, (n, 1)) / 2), axis=0)
+    return np.cumsum(
+        rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(2, (n, 1)) / 2), axis=0
+    )
 
 
 def anisotropic_walk(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a random walk whose steps span about four directions."""
-    return np.asarray(np.cumsum(rng.standard_normal((n, d)) * np.exp(-np.arange(d) / 2), axis=0))
+    return np.asarray(
+        np.cumsum(rng.standard_normal((n, d)) * np.exp(-np.arange(d) / 2), axis=0)
+    )
 
 
 def bridge(rng: np.random.Generator, n: int, d: int) -> Floats:
@@ -182,7 +190,10 @@ def rotations(
         angles = (
             2
             * np.pi
-            * (np.arange(n)[:, None] / np.array(chosen_periods) + rng.random(len(chosen_periods)))
+            * (
+                np.arange(n)[:, None] / np.array(chosen_periods)
+                + rng.random(len(chosen_periods))
+            )
         )
         waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(
             len(chosen_periods)
@@ -212,7 +223,9 @@ def ladder(base: float) -> Draw:
         table = pp.sinusoidal(n, d, base=base).values
         table = table - table.mean(axis=0)
         noise = rng.standard_normal((n, d))
-        return np.asarray(table + noise * np.sqrt(np.square(table).sum() / np.square(noise).sum()))
+        return np.asarray(
+            table + noise * np.sqrt(np.square(table).sum() / np.square(noise).sum())
+        )
 
     return draw
 
@@ -264,7 +277,9 @@ def field_of(kind: str, length: float) -> Draw:
             distance = np.hypot(row_step, column_step) / length
             covariance = np.exp(-(distance**2) / 2) if kind == "rbf" else np.exp(-distance)
         covariance = covariance + 1e-8 * np.eye(len(covariance))
-        return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal((side * side, d)))
+        return np.asarray(
+            np.linalg.cholesky(covariance) @ rng.standard_normal((side * side, d))
+        )
 
     return draw
 
@@ -644,7 +659,9 @@ HELD_OUT: Mapping[str, Process] = {
     "OU 5 and OU 40": Process(added(ou(5), ou(40)), ORDERED, S({"absolute_position"})),
     "RBF 7 in 7 levels": Process(rounded(rbf(7), 3), ORDERED, SMOOTH_AND_ABSOLUTE),
     "MA(8)": Process(moving_average(8), either=RELATED),
-    "Matern 3/2 6 and noise": Process(added(matern(6, 3), gaussian), ORDERED, SMOOTH_AND_ABSOLUTE),
+    "Matern 3/2 6 and noise": Process(
+        added(matern(6, 3), gaussian), ORDERED, SMOOTH_AND_ABSOLUTE
+    ),
 }
 HELD_OUT_FIELDS: Mapping[str, Process] = {
     "diagonal field": Process(long_field, ORDERED, SMOOTH_AND_ABSOLUTE, grid=True),
@@ -695,7 +712,7 @@ def answered(values: Floats, layout: Layout, seed: int) -> Mapping[str, Answer]:
     inputs = TableInputs(table, table_positions, seed, None, measurements)
     for name in measurements:
         inputs.result(name)
-    return verdicts(inputs).answers
+    return answer_table_questions(inputs).answers
 
 
 def measure(
@@ -763,7 +780,7 @@ def rate(yes: int, tables: int, *, is_lower_bound: bool) -> str:
     if not tables:
         return ""
     ends = binomtest(yes, tables).proportion_ci()
-    end = f"≥ {100 * ends.radius_ratio:.1f}" if is_lower_bound else f"≤ {100 * ends.high:.1f}"
+    end = f"≥ {100 * ends.low:.1f}" if is_lower_bound else f"≤ {100 * ends.high:.1f}"
     return f"{yes} of {tables:,} ({end} %)"
 
 
@@ -793,7 +810,9 @@ def rates(
                 tables = sum(counts["tables"] for counts in counts)
                 cells.append(rate(yes, tables, is_lower_bound=truth == "planted"))
             if any(cells):
-                lines.append(f"| {question.replace('_', ' ')} | {truth} | {' | '.join(cells)} |")
+                lines.append(
+                    f"| {question.replace('_', ' ')} | {truth} | {' | '.join(cells)} |"
+                )
     cells = []
     for size in sizes:
         counts = [
@@ -825,14 +844,20 @@ def main() -> None:
     parser.add_argument("--held-out", action="store_true", help="processes not tuned on")
     parser.add_argument("--size", action="append", help="NxD, N rows or patches; all without")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--counts", type=Path, default=COUNTS_PATH, help="file that is added to")
-    parser.add_argument("--print", action="store_true", help="print counts and add them nowhere")
+    parser.add_argument(
+        "--counts", type=Path, default=COUNTS_PATH, help="file that is added to"
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="print counts and add them nowhere"
+    )
     parser.add_argument("--page", type=Path, help="Markdown file whose tables are replaced")
     options = parser.parse_args()
     counts_by_process = read_counts(options.counts) if options.counts.exists() else {}
     kinds, fields = KINDS[options.held_out]
     for name, process in {**kinds, **fields}.items():
-        if not options.tables or (options.process and not any(p in name for p in options.process)):
+        if not options.tables or (
+            options.process and not any(p in name for p in options.process)
+        ):
             continue
         for size in GRIDS if process.grid else SIZES:
             text = f"{size[0]}x{size[1]}"

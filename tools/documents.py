@@ -82,9 +82,13 @@ class AnswerBlock(TypedDict):
     sentence: Text
     value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
     tested: Annotated[float | None, "The number that was tested, in the unit of the interval."]
-    null: Annotated[float | None, "What the nearest baseline has in place of the number: median."]
+    null: Annotated[
+        float | None, "What the nearest baseline has in place of the number: median."
+    ]
     interval: Annotated[list[float] | None, "5 and 95 % of the baseline's draws.", PAIR_LIMITS]
-    p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the baselines."]
+    p: Annotated[
+        float | None, "Evidence for a yes: rank p-value, the largest over the baselines."
+    ]
     least: Annotated[float | None, "The least p-value that so many draws allow."]
     baseline: Annotated[str | None, "Name of the nearest baseline."]
     draws: Annotated[Natural | None, "How many were drawn of each."]
@@ -108,11 +112,15 @@ class VerdictBlock(TypedDict):
     rows: Annotated[
         list[Count], "First position and one past the last that was asked about.", PAIR_LIMITS
     ]
-    reasons: Annotated[list[str], "What ends this stretch on either side, or why it is all rows."]
+    reasons: Annotated[
+        list[str], "What ends this stretch on either side, or why it is all rows."
+    ]
     replaced: Annotated[
         list[Count], "Patches in whose place the answers see the mean of their neighbours."
     ]
-    parts: Annotated[list[PartBlock], "Other parts of the table that are summed up by themselves."]
+    parts: Annotated[
+        list[PartBlock], "Other parts of the table that are summed up by themselves."
+    ]
     answers: list[AnswerBlock]
 
 
@@ -148,7 +156,9 @@ class AnalysisDocument(TypedDict):
     schema: Literal["posprobe.analysis/2"]
     table: TableBlock
     environment: EnvironmentBlock
-    verdict: NotRequired[Annotated[VerdictBlock, "Absent where single measurements were chosen."]]
+    verdict: NotRequired[
+        Annotated[VerdictBlock, "Absent where single measurements were chosen."]
+    ]
     nulls: NullsBlock
     findings: list[FindingBlock]
 
@@ -234,7 +244,9 @@ class RunBlock(TypedDict):
     contexts: Natural
     length: Annotated[Natural, "Tokens of each context."]
     source: Origin
-    share: Annotated[float | None, "Median distance share of the heads; null where none has one."]
+    share: Annotated[
+        float | None, "Median distance share of the heads; null where none has one."
+    ]
 
 
 class RecordBlock(TypedDict):
@@ -316,7 +328,9 @@ class ContextsBlock(TypedDict):
     length: NotRequired[Annotated[Natural, "Tokens of each."]]
     shape: NotRequired[
         Annotated[
-            list[Natural], "Channels, height and width of an image.", limits(minItems=3, maxItems=3)
+            list[Natural],
+            "Channels, height and width of an image.",
+            limits(minItems=3, maxItems=3),
         ]
     ]
     seed: Annotated[int | None, "Null where nothing was drawn."]
@@ -357,7 +371,9 @@ class SweepOptionsBlock(TypedDict):
 
     only: Annotated[list[str] | None, "Names of analyses; null stands for all that apply."]
     nulls: Annotated[Count, "Draws of each null model."]
-    rows: Annotated[list[int | None] | None, "First position and one past the last.", PAIR_LIMITS]
+    rows: Annotated[
+        list[int | None] | None, "First position and one past the last.", PAIR_LIMITS
+    ]
     revision: str | None
     bundles: bool
 
@@ -400,7 +416,9 @@ class SweepDocument(TypedDict):
     environment: EnvironmentBlock
     run: NotRequired[SweepRunBlock]
     counts: NotRequired[SweepCountsBlock]
-    written: NotRequired[Annotated[dict[str, str], "SHA-256 of what people open, by file name."]]
+    written: NotRequired[
+        Annotated[dict[str, str], "SHA-256 of what people open, by file name."]
+    ]
 
 
 class ComparedFinding(TypedDict):

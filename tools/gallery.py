@@ -19,7 +19,12 @@ SINUSOID = "sinusoidal:512x384"
 #: Kind, references, span, and what it is for.
 FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...] = (
     ("comparison", (MINILM, WHISPER, SINUSOID), "page", "the composite for a first page"),
-    ("similarity", (MINILM, "sample:rxnmapper-albert", SINUSOID), "page", "Wang & Chen's figure 1"),
+    (
+        "similarity",
+        (MINILM, "sample:rxnmapper-albert", SINUSOID),
+        "page",
+        "Wang & Chen's figure 1",
+    ),
     ("mosaic", ("sample:digits-vit",), "column", "ViT's figure 7, every tile on one range"),
     ("winding", (MINILM,), "page", "two components that trace a circle, and their period"),
     ("bridging", (MINILM,), "page", "what predicts rows that were left out"),
@@ -67,7 +72,9 @@ def main() -> None:
 
 def load(
     reference: str,
-) -> list[pp.PositionTable | pp.schemes.RelativeBias | pp.schemes.Rotary | pp.schemes.LinearBias]:
+) -> list[
+    pp.PositionTable | pp.schemes.RelativeBias | pp.schemes.Rotary | pp.schemes.LinearBias
+]:
     """Load a table, or the encodings of a formula without one."""
     if reference.startswith(("rotary", "alibi")):
         return list(pp.load_schemes(reference))

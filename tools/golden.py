@@ -126,7 +126,9 @@ def line(rng: Rng, spread: float) -> Floats:
     return np.outer(np.linspace(-5, 5, 128), plane(rng, 24, 1)[0]) + spread * noise(rng)
 
 
-def shifted(rng: Rng, *, factor: float = 1.0, level: float = 0.0, first_row: int = 56) -> Floats:
+def shifted(
+    rng: Rng, *, factor: float = 1.0, level: float = 0.0, first_row: int = 56
+) -> Floats:
     """Draw a smooth curve that is scaled or moved from a row on."""
     values = smooth(rng, 144)
     values[first_row:] = factor * values[first_row:] + level * rng.standard_normal(24)
@@ -200,7 +202,9 @@ def codes(row_codes: Floats, column_codes: Floats, spread: float, rng: Rng) -> F
 def field(rng: Rng, height: int = 10, width: int = 10) -> Floats:
     """Draw independent columns that are smooth along both axes."""
     columns = smoothing(height, 2.5) @ noise(rng, height, width * 24)
-    return np.concatenate([smoothing(width, 2.5) @ column.reshape(width, 24) for column in columns])
+    return np.concatenate(
+        [smoothing(width, 2.5) @ column.reshape(width, 24) for column in columns]
+    )
 
 
 GRIDS: Mapping[str, tuple[tuple[int, int], Callable[[Rng], Floats]]] = {
@@ -432,7 +436,9 @@ def measured(name: str, real: Path | None) -> Document:
     return {"seconds": round(time.perf_counter() - begin, 2), "document": recorded}
 
 
-def run(names: list[str], real: Path | None, jobs: int) -> Iterator[tuple[str, Future[Document]]]:
+def run(
+    names: list[str], real: Path | None, jobs: int
+) -> Iterator[tuple[str, Future[Document]]]:
     """Measure references in other processes, each with one thread, so that sums have one order."""
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
@@ -516,7 +522,8 @@ def matches(patterns: list[str], *names: str) -> bool:
 def record(options: argparse.Namespace) -> int:
     """Record every reference in a file."""
     records = {
-        name: future.result() for name, future in run(chosen(options), options.real, options.jobs)
+        name: future.result()
+        for name, future in run(chosen(options), options.real, options.jobs)
     }
     options.file.write_bytes(
         gzip.compress(json.dumps(dict(sorted(records.items()))).encode(), mtime=0)
@@ -541,7 +548,9 @@ def compare(options: argparse.Namespace) -> int:
             count += 1
             continue
         old, new = recorded[name]["document"], future.result()["document"]
-        for path, old_value, new_value in differences(translated(old, new), new, options.tolerance):
+        for path, old_value, new_value in differences(
+            translated(old, new), new, options.tolerance
+        ):
             if old_value is GONE:
                 new_keys += 1
             elif matches(options.ignore, path, f"{name}:{path}"):

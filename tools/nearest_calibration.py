@@ -60,9 +60,12 @@ def unrelated(seed: int, pairs: int = PAIRS) -> Iterator[tuple[str, Likeness]]:
             d = WIDTHS[k % len(WIDTHS)]
             sizes = (144, 144) if k % 3 else (144, 256)
             # Half of the tables are patches.
-            grids = [(12, 12) if n == 144 else (16, 16) for n in sizes] if k % 2 else [None, None]
+            grids = (
+                [(12, 12) if n == 144 else (16, 16) for n in sizes] if k % 2 else [None, None]
+            )
             a, b = (
-                pp.table(make(rng, n, d), grid=grid) for n, grid in zip(sizes, grids, strict=True)
+                pp.table(make(rng, n, d), grid=grid)
+                for n, grid in zip(sizes, grids, strict=True)
             )
             yield name, likeness(fingerprint(a), fingerprint(b))
 
@@ -121,7 +124,9 @@ def main() -> None:
                 likeness_found, exact = again(table, change(table.values.astype(np.float64)))
                 n_related += likeness_found.relation == "moved"
                 ratios.append((likeness_found.distance or 0.0) / exact)
-        print(f"| {name} | {len(ratios)} | {n_related} | {min(ratios):.2f} to {max(ratios):.2f} |")
+        print(
+            f"| {name} | {len(ratios)} | {n_related} | {min(ratios):.2f} to {max(ratios):.2f} |"
+        )
 
 
 if __name__ == "__main__":

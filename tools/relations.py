@@ -56,7 +56,9 @@ def orthogonal(width: int, draw: Draw) -> Floats:
 
 def resized(values: Floats, layout: Layout, size: int, method: str, corners: bool) -> Floats:
     """Interpolate a line to ``size`` rows, or a grid to ``size`` rows and columns."""
-    cells = values.reshape(layout.height, layout.width, -1) if isinstance(layout, Grid) else values
+    cells = (
+        values.reshape(layout.height, layout.width, -1) if isinstance(layout, Grid) else values
+    )
     for axis in range(cells.ndim - 1):
         weights = resampling_weights(cells.shape[axis], size, method, corners=corners)
         cells = np.moveaxis(np.tensordot(weights, cells, (1, axis)), 0, axis)
@@ -169,7 +171,9 @@ def published(name: str, **overrides: Any) -> Ladder:
     scaling = overrides.get("scaling", scaling)
     parameters = {"partial": overrides.get("partial", partial), "max_positions": context}
     base = overrides.get("base", base)
-    omega, factor = pp.encodings.rotary_frequencies(width, base=base, scaling=scaling, **parameters)
+    omega, factor = pp.encodings.rotary_frequencies(
+        width, base=base, scaling=scaling, **parameters
+    )
     plain = {"rope_type": "default"} if scaling else None
     unscaled, _ = pp.encodings.rotary_frequencies(width, base=base, scaling=plain, **parameters)
     return Ladder(omega, factor, unscaled, width, context)
@@ -219,15 +223,23 @@ def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
             )
             if rule == "yarn":
                 ramp["truncate"] = False
-            frequencies_by_cause["ramp"] = published(name, scaling={**scaling, **ramp}).frequencies
+            frequencies_by_cause["ramp"] = published(
+                name, scaling={**scaling, **ramp}
+            ).frequencies
         frequencies_by_cause["positions_scaled"] = a.frequencies / float(
             draw.choice([2.0, 4.0, 8.0, 0.25])
         )
-        frequencies_by_cause["frequencies"] = a.frequencies * np.exp(0.1 * draw.normal(size=pairs))
+        frequencies_by_cause["frequencies"] = a.frequencies * np.exp(
+            0.1 * draw.normal(size=pairs)
+        )
         frequencies_by_cause["pair_order"] = a.frequencies[draw.permutation(pairs)]
         for cause, omega in frequencies_by_cause.items():
             yield name, cause, relate_ladders(a, _as_dumped(omega))
-        yield name, "factor", relate_ladders(a, Ladder(a.frequencies, (a.factor or 1.0) * 1.2773))
+        yield (
+            name,
+            "factor",
+            relate_ladders(a, Ladder(a.frequencies, (a.factor or 1.0) * 1.2773)),
+        )
 
 
 # --- projections ------------------------------------------------------------------------------
@@ -394,7 +406,8 @@ def false_kin(count: int) -> Counter[str]:
         square = all(side**2 == len(rows) for side, rows in zip(sides, (a, b), strict=True))
         grids = (Grid(sides[0], sides[0]), Grid(sides[1], sides[1]))
         names = {
-            finding.cause for finding in relate_tables(a, b, grids if square and seed % 2 else None)
+            finding.cause
+            for finding in relate_tables(a, b, grids if square and seed % 2 else None)
         }
         if names - NO_KIN:
             causes[f"{kinds}: {' '.join(sorted(names))}"] += 1

@@ -60,7 +60,9 @@ def noise(rng: np.random.Generator, context_share: float, heads: int) -> Floats:
     """Draw what contexts' mean logits deviate by, ``[contexts, heads, n]``, for logits of 1 nat."""
     white, context_noise = rng.standard_normal((2, CONTEXTS, heads, WINDOW))
     context_noise[..., 0] /= np.sqrt(1 - NOISE_CORRELATION**2)
-    curve = lfilter([1], [1, -NOISE_CORRELATION], context_noise) * np.sqrt(1 - NOISE_CORRELATION**2)
+    curve = lfilter([1], [1, -NOISE_CORRELATION], context_noise) * np.sqrt(
+        1 - NOISE_CORRELATION**2
+    )
     # White noise of every query, of which there are as many as distances.
     return np.asarray(
         np.sqrt(context_share) * curve + np.sqrt((1 - context_share) / WINDOW) * white
@@ -142,7 +144,9 @@ def tables(heads: int) -> Iterator[str]:
         yield "| ---: |" + " ---: |" * len(SHARES)
         for spread in SPREADS:
             with_curve = [answers(context_share, spread, share, heads) for share in SHARES]
-            cells = (f"{100 * verdicts['yes'] / verdicts.total():.1f} %" for verdicts in with_curve)
+            cells = (
+                f"{100 * verdicts['yes'] / verdicts.total():.1f} %" for verdicts in with_curve
+            )
             yield f"| {spread:g} | " + " | ".join(cells) + " |"
 
 

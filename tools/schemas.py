@@ -73,7 +73,10 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     }
     for name, schema in built.items():
         version = 1 if name in VERSION_1_SCHEMAS else 2
-        titles = {"$id": f"urn:posprobe:{name}:{version}", "title": f"posprobe.{name}/{version}"}
+        titles = {
+            "$id": f"urn:posprobe:{name}:{version}",
+            "title": f"posprobe.{name}/{version}",
+        }
         yield f"{name}-{version}.json", {"$schema": schema.pop("$schema"), **titles, **schema}
 
 
@@ -250,7 +253,11 @@ def _about(kind: type) -> str:
 def _union(kinds: list[dict[str, Any]]) -> dict[str, Any]:
     null = {"type": "null"}
     alternatives = [kind for kind in kinds if kind != null]
-    if len(alternatives) == 1 and len(kinds) == 2 and isinstance(alternatives[0].get("type"), str):
+    if (
+        len(alternatives) == 1
+        and len(kinds) == 2
+        and isinstance(alternatives[0].get("type"), str)
+    ):
         # Limits of a number, a string or a list say nothing of null.
         return alternatives[0] | {"type": [alternatives[0]["type"], "null"]}
     return {"anyOf": [*alternatives, *([null] if null in kinds else [])]}

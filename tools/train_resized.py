@@ -98,7 +98,9 @@ def each_way(
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
     """Return images of another size, their pixels mixed from the nearest four."""
-    return functional.interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
+    return functional.interpolate(
+        images, size=(side, side), mode="bilinear", align_corners=False
+    )
 
 
 def with_rows(
@@ -160,7 +162,9 @@ def trained(text: torch.Tensor, length: int) -> GPT2LMHeadModel:
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / TEXT_STEPS)),
+        lambda step: (
+            min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / TEXT_STEPS))
+        ),
     )
     model.train()
     started = time.monotonic()
@@ -177,7 +181,8 @@ def trained(text: torch.Tensor, length: int) -> GPT2LMHeadModel:
         if step % 250 == 0:
             seconds = time.monotonic() - started
             print(
-                f"length {length}, step {step}: {loss.item():.3f}, {seconds:.0f} s", file=sys.stderr
+                f"length {length}, step {step}: {loss.item():.3f}, {seconds:.0f} s",
+                file=sys.stderr,
             )
     return model
 

@@ -62,7 +62,9 @@ def help_texts() -> tuple[torch.Tensor, torch.Tensor, int]:
 def train_reader(on_step: Callable[[int], None], model: GPT2LMHeadModel) -> None:
     """Teach the model the next letter."""
     codes, starts, _ = help_texts()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
         lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS)),
@@ -114,7 +116,9 @@ def main() -> None:
     """Train both, and write what is kept."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder to write into")
-    parser.add_argument("--seed", type=int, default=0, help="other than 0: keep the last step only")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="other than 0: keep the last step only"
+    )
     parser.add_argument("--run", choices=RUNS, action="append", help="train this one only")
     options = parser.parse_args()
     torch.set_num_threads(1)

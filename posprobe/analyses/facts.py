@@ -303,7 +303,9 @@ def decide(
 def discovery_bar(ps: Iterable[float | None]) -> float:
     """Return the largest p-value at which the false discovery rate holds; 0 where none does."""
     p_values = sorted(p for p in ps if p is not None)
-    return max((p for k, p in enumerate(p_values, 1) if p <= RATE * k / len(p_values)), default=0.0)
+    return max(
+        (p for k, p in enumerate(p_values, 1) if p <= RATE * k / len(p_values)), default=0.0
+    )
 
 
 def hold_rate(asked_answers: Iterable[Answer]) -> list[Answer]:

@@ -153,7 +153,9 @@ def _is_shown(hint: Any) -> bool:
     if HIDDEN in extra_notes:
         return False
     bare = get_args(hint)[0] if extra_notes else hint
-    array = any(get_origin(member_type) is np.ndarray for member_type in (bare, *_members(bare)))
+    array = any(
+        get_origin(member_type) is np.ndarray for member_type in (bare, *_members(bare))
+    )
     kept_alone = all(isinstance(note, Stored) for note in extra_notes)
     return not (kept_alone and (extra_notes or array))
 
@@ -250,7 +252,11 @@ def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]
     for name, hint in shown(kind).items():
         bare = in_json(hint)
         inner = next(
-            (member_type for member_type in (bare, *_members(bare)) if is_dataclass(member_type)),
+            (
+                member_type
+                for member_type in (bare, *_members(bare))
+                if is_dataclass(member_type)
+            ),
             None,
         )
         for note in notes(hint):

@@ -15,7 +15,7 @@ from posprobe.analyses.composition.bridging import Bridging, bridging
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import RotationFit, find_rotations
 from posprobe.analyses.composition.processes import Kernel, fit_kernel
-from posprobe.analyses.descriptive.closeness import cloud
+from posprobe.analyses.descriptive.closeness import prepare_cloud
 from posprobe.analyses.descriptive.sinusoid import BaseFit, SinusoidFit, fit_base
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.linear import half_length, leading, scaled_points
@@ -121,7 +121,7 @@ class View:
         ):
             return sinusoid_fit.base
         width = self.points.shape[1] // 2 * 2
-        return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
+        return fit_base(prepare_cloud(self.points), width) if width and len(self) >= 4 else None
 
     @cached_property
     def turning(self) -> RotationFit:

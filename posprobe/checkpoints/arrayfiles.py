@@ -77,7 +77,9 @@ class _ArrayHeader:
             If the stream does not hold a ``.npy`` array.
         """
         version = npy.read_magic(stream)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        read_header = (
+            npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        )
         shape, is_column_major, dtype = read_header(stream)
         if version > (3, 0) or min(shape, default=0) < 0:
             raise ValueError(f"version {version}, shape {list(shape)}")
@@ -99,7 +101,9 @@ class _ArrayHeader:
 
     def tensor_info(self, name: str, file: str) -> TensorInfo:
         """Return the array's name, shape and dtype as those of a tensor."""
-        return TensorInfo(name, self.shape, DTYPE_NAMES.get(self.dtype.name, str(self.dtype)), file)
+        return TensorInfo(
+            name, self.shape, DTYPE_NAMES.get(self.dtype.name, str(self.dtype)), file
+        )
 
 
 def read_npz(files: Files, name: str) -> Checkpoint:
@@ -128,14 +132,19 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         raise InvalidCheckpoint(f"{name}: the archive holds no arrays.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-        with explain_errors(InvalidCheckpoint, f"{name}: NumPy cannot read it", _SAVE_ARRAY_ADVICE):
+        with explain_errors(
+            InvalidCheckpoint, f"{name}: NumPy cannot read it", _SAVE_ARRAY_ADVICE
+        ):
             if not info.stop:
                 return _unpack_member(files, name, info)
             content = files.exactly(name, info.start, info.stop)
             # A slice of rows has no checksum.
             header_size, checksum = checksums.get(info.name, (0, None))
             header_content = files.read(name, info.start - header_size, info.start)
-            if checksum is not None and zlib.crc32(content, zlib.crc32(header_content)) != checksum:
+            if (
+                checksum is not None
+                and zlib.crc32(content, zlib.crc32(header_content)) != checksum
+            ):
                 raise ValueError(f"{info.name} is not what its checksum says")
             return content
 
@@ -180,8 +189,10 @@ MAX_TEXT_BYTES = MAX_UNPACKED_BYTES // 4
 #: Largest relative distance between a float32 and the 9 digits that are written for it.
 _MAX_DIGIT_ROUNDING = 5.001e-9
 _CSV_ADVICE = (
-    "Each line holds the numbers of one position, separated by commas, as many in each, and "
-    "nothing else: no heading and no names. pandas writes them so with to_csv(FILE, header=False, "
+    "Each line holds the numbers of one position, separated by commas, as many in each, "
+    "and "
+    "nothing else: no heading and no names. pandas writes them so with to_csv(FILE, "
+    "header=False, "
     "index=False)."
 )
 
@@ -201,7 +212,8 @@ def read_csv(files: Files, name: str) -> Checkpoint:
     size = files.size(name)
     if size > MAX_TEXT_BYTES:
         raise InvalidCheckpoint(
-            f"{name}: {size} bytes of text; up to {MAX_TEXT_BYTES} are read. Save the table as "
+            f"{name}: {size} bytes of text; up to {MAX_TEXT_BYTES} are read. Save the "
+            "table as "
             ".npy."
         )
     subject = f"{name}: not a table of numbers"

@@ -38,9 +38,17 @@ MAX_CHUNKS = 100_000
 
 #: Number formats in a safetensors header by the names that libraries give them.
 DTYPE_NAMES: Mapping[str, str] = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
 
 
 def check_unpacked(subject: str, n_bytes: int, advice: str = "Save it again.") -> None:
@@ -62,7 +70,8 @@ def check_unpacked(subject: str, n_bytes: int, advice: str = "Save it again.") -
     """
     if n_bytes > MAX_UNPACKED_BYTES:
         raise InvalidCheckpoint(
-            f"{subject} unpacks to {n_bytes} bytes; up to {MAX_UNPACKED_BYTES} are unpacked. "
+            f"{subject} unpacks to {n_bytes} bytes; up to {MAX_UNPACKED_BYTES} are "
+            "unpacked. "
             f"{advice}"
         )
 
@@ -76,7 +85,8 @@ def check_chunks(subject: str, shape: Sequence[int], chunk_shape: Sequence[int])
         If there are more chunks than that.
     """
     count = math.prod(
-        -(-size // max(chunk_size, 1)) for size, chunk_size in zip(shape, chunk_shape, strict=False)
+        -(-size // max(chunk_size, 1))
+        for size, chunk_size in zip(shape, chunk_shape, strict=False)
     )
     if count > MAX_CHUNKS:
         raise InvalidCheckpoint(
@@ -175,7 +185,8 @@ Dequantise: TypeAlias = Callable[
 def _refuse_quantised(info: TensorInfo, _: bytes | memoryview[int]) -> Any:
     raise InvalidCheckpoint(
         f"{info.subject}, is quantised, and its reader does not say how (it gives no "
-        "`dequantise`). Tell those who made the reader, or use the model before it was quantised."
+        "`dequantise`). Tell those who made the reader, or use the model before it was "
+        "quantised."
     )
 
 
@@ -321,7 +332,8 @@ class Checkpoint:
         info = self.tensors[name]
         if info.dtype not in FLOAT_DTYPES:
             raise InvalidTable(
-                f"{info.subject}, is stored as {info.dtype}: integers and quantised numbers are "
+                f"{info.subject}, is stored as {info.dtype}: integers and quantised "
+                "numbers are "
                 "not analysed. Use the checkpoint in its original F32, F16 or BF16 format."
             )
         return info
@@ -389,7 +401,9 @@ def join_models(
         Location and revision of the folder.
     """
     prefixed = {folder: _prefix_tensors(folder, model) for folder, model in models.items()}
-    metadata = {key: value for key, value in index.items() if not isinstance(value, list | dict)}
+    metadata = {
+        key: value for key, value in index.items() if not isinstance(value, list | dict)
+    }
     configs = {f"{folder}_config": dict(model.config) for folder, model in models.items()}
     joined_checkpoint = join_shards(
         prefixed.__getitem__,

@@ -53,7 +53,9 @@ class Files(Protocol):
 class Stream(io.RawIOBase):
     """A range of a file as the open file that libraries expect, read on demand."""
 
-    def __init__(self, files: Files, file: str, start: int = 0, stop: int | None = None) -> None:
+    def __init__(
+        self, files: Files, file: str, start: int = 0, stop: int | None = None
+    ) -> None:
         super().__init__()
         self._files, self._file, self._start, self._offset = files, file, start, 0
         self.size = (files.size(file) if stop is None else stop) - start
@@ -148,7 +150,9 @@ class LocalFiles:
         """Name the files in a folder, which ends in a slash or is empty."""
         path = self.root / folder
         return (
-            [entry.name for entry in path.iterdir() if not entry.is_dir()] if path.is_dir() else []
+            [entry.name for entry in path.iterdir() if not entry.is_dir()]
+            if path.is_dir()
+            else []
         )
 
     def display_name(self, file: str) -> str:

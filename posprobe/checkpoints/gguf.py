@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.checkpoint import TOO_LARGE_ADVICE, Checkpoint, TensorInfo, check_unpacked
+from posprobe.checkpoints.checkpoint import (
+    TOO_LARGE_ADVICE,
+    Checkpoint,
+    TensorInfo,
+    check_unpacked,
+)
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, InvalidTable, check_installed, explain_errors
@@ -66,12 +71,16 @@ def read_gguf(files: Files, file: str) -> Checkpoint:
             raise ValueError("it does not begin as one")
         version = header.read_number("I")
         if version not in (2, 3):
-            raise ValueError(f"version {version}; versions 2 and 3 are read, of little-endian ones")
+            raise ValueError(
+                f"version {version}; versions 2 and 3 are read, of little-endian ones"
+            )
         tensor_count, setting_count = header.read_numbers("2Q")
         # A setting takes at least 13 bytes (an empty name, a type, one byte), a tensor at least 24.
         too_many = max(tensor_count, setting_count) > _MAX_GGUF_ENTRIES
         if too_many or 13 * setting_count + 24 * tensor_count > size:
-            raise ValueError(f"{setting_count} settings and {tensor_count} tensors are announced")
+            raise ValueError(
+                f"{setting_count} settings and {tensor_count} tensors are announced"
+            )
         settings: dict[str, Any] = {}
         for _ in range(setting_count):
             key = header.read_text()
@@ -80,13 +89,18 @@ def read_gguf(files: Files, file: str) -> Checkpoint:
             settings[key] = header.read_setting(header.read_number("I"))
         infos = [header.read_tensor_info(file) for _ in range(tensor_count)]
         alignment = settings.get("general.alignment", 32)
-        if type(alignment) is not int or not 0 < alignment <= 2**20 or alignment & (alignment - 1):
+        if (
+            type(alignment) is not int
+            or not 0 < alignment <= 2**20
+            or alignment & (alignment - 1)
+        ):
             raise ValueError(f"the alignment {alignment} is not a power of two")
         tensors = _place_tensors(infos, -(-header.tell() // alignment) * alignment, size)
     factors = {
         name: np.frombuffer(files.exactly(file, info.start, info.stop), "<f4").tolist()
         for name, info in tensors.items()
-        if name in ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+        if name
+        in ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
         and info.dtype == "F32"
         and math.prod(info.shape) <= _MAX_SETTING_NUMBERS
     }
@@ -112,8 +126,10 @@ def _place_tensors(
         placed_info = replace(info, start=data_start + info.start, stop=data_start + info.stop)
         if placed_info.start < end or placed_info.stop > file_bytes:
             raise ValueError(
-                f"tensor {placed_info.name[:80]!r}, shape {list(placed_info.shape)}, would be the "
-                f"bytes {placed_info.start} to {placed_info.stop} of {file_bytes}, and the one "
+                f"tensor {placed_info.name[:80]!r}, shape {list(placed_info.shape)}, "
+                "would be the "
+                f"bytes {placed_info.start} to {placed_info.stop} of {file_bytes}, and "
+                "the one "
                 f"before it ends at {end}"
             )
         end = placed_info.stop
@@ -163,7 +179,9 @@ class _Header(Stream):
         name, n_dimensions = self.read_text(), self.read_number("I")
         if n_dimensions > _MAX_GGUF_DIMENSIONS:
             raise ValueError(f"tensor {name[:80]!r} has {n_dimensions} dimensions")
-        shape = self.read_numbers(f"{n_dimensions}Q")[::-1]  # the file has the fastest axis first
+        shape = self.read_numbers(f"{n_dimensions}Q")[
+            ::-1
+        ]  # the file has the fastest axis first
         type_number, start = self.read_numbers("IQ")
         if type_number not in GGML_TYPES:
             raise ValueError(
@@ -210,7 +228,8 @@ def dequantise(
         values = gguf.quants.dequantize(blocks, ggml_type).reshape(info.shape)
     except NotImplementedError as error:
         raise InvalidTable(
-            f"{info.file}: tensor {info.name} is quantised ({dtype}), which the gguf package "
+            f"{info.file}: tensor {info.name} is quantised ({dtype}), which the gguf "
+            "package "
             "cannot turn into numbers. Convert the model to another type, such as F16."
         ) from error
     if not scale_bytes:

@@ -92,7 +92,9 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
         with h5py.File(stream(), "r") as file:
             objects = dict(_iter_objects(file))
             tensors = {
-                path: _describe_dataset(dataset, path, name, None if unpacked else (start, stop))
+                path: _describe_dataset(
+                    dataset, path, name, None if unpacked else (start, stop)
+                )
                 for path, dataset in objects.items()
                 if isinstance(dataset, h5d.DatasetID)
             }
@@ -158,7 +160,8 @@ def _locate_member(files: Files, name: str) -> tuple[int, int, bytes]:
         ]
         if len(members) != 1:
             raise InvalidCheckpoint(
-                f"{name}: contains {len(members)} files {KERAS_WEIGHTS_MEMBER}, not one. Save it "
+                f"{name}: contains {len(members)} files {KERAS_WEIGHTS_MEMBER}, not one. "
+                "Save it "
                 "again."
             )
         (member,) = members
@@ -276,11 +279,15 @@ def _check_unpacked_size(dataset: h5py.Dataset, info: TensorInfo) -> None:
         if chunk.size * _MAX_GZIP_RATIO > MAX_UNPACKED_BYTES:
             large_chunks.append(chunk)
 
-    dataset.id.chunk_iter(collect_large)  # asked for one by one, each is searched from the first
+    dataset.id.chunk_iter(
+        collect_large
+    )  # asked for one by one, each is searched from the first
     for chunk in large_chunks:
         raw = dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
         if (
             filters[-1] != _GZIP_FILTER
             or len(zlib.decompressobj().decompress(raw, chunk_bytes + 1)) > chunk_bytes
         ):
-            raise ValueError(f"a chunk of {chunk.size} bytes unpacks to more than {chunk_bytes}")
+            raise ValueError(
+                f"a chunk of {chunk.size} bytes unpacks to more than {chunk_bytes}"
+            )

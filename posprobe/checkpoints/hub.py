@@ -15,7 +15,12 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from huggingface_hub import constants, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub import (
+    constants,
+    hf_hub_download,
+    snapshot_download,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from posprobe.checkpoints import hub_local, transfer
@@ -68,7 +73,9 @@ class RemoteFiles:
 
     def names(self, folder: str) -> list[str]:
         """Name the files in and below a folder, which ends in a slash or is empty."""
-        return [file.removeprefix(folder) for file in self.file_names if file.startswith(folder)]
+        return [
+            file.removeprefix(folder) for file in self.file_names if file.startswith(folder)
+        ]
 
     def display_name(self, file: str) -> str:
         """Return the name of a file in messages."""
@@ -100,7 +107,9 @@ class RemoteFiles:
             chunk_stop = chunk_start + len(chunk)
             if chunk_start <= start <= chunk_stop < stop <= chunk_stop + _READ_AHEAD_BYTES:
                 read_stop = min(
-                    max(stop, chunk_stop + len(chunk)), chunk_stop + _READ_AHEAD_BYTES, started.size
+                    max(stop, chunk_stop + len(chunk)),
+                    chunk_stop + _READ_AHEAD_BYTES,
+                    started.size,
                 )
                 chunk += self._read_range(file, chunk_stop, read_stop)
             if chunk_start <= start and stop <= chunk_start + len(chunk):
@@ -157,8 +166,10 @@ class RemoteFiles:
 
     def _not_cached_error(self, file: str) -> Unreachable:
         return Unreachable(
-            f"{self.display_name(file)}: not in the local cache. Run once without --offline and "
-            f"HF_HUB_OFFLINE, or run `hf download {self.repo_id} {file} --revision {self.commit}`."
+            f"{self.display_name(file)}: not in the local cache. Run once without "
+            "--offline and "
+            f"HF_HUB_OFFLINE, or run `hf download {self.repo_id} {file} --revision "
+            f"{self.commit}`."
         )
 
     def _map(self, file: str) -> memoryview[int] | None:
@@ -181,15 +192,21 @@ class RemoteFiles:
             size, etag = json.loads(header)
             version = transfer.Version(etag, size)
         else:
-            content, version = self._request_range(file, 0, max(min_bytes, FIRST_READ_BYTES), None)
+            content, version = self._request_range(
+                file, 0, max(min_bytes, FIRST_READ_BYTES), None
+            )
             if version.size is None:
                 raise Unreachable(
-                    f"{self.display_name(file)}: the server does not say how long the file is. "
-                    f"Fetch it with `hf download {self.repo_id} {file}`; it is then read from "
+                    f"{self.display_name(file)}: the server does not say how long the "
+                    "file is. "
+                    f"Fetch it with `hf download {self.repo_id} {file}`; it is then read "
+                    "from "
                     "there."
                 )
             size = version.size
-            hub_local.store(json.dumps([size, version.etag]).encode() + b"\n" + content, *cache_key)
+            hub_local.store(
+                json.dumps([size, version.etag]).encode() + b"\n" + content, *cache_key
+            )
         self.started_files[file] = _StartedFile(version, size, [(0, bytearray(content))])
         return self.started_files[file]
 
@@ -231,7 +248,8 @@ def _download(repo_id: str, commit: str, file: str) -> Path:
 
     subject = f"{repo_id}/{file}"
     advice = (
-        "Check the space left and the permissions of the Hub's local cache (HF_HOME moves it), or "
+        "Check the space left and the permissions of the Hub's local cache (HF_HOME "
+        "moves it), or "
         f"try `hf download {repo_id} {file}`."
     )
     message = f"{subject}: the download failed"
@@ -260,7 +278,8 @@ def _check_digest(path: Path, subject: str) -> None:
         path.unlink(missing_ok=True)
         raise Unreachable(
             f"{subject}: the download is not the file that the Hub announced (SHA-256 "
-            f"{digest[:12]}…, announced {real_path.name[:12]}…) and was removed. Run it again; a "
+            f"{digest[:12]}…, announced {real_path.name[:12]}…) and was removed. Run it "
+            "again; a "
             "proxy may change files."
         )
 
@@ -315,7 +334,9 @@ def _resolve(repo_id: str, revision: str | None, *, offline: bool) -> RemoteFile
     offline = offline or bool(constants.HF_HUB_OFFLINE)
     commit = revision or ""
     if not transfer.COMMIT_PATTERN.fullmatch(commit):
-        commit = (hub_local.load(repo_id, "revision", commit) or b"").decode() if offline else ""
+        commit = (
+            (hub_local.load(repo_id, "revision", commit) or b"").decode() if offline else ""
+        )
     stored = hub_local.load(repo_id, commit, "files") if commit else None
     if stored is not None:  # a commit never changes
         return RemoteFiles(repo_id, commit, tuple(json.loads(stored)), offline)
@@ -324,7 +345,8 @@ def _resolve(repo_id: str, revision: str | None, *, offline: bool) -> RemoteFile
     snapshot = _find_snapshot(repo_id, revision or constants.DEFAULT_REVISION)
     if snapshot is None:
         raise Unreachable(
-            f"{repo_id}: not in the local cache. Run once without --offline and HF_HUB_OFFLINE."
+            f"{repo_id}: not in the local cache. Run once without --offline and "
+            "HF_HUB_OFFLINE."
             f"{did_you_mean(repo_id, _cached_models())}"
         )
     return snapshot
@@ -341,7 +363,9 @@ def _ask_hub(repo_id: str, revision: str | None) -> RemoteFiles:
         error.args = (f"{error}{did_you_mean(repo_id)}",)
         raise
     commit = str(info.sha)
-    files = tuple(sorted(filter(_is_safe_name, (file.rfilename for file in info.siblings or ()))))
+    files = tuple(
+        sorted(filter(_is_safe_name, (file.rfilename for file in info.siblings or ())))
+    )
     hub_local.store(json.dumps(files).encode(), repo_id, commit, "files")
     hub_local.store(commit.encode(), repo_id, "revision", revision or "")
     return RemoteFiles(repo_id, commit, files, offline=False)

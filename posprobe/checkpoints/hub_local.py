@@ -96,7 +96,10 @@ def _encode_key(key: tuple[str, ...]) -> bytes:
 
 
 def _cache_path(key: tuple[str, ...]) -> Path:
-    posprobe_cache, xdg_cache = os.environ.get("POSPROBE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    posprobe_cache, xdg_cache = (
+        os.environ.get("POSPROBE_CACHE"),
+        os.environ.get("XDG_CACHE_HOME"),
+    )
     if posprobe_cache:
         root = Path(posprobe_cache).expanduser()
     else:

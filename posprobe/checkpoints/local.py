@@ -64,7 +64,9 @@ def open_local(path: Path, model: str | None = None) -> Checkpoint:
         folder, name = (path, "") if path.is_dir() else (path.parent, path.name)
         subfolder = ""
         # Models for browsers have their configuration in the folder above ``onnx``.
-        if (real_root := folder.resolve()).name == "onnx" and not (folder / MODEL_INDEX).exists():
+        if (real_root := folder.resolve()).name == "onnx" and not (
+            folder / MODEL_INDEX
+        ).exists():
             folder, subfolder = real_root.parent, "onnx/"
         files = LocalFiles(folder, f"{subfolder}{name}" if name else "")
         location = str(path.resolve())
@@ -96,7 +98,8 @@ def open_models(
     model_names = [name for name, value in index.items() if _is_model(files, name, value)]
     if not 0 < len(model_names) <= _MAX_MODELS:
         raise InvalidCheckpoint(
-            f"{location}: its {MODEL_INDEX} lists {len(model_names)} models whose folders hold "
+            f"{location}: its {MODEL_INDEX} lists {len(model_names)} models whose "
+            "folders hold "
             "weights. Download the whole folder again, or name the folder of one model."
         )
     models = {
@@ -118,7 +121,11 @@ def _is_model(files: Files, name: str, value: Any) -> bool:
 
 
 def open_model(
-    files: Files, folder: str, location: str, revision: str | None = None, weights_file: str = ""
+    files: Files,
+    folder: str,
+    location: str,
+    revision: str | None = None,
+    weights_file: str = "",
 ) -> Checkpoint:
     """Open the model in a folder; its files are read when they are needed.
 
@@ -154,8 +161,10 @@ def open_model(
     reader = choose_reader(_file_name(shard_names[0]), first_bytes)
     if reader is None:
         raise InvalidCheckpoint(
-            f"{files.display_name(file)}: {PurePosixPath(file).suffix or 'a file without suffix'} "
-            f"is not a checkpoint format. Known are {known_formats()}, and a folder that holds "
+            f"{files.display_name(file)}: "
+            f"{PurePosixPath(file).suffix or 'a file without suffix'} "
+            f"is not a checkpoint format. Known are {known_formats()}, and a folder that "
+            "holds "
             "weights."
         )
     check_packages(reader, files.display_name(file))  # before any download
@@ -165,7 +174,8 @@ def open_model(
     def open_shard(shard_name: str) -> Checkpoint:
         if shards and not files.has(shard_name):
             raise UnknownReference(
-                f"{files.display_name(shard_name)}: no such file, which its shard index names. "
+                f"{files.display_name(shard_name)}: no such file, which its shard index "
+                "names. "
                 "Download the whole checkpoint, or choose another revision."
             )
         return _open_file(reader, files, shard_name)
@@ -195,7 +205,9 @@ def _read_shards(files: Files, index: str) -> dict[str, str]:
     folder = index.removesuffix(_file_name(index))
     match read_json(files, index):
         case {"weight_map": dict(shards)} if shards:
-            check_shard_names(shards.values(), files.display_name(index), list_suffixes(READERS))
+            check_shard_names(
+                shards.values(), files.display_name(index), list_suffixes(READERS)
+            )
             return {name: folder + shard for name, shard in shards.items()}
     raise InvalidCheckpoint(
         f"{files.display_name(index)}: it has no weight_map. It is not a shard index."
@@ -205,7 +217,9 @@ def _read_shards(files: Files, index: str) -> dict[str, str]:
 def _read_config(files: Files, weights: str) -> dict[str, Any]:
     """Read the configuration beside a file of weights, and above a folder ``onnx``."""
     folder = PurePosixPath(weights).parent
-    parent_folders = [folder.parent] if folder.name == "onnx" and weights.endswith(".onnx") else []
+    parent_folders = (
+        [folder.parent] if folder.name == "onnx" and weights.endswith(".onnx") else []
+    )
     config: dict[str, Any] = {}
     for file in (str(parent / "config.json") for parent in (*parent_folders, folder)):
         if files.has(file):
@@ -233,12 +247,16 @@ def choose_weights(files: Iterable[str], subject: str) -> str:
 
 def _find_weights(names: list[str], subject: str) -> str | None:
     for readers in iter_readers():
-        standard_names = (name for reader in readers for name in reader.weights if name in names)
+        standard_names = (
+            name for reader in readers for name in reader.weights if name in names
+        )
         if (name := next(standard_names, None)) is not None:
             return name
         for suffix in list_suffixes(readers):
             candidates = [
-                n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
+                n
+                for n in names
+                if n.endswith(suffix) and "/" not in n and "training_args" not in n
             ]
             if len(candidates) > 1:
                 raise InvalidCheckpoint(
@@ -264,7 +282,9 @@ def _check_no_checkpoints_below(path: Path) -> None:
     InvalidCheckpoint
         If there are any, one or two levels below.
     """
-    entries_by_level = (islice(path.glob(level), MAX_LISTED_FILES) for level in ("*/*", "*/*/*"))
+    entries_by_level = (
+        islice(path.glob(level), MAX_LISTED_FILES) for level in ("*/*", "*/*/*")
+    )
     child_folders, grandchild_folders = (
         {e.parent for e in entries if is_weights(e.name) and e.is_file()}
         for entries in entries_by_level
@@ -318,7 +338,9 @@ def check_shard_names(shards: Iterable[Any], index: str, suffixes: tuple[str, ..
             isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
         )
         if not is_weights_name or Path(shard).name != shard:
-            raise InvalidCheckpoint(f"{index}: the shard {shard!r} lies outside the checkpoint.")
+            raise InvalidCheckpoint(
+                f"{index}: the shard {shard!r} lies outside the checkpoint."
+            )
 
 
 def read_json(files: Files, file: str) -> dict[str, Any]:
@@ -349,7 +371,9 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     subject, advice = f"{name}: not valid JSON", "Fix it or download it again."
     with explain_errors(InvalidCheckpoint, subject, advice, ValueError, RecursionError):
         value = json.loads(content)
-        if b"\\u" in content:  # half of a character can be neither printed nor written: this raises
+        if (
+            b"\\u" in content
+        ):  # half of a character can be neither printed nor written: this raises
             json.dumps(value, ensure_ascii=False).encode()
     if not isinstance(value, dict):
         raise InvalidCheckpoint(

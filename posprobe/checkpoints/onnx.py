@@ -55,7 +55,11 @@ _NESTED_FIELDS: Mapping[str, Mapping[int, str]] = {
     "tensor": {},
 }
 #: Fields that hold text; protobuf returns bytes if these are not valid text.
-_TEXT_FIELDS: Mapping[str, Container[int]] = {"node": range(1, 5), "attribute": [1], "tensor": [8]}
+_TEXT_FIELDS: Mapping[str, Container[int]] = {
+    "node": range(1, 5),
+    "attribute": [1],
+    "tensor": [8],
+}
 #: Fields of a tensor that hold its numbers.
 _NUMBER_FIELDS = (4, 5, 7, 9, 10, 11)
 #: The one of them that holds raw bytes.
@@ -83,9 +87,16 @@ _MAX_NODE_INPUTS = 64
 _ROW_KEEPING = {"Cast", "DequantizeLinear", "Identity", "Slice", "Squeeze", "Unsqueeze"}
 #: Operators that take numbers from their first input, and indices or sizes from the others.
 _REARRANGING = _ROW_KEEPING | {
-    "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Tile",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Pad",
+    "Reshape",
+    "Tile",
     "Transpose",
-}  # fmt: skip
+}
 #: Operators that take rows of their first input by the indices in their second.
 _GATHERING = {"Gather", "GatherBlockQuantized"}
 #: Operators whose results are counts.
@@ -152,7 +163,9 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     )
 
 
-def _describe_tensor(name: str, info: TensorInfo, dequantiser: Dequantiser | None) -> TensorInfo:
+def _describe_tensor(
+    name: str, info: TensorInfo, dequantiser: Dequantiser | None
+) -> TensorInfo:
     """Describe a tensor under its listed name, with the dtype and shape after dequantisation."""
     if dequantiser is None:
         return info
@@ -234,7 +247,11 @@ def _parse_tensor(content: memoryview[int], start: int, stop: int) -> onnx.Tenso
     tensor: onnx.TensorProto = onnx.TensorProto.FromString(b"".join(fields))
     if len(raw_ranges) == 1:
         first_byte, end = raw_ranges[0]
-        external_data = {"location": _SAME_FILE, "offset": first_byte, "length": end - first_byte}
+        external_data = {
+            "location": _SAME_FILE,
+            "offset": first_byte,
+            "length": end - first_byte,
+        }
         tensor.data_location = onnx.TensorProto.EXTERNAL
         tensor.ClearField("external_data")
         for key, value in external_data.items():
@@ -271,10 +288,15 @@ class _OnnxTensor:
         external_entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         location = external_entries.get("location", "")
         path = PurePosixPath(location)
-        is_outside = path.is_absolute() or ".." in path.parts or "\\" in location or ":" in location
-        if location != _SAME_FILE and (is_outside or not location.isprintable() or not path.parts):
+        is_outside = (
+            path.is_absolute() or ".." in path.parts or "\\" in location or ":" in location
+        )
+        if location != _SAME_FILE and (
+            is_outside or not location.isprintable() or not path.parts
+        ):
             raise InvalidCheckpoint(
-                f"{file}: tensor {key[:80]!r} says that its data are in {location[:80]!r}, which "
+                f"{file}: tensor {key[:80]!r} says that its data are in "
+                f"{location[:80]!r}, which "
                 "is no file in the model's folder. It was not opened."
             )
         try:
@@ -287,11 +309,14 @@ class _OnnxTensor:
         n_bytes = _count_bytes(tensor)
         if not 0 <= start < 2**62 or (n_bytes and length not in (0, n_bytes)):
             raise damaged_error(
-                f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that its data are "
+                f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that "
+                "its data are "
                 f"{length} bytes from byte {start} of {location[:80]!r}"
             )
         data_file = file if location == _SAME_FILE else str(PurePosixPath(file).parent / path)
-        return cls(tensor, replace(info, file=data_file, start=start, stop=start + n_bytes), files)
+        return cls(
+            tensor, replace(info, file=data_file, start=start, stop=start + n_bytes), files
+        )
 
     def content(self) -> bytes:
         """Return the bytes of numbers that the message itself holds."""
@@ -440,11 +465,14 @@ class Dequantiser:
 
         if scale is None or (zero is None and self.zero):
             raise InvalidTable(
-                f"{info.subject}: its scale or zero point is computed when the model runs. Use the "
+                f"{info.subject}: its scale or zero point is computed when the model "
+                "runs. Use the "
                 "model before it was quantised."
             )
         check_unpacked(f"{info.subject},", 8 * math.prod(info.shape), TOO_LARGE_ADVICE)
-        subject = f"{info.subject}: its scale and zero point do not fit it along axis {self.axis}"
+        subject = (
+            f"{info.subject}: its scale and zero point do not fit it along axis {self.axis}"
+        )
         with (
             explain_errors(InvalidTable, subject, "Use the model before it was quantised."),
             np.errstate(over="ignore"),
@@ -459,7 +487,11 @@ class Dequantiser:
                 self._check_shape(parameter.shape, info.shape)
             block = min(self.block, info.shape[self.axis])
             node = helper.make_node(
-                "DequantizeLinear", ["x", "scale", "zero"], ["y"], axis=self.axis, block_size=block
+                "DequantizeLinear",
+                ["x", "scale", "zero"],
+                ["y"],
+                axis=self.axis,
+                block_size=block,
             )
             inputs = {"x": codes, "scale": scales, "zero": zeros}
             (values,) = ReferenceEvaluator(node).run(None, inputs)
@@ -485,7 +517,9 @@ def _unpack_halves(pairs: NDArray[Any]) -> NDArray[Any]:
     return numbers.reshape(*pairs.shape[:-1], 2 * pairs.shape[-1])
 
 
-def _find_dequantisers(graph: Graph, tensors: Mapping[str, _OnnxTensor]) -> dict[str, Dequantiser]:
+def _find_dequantisers(
+    graph: Graph, tensors: Mapping[str, _OnnxTensor]
+) -> dict[str, Dequantiser]:
     """Find the tensors of integers that are dequantised, whole or after their rows are gathered."""
     dequantisers = {}
     for name, tensor in tensors.items():
@@ -522,7 +556,9 @@ def _find_dequantiser(
     return None
 
 
-def _read_linear(node: onnx.NodeProto, dtype: str, *, gathered: bool = False) -> Dequantiser | None:
+def _read_linear(
+    node: onnx.NodeProto, dtype: str, *, gathered: bool = False
+) -> Dequantiser | None:
     if node.op_type != "DequantizeLinear" or len(node.input) < 2:
         return None
     attributes = {a.name: a.i for a in node.attribute}
@@ -647,7 +683,9 @@ class _Flow:
             if node.op_type in _ROW_KEEPING and inputs and inputs[0] in self.tables:
                 self.tables[name] = self.tables[inputs[0]]
 
-    def _describe_use(self, node: onnx.NodeProto, inputs: list[str], input_position: int) -> str:
+    def _describe_use(
+        self, node: onnx.NodeProto, inputs: list[str], input_position: int
+    ) -> str:
         if (
             node.op_type in _GATHERING
             and input_position == 0

@@ -52,17 +52,22 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
     data_start = 8 + length
     tensors = {
         name: TensorInfo(
-            name, tuple(entry["shape"]), entry["dtype"], file,
+            name,
+            tuple(entry["shape"]),
+            entry["dtype"],
+            file,
             *(data_start + offset for offset in entry["data_offsets"]),
         )
         for name, entry in _parse_header(bytes(files.read(file, 8, data_start)), file).items()
         if name != "__metadata__"
-    }  # fmt: skip
+    }
     data_stop = data_start
     for info in tensors.values():
         data_stop = max(data_stop, info.stop)
         if info.stop > size:
-            raise damaged_error(f"{file}: tensor {info.name!r} ends at byte {info.stop} of {size}")
+            raise damaged_error(
+                f"{file}: tensor {info.name!r} ends at byte {info.stop} of {size}"
+            )
     if data_stop < size:
         raise damaged_error(f"{file}: its tensors end at byte {data_stop} of a file of {size}")
     return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))

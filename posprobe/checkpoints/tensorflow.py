@@ -29,10 +29,20 @@ _MAX_KEY_BYTES = 1000
 _MAX_ENTRY_BYTES = 2**16
 #: Type and bytes per number, by the number of the type in ``types.proto``.
 _TENSORFLOW_TYPES = {
-    1: ("F32", 4), 2: ("F64", 8), 14: ("BF16", 2), 19: ("F16", 2), 3: ("I32", 4), 4: ("U8", 1),
-    5: ("I16", 2), 6: ("I8", 1), 9: ("I64", 8), 10: ("BOOL", 1), 17: ("U16", 2), 22: ("U32", 4),
+    1: ("F32", 4),
+    2: ("F64", 8),
+    14: ("BF16", 2),
+    19: ("F16", 2),
+    3: ("I32", 4),
+    4: ("U8", 1),
+    5: ("I16", 2),
+    6: ("I8", 1),
+    9: ("I64", 8),
+    10: ("BOOL", 1),
+    17: ("U16", 2),
+    22: ("U32", 4),
     23: ("U64", 8),
-}  # fmt: skip
+}
 #: Suffix of TensorFlow 2 behind the name of a variable in a saved object.
 _VARIABLE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 #: Name of the configuration in BERT's releases.
@@ -115,7 +125,9 @@ def _iter_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key, value in _iter_block(content, start, block_bytes):
             n_entries += 1
             if n_entries > _MAX_INDEX_ENTRIES or (key <= last_key and n_entries > 1):
-                raise MalformedMessage(f"its entry {n_entries} is out of order, or one too many")
+                raise MalformedMessage(
+                    f"its entry {n_entries} is out of order, or one too many"
+                )
             last_key = key
             yield key, value
 

@@ -83,7 +83,8 @@ def check_pickle_cost(path: Path) -> None:
             return
         if excess:
             raise InvalidCheckpoint(
-                f"{path.name}: its pickle {excess}, which could take all time or memory. It was "
+                f"{path.name}: its pickle {excess}, which could take all time or memory. "
+                "It was "
                 "not loaded: use the checkpoint in safetensors, or from elsewhere."
             )
 
@@ -160,10 +161,14 @@ def _sum_integers(arguments: _PickledTuple) -> int:
 
 def _has_containers(arguments: _PickledTuple) -> bool:
     """Tell whether a call may copy a list, mapping or tuple among its arguments."""
-    return any(item is _OTHER_OBJECT or isinstance(item, _PickledTuple) for item in arguments.items)
+    return any(
+        item is _OTHER_OBJECT or isinstance(item, _PickledTuple) for item in arguments.items
+    )
 
 
-def _pop_operands(opcode: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]) -> list[Any]:
+def _pop_operands(
+    opcode: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]
+) -> list[Any]:
     """Remove the operands of an instruction from the stack."""
     needed = opcode.stack_before
     if pickletools.markobject in needed:  # all values above the mark
@@ -230,7 +235,9 @@ def read_torch(files: Files, file: str) -> Checkpoint:
         tensor = values[info.name]
         _check_storage(tensor, info)
         subject = f"{info.subject}, has no values that can be read"
-        with explain_errors(InvalidCheckpoint, subject, "Save it again.", RuntimeError, TypeError):
+        with explain_errors(
+            InvalidCheckpoint, subject, "Save it again.", RuntimeError, TypeError
+        ):
             dense = tensor.to_dense().contiguous()
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
 
@@ -304,7 +311,9 @@ def _check_records(
     """
     import torch
 
-    member_lengths = Counter(member.file_size for member in members if "/data/" in member.filename)
+    member_lengths = Counter(
+        member.file_size for member in members if "/data/" in member.filename
+    )
     dense_tensors = (member for member in tensors.values() if member.layout == torch.strided)
     storages = [member.untyped_storage() for member in dense_tensors if not member.is_meta]
     storage_lengths = {
@@ -345,8 +354,10 @@ def checked_loading() -> Iterator[None]:
 def unsafe_pickle_error(subject: str, error: Exception) -> InvalidCheckpoint:
     """Return the error for a pickle that holds more than tensors."""
     return InvalidCheckpoint(
-        f"{subject}: not a plain state dict. Loading it fully could run code hidden in it, so it "
-        f"was not loaded ({first_line(error).split('. ')[0][:160]}). Save the state dict alone: "
+        f"{subject}: not a plain state dict. Loading it fully could run code hidden in "
+        "it, so it "
+        f"was not loaded ({first_line(error).split('. ')[0][:160]}). Save the state dict "
+        "alone: "
         "torch.save(model.state_dict(), FILE), or convert it to safetensors."
     )
 
@@ -356,7 +367,9 @@ def _find_state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
 
     if isinstance(content, torch.Tensor):
         return {path.stem: content.detach()}
-    for _ in STATE_DICT_KEYS:  # a state dict is at most as deeply nested as there are keys for it
+    for (
+        _
+    ) in STATE_DICT_KEYS:  # a state dict is at most as deeply nested as there are keys for it
         if not isinstance(content, Mapping):
             break
         nested = next(

@@ -131,7 +131,8 @@ def request_patiently(
         if requested_wait > (MAX_WAIT_SECONDS if queue is None else MAX_SHARED_WAIT_SECONDS):
             raise Unreachable(
                 f"{subject}: {_describe_failure(failure)}, and the Hub asks to wait "
-                f"{requested_wait:.0f} seconds. Run it again after that; requests with a token "
+                f"{requested_wait:.0f} seconds. Run it again after that; requests with a "
+                "token "
                 "(HF_TOKEN) have higher limits."
             ) from failure
         if queue is not None and requested_wait:
@@ -141,7 +142,8 @@ def request_patiently(
             _log.info("%s: %s, trying again", subject, _describe_failure(failure))
             pause(max(planned_wait, requested_wait))
     raise Unreachable(
-        f"{subject}: {_describe_failure(failure)}. Check the network, the proxy and HF_ENDPOINT, "
+        f"{subject}: {_describe_failure(failure)}. Check the network, the proxy and "
+        "HF_ENDPOINT, "
         "or try later; --offline uses the local cache."
     ) from failure
 
@@ -170,7 +172,8 @@ def _run_in_time(
         seconds = time.monotonic() - start_time
         if is_too_slow(seconds):
             raise Unreachable(
-                f"{subject}: the answer is too slow (given up after {seconds:.0f} seconds). "
+                f"{subject}: the answer is too slow (given up after {seconds:.0f} "
+                "seconds). "
                 "Check the network and the proxy, or try later."
             )
     return result.result()
@@ -226,13 +229,16 @@ def _explain_answers(subject: str, request_name: str) -> Iterator[None]:
         yield
     except HFValidationError as error:
         raise UnknownReference(
-            f"{subject}: not a valid Hub id. Write NAME or OWNER/NAME as on the model's page, or "
+            f"{subject}: not a valid Hub id. Write NAME or OWNER/NAME as on the model's "
+            "page, or "
             "check the path if a file was meant."
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{subject}: the answer is not {request_name} ({str(error)[:80]}). Something other "
-            "than the Hub may have answered: check the proxy, the network's sign-in page and "
+            f"{subject}: the answer is not {request_name} ({str(error)[:80]}). Something "
+            "other "
+            "than the Hub may have answered: check the proxy, the network's sign-in page "
+            "and "
             "HF_ENDPOINT."
         ) from error
 
@@ -329,12 +335,15 @@ def _merge_versions(
         other_commit = answer.headers.get("X-Repo-Commit", commit)
         if other_commit != commit:
             raise ReplacedFile(
-                f"{subject}: commit {commit[:12]} was asked for and {other_commit[:12]!r} came. "
+                f"{subject}: commit {commit[:12]} was asked for and "
+                f"{other_commit[:12]!r} came. "
                 "Something else than the Hub may have answered: check HF_ENDPOINT."
             )
     linked_sizes = [answer.headers.get("X-Linked-Size", "") for answer in answers]
     other_sizes = {
-        int(text) for text in linked_sizes if size is not None and _LENGTH_PATTERN.fullmatch(text)
+        int(text)
+        for text in linked_sizes
+        if size is not None and _LENGTH_PATTERN.fullmatch(text)
     }
     linked_etags = [answer.headers.get("X-Linked-Etag", "") for answer in answers]
     etag = next(filter(None, linked_etags), answers[-1].headers.get("ETag", ""))

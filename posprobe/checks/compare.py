@@ -79,7 +79,8 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
     has_any_encoding = a.encodings or b.encodings or a.dump is not None
     if not has_any_encoding and not a.unread_schemes and not b.unread_schemes:
         raise NoPositionTable(
-            f"{a.name} and {b.name}: neither has a position that could be compared. `posprobe "
+            f"{a.name} and {b.name}: neither has a position that could be compared. "
+            "`posprobe "
             "inspect` says what they have."
         )
     if b.dump is not None:
@@ -133,7 +134,9 @@ def _pair_encodings(
             for name, encoding_b in zip(encodings_a, encodings_b.values(), strict=True)
         ]
     return [
-        (name, encodings_a[name], encodings_b[name]) for name in encodings_a if name in encodings_b
+        (name, encodings_a[name], encodings_b[name])
+        for name in encodings_a
+        if name in encodings_b
     ]
 
 
@@ -182,9 +185,12 @@ def _section_findings(
 
 def _rotary_ladder(rotary: Rotary) -> Ladder:
     return Ladder(
-        rotary.frequencies(), rotary.attention_factor(), rotary.unscaled(), rotary.head_dim,
+        rotary.frequencies(),
+        rotary.attention_factor(),
+        rotary.unscaled(),
+        rotary.head_dim,
         rotary.seen(rotary.max_positions),
-    )  # fmt: skip
+    )
 
 
 def _compare_with_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]]:
@@ -249,7 +255,9 @@ def _logit_settings(side: Side) -> tuple[float | None, float | None]:
             continue
         scale = read_logit_scale(section, side.rotary_schemes[0].head_dim) or scale
         if section.config.get("attn_logit_softcapping"):
-            cap = settings.read_number(section.config, "attn_logit_softcapping", path=section.path)
+            cap = settings.read_number(
+                section.config, "attn_logit_softcapping", path=section.path
+            )
     return scale, cap
 
 
@@ -341,7 +349,9 @@ def _relate_layers(
             n_numbers = max(math.prod(info.shape) for info in query_infos)
             is_large = n_numbers > MAX_WHOLE_LAYER_NUMBERS
             if not all_layers and (is_large or layer_a.is_remote or layer_b.is_remote):
-                head_a, head_b = (next(layer.read([FIRST_HEADS])) for layer in (layer_a, layer_b))
+                head_a, head_b = (
+                    next(layer.read([FIRST_HEADS])) for layer in (layer_a, layer_b)
+                )
                 order, finding = relate_projections(head_a, head_b)
                 finding = replace(finding, more={**finding.more, "read": "first head"})
             else:
@@ -388,7 +398,9 @@ class _Layer:
                 )
 
     def _build_projections(self, *heads: NDArray[Any]) -> Projections:
-        query, key = (weight.reshape(-1, weight.shape[-1]).astype(np.float64) for weight in heads)
+        query, key = (
+            weight.reshape(-1, weight.shape[-1]).astype(np.float64) for weight in heads
+        )
         if not (np.isfinite(query).all() and np.isfinite(key).all()):
             raise InvalidTable(
                 f"{self.query_info.subject}: contains NaN or infinity, or its keys do. "
@@ -425,7 +437,9 @@ class _Layer:
 
 def _relate_whole_layer(a: _Layer, b: _Layer, max_numbers: int) -> _OrderAndFinding:
     """Relate all heads of a layer, block by block."""
-    blocks, blocks_b = ([*layer.weights.iter_blocks(layer.layer, max_numbers)] for layer in (a, b))
+    blocks, blocks_b = (
+        [*layer.weights.iter_blocks(layer.layer, max_numbers)] for layer in (a, b)
+    )
     if blocks != blocks_b:
         return None, Finding("weights", "other_weights")
     related_blocks = [*map(relate_projections, a.read(blocks), b.read(blocks))]
@@ -447,7 +461,8 @@ def _are_pairs_neighbours(side: Side) -> bool | None:
     if weights is None or weights.checkpoint.revision is not None:
         return None
     row_sizes = [
-        weights.row_norms(layer, MAX_BLOCK_NUMBERS)[:, : rotary.rotated] for layer in weights.layers
+        weights.row_norms(layer, MAX_BLOCK_NUMBERS)[:, : rotary.rotated]
+        for layer in weights.layers
     ]
     layout = pair_layout(np.concatenate(row_sizes)) if row_sizes else None
     pair_order = layout.answer if layout else None

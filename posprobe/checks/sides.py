@@ -79,7 +79,10 @@ def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
         try:
             encoding: Encoding = (
                 build_scheme(
-                    checkpoint, stored_encoding, stored_encoding.name or parsed.source, parsed.text
+                    checkpoint,
+                    stored_encoding,
+                    stored_encoding.name or parsed.source,
+                    parsed.text,
                 )
                 if stored_encoding.rule is None
                 else read_table(checkpoint, stored_encoding, parsed)
@@ -92,7 +95,11 @@ def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
             # Layers of all types are compared together, because they differ in their ladder alone.
             weights = find_rotary_weights(checkpoint, stored_encoding.spec, all_kinds=True)
     return Side(
-        parsed.text, encodings, checkpoint, weights=weights, unread_schemes=tuple(unread_schemes)
+        parsed.text,
+        encodings,
+        checkpoint,
+        weights=weights,
+        unread_schemes=tuple(unread_schemes),
     )
 
 

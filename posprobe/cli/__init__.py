@@ -38,10 +38,14 @@ from posprobe.progress import show_stages
 from posprobe.text import escape_invisible, shorten_message
 
 _EPILOG = (
-    "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
-    "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not "
-    "reached, 4 checkpoint not readable, 5 no position table or encoding, 6 and 7 of check: "
-    "different, cannot tell; 8 out of memory, 1 a bug, 130 and 143 stopped by SIGINT and SIGTERM."
+    "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a "
+    "formula "
+    "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not "
+    "found or not "
+    "reached, 4 checkpoint not readable, 5 no position table or encoding, 6 and 7 of "
+    "check: "
+    "different, cannot tell; 8 out of memory, 1 a bug, 130 and 143 stopped by SIGINT and "
+    "SIGTERM."
 )
 
 #: Errors of a full disk, quota or file size limit on stdout; other unforeseen OSErrors are bugs.
@@ -134,7 +138,9 @@ def _run(arguments: list[str]) -> int:
     ]
     try:
         with show_stages("--quiet" not in ordered_arguments):
-            code: int | None = app(ordered_arguments, prog_name="posprobe", standalone_mode=False)
+            code: int | None = app(
+                ordered_arguments, prog_name="posprobe", standalone_mode=False
+            )
         sys.stdout.flush()
     except PosprobeError as error:
         return _print_failure(str(error), error.exit_code, debug)

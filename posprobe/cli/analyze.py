@@ -53,7 +53,9 @@ def analyze(
     opened_weights = open_weights(
         loaded, everywhere=weights, layers=layer_indices, offline=load_options.offline
     )
-    size = sum(tensor.bytes for tensor in opened_weights.values() if not isinstance(tensor, str))
+    size = sum(
+        tensor.bytes for tensor in opened_weights.values() if not isinstance(tensor, str)
+    )
     if size:
         print_note(reading_message(size))
     analysis = analyze_any(
@@ -93,7 +95,8 @@ def inspect(
         print_json({"encodings": encodings})
     else:
         typer.echo(
-            "\n".join(_format_encoding(encoding) for encoding in encodings) or NO_ENCODING_MESSAGE
+            "\n".join(_format_encoding(encoding) for encoding in encodings)
+            or NO_ENCODING_MESSAGE
         )
 
 

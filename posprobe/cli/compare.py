@@ -133,7 +133,9 @@ def nearest(
         typer.echo(escape_invisible(f"  {relations.evidence_sentences(match.likeness)}"))
         if source := match.about.get("source"):
             typer.echo(
-                escape_invisible(f"  {match.about['title']}; {source}; {match.about['licence']}")
+                escape_invisible(
+                    f"  {match.about['title']}; {source}; {match.about['licence']}"
+                )
             )
     print_note(_searched_message(result))
 
@@ -147,13 +149,16 @@ def _format_match(match: Match, relation: str) -> str:
 def _no_match_message(result: Nearest) -> str:
     origin = "that posprobe knows" if result.among is None else f"of {result.among}"
     return (
-        f"{result.name}: none of the {result.compared} tables {origin} has its width. Search a "
+        f"{result.name}: none of the {result.compared} tables {origin} has its width. "
+        "Search a "
         "sweep with --in FOLDER."
     )
 
 
 def _searched_message(result: Nearest) -> str:
-    searched = "tables that posprobe knows" if result.among is None else f"tables of {result.among}"
+    searched = (
+        "tables that posprobe knows" if result.among is None else f"tables of {result.among}"
+    )
     n_other_width = result.other_width
     suffix = f", {n_other_width} of them of another width" if n_other_width else ""
     return f"{result.name}: compared with {result.compared} {searched}{suffix}"

@@ -62,7 +62,8 @@ def figure(
     options.check_arguments(None, None, 0, device)
     if len(refs) > 1 and (load_options.tensor or load_options.grid or load_options.revision):
         raise UsageError(
-            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
+            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION "
+            "for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
     records = options.load_records(
@@ -117,7 +118,8 @@ def _draw_series(refs: list[str], output: Path, venue: str, span: Span) -> "Pape
     selected = runs.get(name) if name else next(iter(runs.values()), None)
     if not runs:
         raise UsageError(
-            f"{folder}: fewer than three rows are steps of one training run. Name steps in a "
+            f"{folder}: fewer than three rows are steps of one training run. Name steps "
+            "in a "
             "column `step`, or in references such as run/checkpoint-400."
         )
     if selected is None or (len(runs) > 1 and not name):

@@ -81,12 +81,14 @@ def add_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
-                key, inspect.Parameter.KEYWORD_ONLY, default=default,
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
                 annotation=run.__annotations__[key],
             )
             for key, _, default in options
         ]
-    )  # fmt: skip
+    )
     return run
 
 
@@ -114,7 +116,9 @@ def bundle_folder(
     from posprobe.report import bundle_name, check_bundle_folder, default_folder, list_sources
 
     if folder is None:
-        scheme_groups = (record if isinstance(record, tuple) else (record,) for record in loaded)
+        scheme_groups = (
+            record if isinstance(record, tuple) else (record,) for record in loaded
+        )
         name = "-vs-".join(map(bundle_name, loaded))[:200]
         folder = default_folder(name, list_sources(chain.from_iterable(scheme_groups)))
         check_bundle_folder(folder)
@@ -163,8 +167,10 @@ def load_records(
     formula = refs[0].partition(",")[0]
     if formula in FORMULAS and not path_exists(Path(refs[0])):
         raise UsageError(
-            f"{refs[0]}: alone it takes the first table's shape, so it cannot be the first. Put it "
-            f"after a table, or name its sizes: {formula}:{'x'.join(FORMULAS[formula].sizes)}."
+            f"{refs[0]}: alone it takes the first table's shape, so it cannot be the "
+            "first. Put it "
+            "after a table, or name its sizes: "
+            f"{formula}:{'x'.join(FORMULAS[formula].sizes)}."
         )
     records: list[PositionTable | Scheme] = []
     for ref in refs:
@@ -213,7 +219,9 @@ def _parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
     """
     labels_by_reference = {}
     for text in labels:
-        reference = max((ref for ref in refs if text.startswith(f"{ref}=")), key=len, default=None)
+        reference = max(
+            (ref for ref in refs if text.startswith(f"{ref}=")), key=len, default=None
+        )
         label = "" if reference is None else text[len(reference) + 1 :].strip()
         if reference is None or not label:
             raise UsageError(

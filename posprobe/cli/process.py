@@ -79,7 +79,10 @@ def guard_streams() -> Iterator[None]:
         if getattr(sys, name) is None:  # the parent process closed it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in (
+            "strict",
+            "surrogateescape",
+        ):
             stream.reconfigure(errors="backslashreplace")
     buffer = getattr(sys.stderr, "buffer", None)
     if not isinstance(buffer, (io.BufferedWriter, io.FileIO)):
@@ -87,8 +90,11 @@ def guard_streams() -> Iterator[None]:
         return
     message_stream = _MessageStream(
         cast("io.BufferedWriter", buffer),
-        sys.stderr.encoding, "backslashreplace", line_buffering=True, write_through=True,
-    )  # fmt: skip
+        sys.stderr.encoding,
+        "backslashreplace",
+        line_buffering=True,
+        write_through=True,
+    )
     try:
         with redirect_stderr(message_stream):
             yield

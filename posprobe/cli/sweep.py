@@ -70,7 +70,9 @@ def sweep(
     )
     _print_plan(prepared, jobs)
     if nulls and not bundles:
-        print_note("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
+        print_note(
+            "note: --nulls counts for the reports of --bundles alone, and nothing is drawn"
+        )
     with (
         stop_on_signals(_stop_handler(out_folder)),
         stage("Sweeping", len(prepared.entries)) as advance,
@@ -132,7 +134,9 @@ def _print_plan(sweep: Sweep, jobs: int | None) -> None:
     if sweep.repeated:
         print_note(f"note: {_format_count(sweep.repeated, 'repeated reference')} left out")
     if jobs is not None and engine.jobs < jobs:
-        print_note(f"note: {_format_count(engine.jobs, 'worker')}: this machine has no more cores")
+        print_note(
+            f"note: {_format_count(engine.jobs, 'worker')}: this machine has no more cores"
+        )
     print_note(
         f"{_format_count(len(sweep.entries), 'reference')}, "
         f"results in {escape_invisible(str(sweep.folder))}"
@@ -147,7 +151,8 @@ def _stop_handler(folder: Path) -> Callable[[int, FrameType | None], None]:
         # The progress bar hides the cursor.
         cursor_reset = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         print_message(
-            f"{cursor_reset}stopped. Results so far are in {escape_invisible(str(folder))}. "
+            f"{cursor_reset}stopped. Results so far are in "
+            f"{escape_invisible(str(folder))}. "
             "Run the same command again to resume."
         )
         # Busy workers end with their parent; idle ones would stay for a while.

@@ -110,7 +110,8 @@ def deberta_buckets(
     middle = buckets // 2
     if middle < 1 or max_distance - 1 <= middle:
         raise UsageError(
-            f"deberta: {buckets} buckets up to distance {max_distance}: there must be at least 2 "
+            f"deberta: {buckets} buckets up to distance {max_distance}: there must be at "
+            "least 2 "
             f"buckets, and a distance above {max(middle, 1) + 1}."
         )
     distance = np.abs(offset_array)
@@ -194,7 +195,9 @@ def continuous_bias(
 def _to_integers(offsets: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(offsets)
     if not np.issubdtype(array.dtype, np.integer):
-        raise UsageError(f"offsets of dtype {array.dtype}: they are counted in whole positions.")
+        raise UsageError(
+            f"offsets of dtype {array.dtype}: they are counted in whole positions."
+        )
     return array.astype(np.int64)
 
 
@@ -248,9 +251,14 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     heads = check_integer("alibi: the number of heads", heads)
     exponent: object = bias_max
     is_number = isinstance(exponent, Real) and not isinstance(exponent, bool)
-    if not 1 <= heads <= MAX_ALIBI_HEADS or not is_number or not 0 < bias_max <= MAX_ALIBI_EXPONENT:
+    if (
+        not 1 <= heads <= MAX_ALIBI_HEADS
+        or not is_number
+        or not 0 < bias_max <= MAX_ALIBI_EXPONENT
+    ):
         raise UsageError(
-            f"alibi: {heads} heads, greatest exponent {bias_max!r}: from 1 to {MAX_ALIBI_HEADS} "
+            f"alibi: {heads} heads, greatest exponent {bias_max!r}: from 1 to "
+            f"{MAX_ALIBI_HEADS} "
             f"heads, and a number above 0 and up to {MAX_ALIBI_EXPONENT}. The paper's is 8."
         )
     lower = 1 << (heads.bit_length() - 1)

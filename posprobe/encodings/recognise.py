@@ -99,9 +99,8 @@ class _Order:
         """Name it with what is known of its ladder and of its first position."""
         exponents_text = f", exponents over {'d/2 - 1' if endpoint else 'd/2'}"
         exponents_text = "" if self.is_grid and not endpoint else exponents_text
-        return (
-            f"{self.name}{self.suffix}{exponents_text}{f', from position {start}' if start else ''}"
-        )
+        start_text = f", from position {start}" if start else ""
+        return f"{self.name}{self.suffix}{exponents_text}{start_text}"
 
 
 def _iter_orders(n: int, d: int, layout: Layout) -> Iterator[_Order]:
@@ -215,7 +214,9 @@ def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> NearFor
             patches[1:] * patches[:-1].conj(),
             patches[:, 1:] * patches[:, :-1].conj(),
         )
-        mean_turns = [turns.reshape(-1, d // 2).sum(axis=0) for turns in (row_turns, column_turns)]
+        mean_turns = [
+            turns.reshape(-1, d // 2).sum(axis=0) for turns in (row_turns, column_turns)
+        ]
         omega = np.angle(np.where(order.axis, mean_turns[1], mean_turns[0]))
         if formula := _fit_formula(table, order, omega):
             return formula
@@ -253,7 +254,9 @@ def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | 
         bases = {fitted, rounded} if is_near else {fitted}
         for base, start in product(bases, (0,) if order.is_grid else _FIRST_POSITIONS):
             positions = np.arange(start, start + len(values))
-            expected = order.compute_rows(positions, np.exp(-np.log(base) / n_steps * ladder_index))
+            expected = order.compute_rows(
+                positions, np.exp(-np.log(base) / n_steps * ladder_index)
+            )
             sum_of_squares = float(np.square(expected).sum())
             factor = float((expected * values).sum()) / sum_of_squares
             if factor <= 0:

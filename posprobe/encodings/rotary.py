@@ -160,7 +160,9 @@ def _yarn_rule(head: RotaryHead) -> tuple[Floats, float]:
 
     attention = temperature(1)
     if declared.get("mscale") and declared.get("mscale_all_dim"):
-        attention = temperature(head.number("mscale")) / temperature(head.number("mscale_all_dim"))
+        attention = temperature(head.number("mscale")) / temperature(
+            head.number("mscale_all_dim")
+        )
     # The library takes a 0 for "not given", as for null.
     fast = head.number("beta_fast") if declared.get("beta_fast") else YARN_FAST_TURNS
     slow = head.number("beta_slow") if declared.get("beta_slow") else YARN_SLOW_TURNS
@@ -185,7 +187,9 @@ def _longrope_rule(head: RotaryHead) -> tuple[Floats, float]:
     if factor > 1 and head.stated.get("attention_factor") is None:
         key = "original_max_position_embeddings"
         if original <= 1:  # its logarithm divides
-            raise settings.wrong_value_error(key, original, "a number above 1", "rope_parameters")
+            raise settings.wrong_value_error(
+                key, original, "a number above 1", "rope_parameters"
+            )
         attention = math.sqrt(1 + math.log(factor) / math.log(original))
     factors = long_factors if head.length and head.length > original else short_factors
     return head.omega / factors, head.number("attention_factor", attention)
@@ -286,7 +290,8 @@ def rotary_frequencies(
     nested = [key for key, value in declared.items() if isinstance(value, Mapping)]
     if nested:
         raise InvalidCheckpoint(
-            f"rope_parameters: it differs by kind of layer ({', '.join(nested)}). Pass the mapping "
+            f"rope_parameters: it differs by kind of layer ({', '.join(nested)}). Pass "
+            "the mapping "
             "of one kind."
         )
     name = str(declared.get("rope_type") or declared.get("type") or "default")
@@ -309,13 +314,19 @@ def rotary_frequencies(
         or not 0 <= head.partial <= 1
     ):
         raise UsageError(
-            f"rotary: head width {head_dim}, base {head.base}, rotated share {head.partial}: the "
-            "width must be positive and even, the base a number above 1, the share between 0 and 1."
+            f"rotary: head width {head_dim}, base {head.base}, rotated share "
+            f"{head.partial}: the "
+            "width must be positive and even, the base a number above 1, the share "
+            "between 0 and 1."
         )
     if any(count is not None and count < 1 for count in (max_positions, length)):
-        raise UsageError(f"rotary: {max_positions} positions, length {length}: at least 1 each.")
+        raise UsageError(
+            f"rotary: {max_positions} positions, length {length}: at least 1 each."
+        )
     if head.dim < 1 and rule is not _proportional_rule:
-        raise UsageError(f"rotary: a share of {head.partial} of {head_dim} columns rotates none.")
+        raise UsageError(
+            f"rotary: a share of {head.partial} of {head_dim} columns rotates none."
+        )
     return rule(head)
 
 

@@ -78,7 +78,8 @@ def check_sizes(
         )
     if rows * dim > MAX_FORMULA_NUMBERS:
         raise UsageError(
-            f"{reference}: {rows * dim} numbers are more than the {MAX_FORMULA_NUMBERS} that fit "
+            f"{reference}: {rows * dim} numbers are more than the {MAX_FORMULA_NUMBERS} "
+            "that fit "
             "comfortably into memory. Choose fewer positions."
         )
     if not (math.isfinite(base) and base > 1):
@@ -106,7 +107,9 @@ COLUMN_ORDERS: tuple[Order, ...] = ("interleaved", "halves")
 _SINUSOID_BLOCK_ROWS = 8192
 
 
-def frequencies(dim: int, *, base: float = 10_000.0, endpoint: bool = False) -> NDArray[np.float64]:
+def frequencies(
+    dim: int, *, base: float = 10_000.0, endpoint: bool = False
+) -> NDArray[np.float64]:
     """Angular frequencies of the ladder, fastest first.
 
     Parameters
@@ -315,7 +318,9 @@ def pair_columns(
         If the order is unknown.
     """
     if order not in COLUMN_ORDERS:
-        raise UsageError(f"order {order!r}: there is none. Choose {' or '.join(COLUMN_ORDERS)}.")
+        raise UsageError(
+            f"order {order!r}: there is none. Choose {' or '.join(COLUMN_ORDERS)}."
+        )
     columns = np.arange(dim).reshape(*((-1, 2) if order == "interleaved" else (2, -1)))
     first, second = columns.T if order == "interleaved" else columns
     return (second, first) if cosine_first else (first, second)
@@ -480,7 +485,9 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
     >>> bool(np.allclose(table.values[:, 0], np.sin(np.arange(64))))
     True
     """
-    reference = format_reference("sine-ladder", length, dim, base=None if base == 10_000 else base)
+    reference = format_reference(
+        "sine-ladder", length, dim, base=None if base == 10_000 else base
+    )
     check_sizes(reference, length, dim, base=base)
     values = np.sin(np.arange(length)[:, None] * frequencies(2 * dim, base=base))
     return formula_table(reference, values, Sequence(length))
@@ -601,7 +608,9 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
         known_formulas = ", ".join(
             f"{key}:{_size_usage(known_formula)}" for key, known_formula in FORMULAS.items()
         )
-        raise UnknownReference(f"{source}: unknown formula {name!r}. Choose from {known_formulas}.")
+        raise UnknownReference(
+            f"{source}: unknown formula {name!r}. Choose from {known_formulas}."
+        )
     formula = FORMULAS[name]
     size_text, *words = arguments.split(",")
     size_texts = size_text.split("x")
@@ -617,7 +626,9 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
         key, equals, option_text = word.partition("=")
         option = formula.options.get(key)
         if option is None or bool(equals) != bool(option.number):
-            raise UsageError(f"{source}: there is no option {word!r}. {_options_sentence(name)}")
+            raise UsageError(
+                f"{source}: there is no option {word!r}. {_options_sentence(name)}"
+            )
         if option.parameter in options:
             raise UsageError(
                 f"{source}: {word!r} sets again what an option before it has set. Keep one of them."
@@ -666,7 +677,9 @@ def of_shape(name: str, table: PositionTable) -> PositionTable | None:
     layout = table.layout
     sizes = (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
     if len(sizes) + 1 != len(FORMULAS[formula].sizes):
-        raise UsageError(f"{formula}: it has no table in the shape of {table.name}, a {layout}.")
+        raise UsageError(
+            f"{formula}: it has no table in the shape of {table.name}, a {layout}."
+        )
     shape = "x".join(map(str, (*sizes, table.dim)))
     return from_reference(f"{formula}:{shape}{comma}{options}")
 
@@ -674,7 +687,9 @@ def of_shape(name: str, table: PositionTable) -> PositionTable | None:
 def _find_builder(name: str) -> Callable[..., PositionTable]:
     build = FORMULAS[name].build
     if build is None:
-        tables = ", ".join(key for key, known_formula in FORMULAS.items() if known_formula.build)
+        tables = ", ".join(
+            key for key, known_formula in FORMULAS.items() if known_formula.build
+        )
         raise NoPositionTable(
             f"{name}: it acts within attention and has no table of positions. "
             f"Formulas with a table are {tables}."

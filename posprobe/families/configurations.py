@@ -242,7 +242,9 @@ def translate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     )
     if max_bias:
         config["attn_config"] = {"alibi": True, "alibi_bias_max": max_bias}
-    elif arch in _IMPLICIT_ROTARY or any(key.startswith("rope.") for key in architecture_settings):
+    elif arch in _IMPLICIT_ROTARY or any(
+        key.startswith("rope.") for key in architecture_settings
+    ):
         config |= _translate_rotary(arch, architecture_settings, settings, config)
     return config
 
@@ -290,14 +292,18 @@ def _translate_rotary(
 
 
 def _translate_scaling(
-    architecture_settings: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
+    architecture_settings: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Translate the rule that scales the rotary frequencies."""
     original_length = architecture_settings.get("rope.scaling.original_context_length")
     parameters: dict[str, Any] = (
         {"original_max_position_embeddings": original_length} if original_length else {}
     )
-    attention_factor = _undo_rounding(architecture_settings.get("rope.scaling.attn_factor", 1.0))
+    attention_factor = _undo_rounding(
+        architecture_settings.get("rope.scaling.attn_factor", 1.0)
+    )
     long_factors, short_factors = (
         _float_list(settings, f"rope_factors_{length}.weight") for length in ("long", "short")
     )
@@ -342,7 +348,11 @@ def _translate_divisors(
     The converter computes the divisors from the rule's parameters and does not store these.
     """
     base, factor = architecture_settings.get("rope.freq_base", 10_000.0), divisors[-1]
-    if 1 < factor < MAX_MAGNITUDE and isinstance(base, int | float) and 1 < base < MAX_MAGNITUDE:
+    if (
+        1 < factor < MAX_MAGNITUDE
+        and isinstance(base, int | float)
+        and 1 < base < MAX_MAGNITUDE
+    ):
         unscaled, _ = rotary_frequencies(2 * len(divisors), base=base)
         for original_length in (8192, 4096, 2048, 16384, 32768):
             rule = {
@@ -384,5 +394,7 @@ def _undo_rounding(number: Any) -> Any:
 def _translate_projector(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the settings of llama.cpp's image encoders (``mmproj``)."""
     keys = {key: f"clip.vision.{name}" for key, name in _LLAMA_CPP["projector"].items()}
-    config = {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
+    config = {
+        key: settings[name] for key, name in keys.items() if settings.get(name) is not None
+    }
     return {"model_type": "mmproj_vision", **config} if config else {}

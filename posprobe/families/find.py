@@ -14,7 +14,12 @@ from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.families.configurations import ConfigSection, dotted_name, find_section, list_sections
+from posprobe.families.configurations import (
+    ConfigSection,
+    dotted_name,
+    find_section,
+    list_sections,
+)
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
@@ -103,7 +108,8 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     if checkpoint.models:
         return tuple(
             replace(
-                encoding, name=folder if len(model_encodings) == 1 else f"{folder}-{encoding.name}"
+                encoding,
+                name=folder if len(model_encodings) == 1 else f"{folder}-{encoding.name}",
             )
             for folder, model in checkpoint.models.items()
             for model_encodings in [find_encodings(model)]
@@ -125,7 +131,9 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     tables = [
         table
         for name in names
-        for table in _read_tables(checkpoint, checkpoint.tensors[name], sections, rules_by_ending)
+        for table in _read_tables(
+            checkpoint, checkpoint.tensors[name], sections, rules_by_ending
+        )
     ]
     relative = list(_find_relative_encodings(checkpoint, sections))
     # Rows of relative positions are gathered by counted indices, too.
@@ -133,7 +141,8 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     tables += [
         table
         for name, use in checkpoint.uses.items()
-        if name not in names and (table := _read_used(checkpoint, name, use, sections)) is not None
+        if name not in names
+        and (table := _read_used(checkpoint, name, use, sections)) is not None
     ]
     stored = list(_find_stored_frequencies(checkpoint))
     scheme_encodings = list(_find_configured(sections)) or stored
@@ -184,7 +193,8 @@ def _find_bare_table(checkpoint: Checkpoint) -> list[StoredEncoding]:
     bare = [
         info
         for info in checkpoint.tensors.values()
-        if info.file.endswith(".npy") or (info.name == "values" and len(checkpoint.tensors) <= 2)
+        if info.file.endswith(".npy")
+        or (info.name == "values" and len(checkpoint.tensors) <= 2)
     ]
     tables = [_read_all_rows(checkpoint, info, "the only table in the file") for info in bare]
     return [table for table in tables if table is not None]
@@ -205,8 +215,13 @@ def _find_rules(name: str, rules_by_ending: _RulesByEnding) -> list[tuple[Family
     """Return the rules that match the name of a tensor."""
     name = dotted_name(name)
     words = name.split(".")
-    rules = [*rules_by_ending.get(".".join(words[-2:]), ()), *rules_by_ending.get(words[-1], ())]
-    return [(family, rule) for tensor, family, rule in rules if f".{name}".endswith(f".{tensor}")]
+    rules = [
+        *rules_by_ending.get(".".join(words[-2:]), ()),
+        *rules_by_ending.get(words[-1], ()),
+    ]
+    return [
+        (family, rule) for tensor, family, rule in rules if f".{name}".endswith(f".{tensor}")
+    ]
 
 
 def _read_tables(
@@ -220,9 +235,13 @@ def _read_tables(
         layout = Sequence(info.shape[1])
         for axis in (0, 1):
             yield StoredEncoding(
-                "learned", f"axis-{axis}", "a table for each axis in one tensor", info,
-                TableRule(()), rows=Rows(layout, axis=axis),
-            )  # fmt: skip
+                "learned",
+                f"axis-{axis}",
+                "a table for each axis in one tensor",
+                info,
+                TableRule(()),
+                rows=Rows(layout, axis=axis),
+            )
     elif (table := _read_table(checkpoint, info, sections, rules_by_ending)) is not None:
         yield table
 
@@ -267,7 +286,9 @@ def _read_by_evidence(
     ):
         return None
     for model_type in types:
-        configured = [rule_pair for rule_pair in rules if model_type in rule_pair[0].model_types]
+        configured = [
+            rule_pair for rule_pair in rules if model_type in rule_pair[0].model_types
+        ]
         if configured:
             reason = f"{configured[0][0].title}: model_type is {model_type}"
             return _read_by_rules(checkpoint, info, configured, reason)
@@ -277,7 +298,9 @@ def _read_by_evidence(
     modules = dotted_name(info.name).split(".")
     prefixed = [rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)]
     candidates = prefixed or rules
-    reason = f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
+    reason = (
+        f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
+    )
     by_name = _read_by_rules(checkpoint, info, candidates, reason) if candidates else None
     if by_name and not by_name.problem:
         return by_name
@@ -347,7 +370,8 @@ def _undecided_message(
 ) -> str:
     families = ", ".join(dict.fromkeys(family.name for family, _ in rules))
     return (
-        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {families} share this name "
+        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {families} share "
+        "this name "
         "and do not all take every row as a position; model_type is "
         f'{checkpoint.config.get("model_type")!r}. Add "model_type" to config.json, or take every '
         f"row as it stands with --tensor {info.name}."
@@ -381,7 +405,9 @@ def _read_generic(checkpoint: Checkpoint, info: TensorInfo) -> StoredEncoding | 
     )
 
 
-def _read_all_rows(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> StoredEncoding | None:
+def _read_all_rows(
+    checkpoint: Checkpoint, info: TensorInfo, reason: str
+) -> StoredEncoding | None:
     """Take every stored row as a position; None if the shape is not that of a table."""
     try:
         layout = stored_layout(info)
@@ -395,7 +421,9 @@ def _read_all_rows(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> Sto
     if "gathered" in checkpoint.uses.get(info.name, ""):
         missing = "the file does not say which row the first position takes"
         if is_reserved_count(layout.size):
-            return replace(encoding, problem=_unknown_offset_message(info, layout.size, missing))
+            return replace(
+                encoding, problem=_unknown_offset_message(info, layout.size, missing)
+            )
         notes.append(f"{missing}: models such as RoBERTa, BART and OPT skip one row or more")
     try:
         rows = resolve_rows(checkpoint, info, TableRule(()))
@@ -406,8 +434,10 @@ def _read_all_rows(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> Sto
 
 def _unknown_offset_message(info: TensorInfo, n_rows: int, missing: str) -> str:
     return (
-        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {missing}, and {n_rows} is a "
-        "round number and a few more, as where RoBERTa, BART and OPT keep rows for no position. "
+        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {missing}, and "
+        f"{n_rows} is a "
+        "round number and a few more, as where RoBERTa, BART and OPT keep rows for no "
+        "position. "
         "Put the model's config.json beside it, or read all rows with --tensor "
         f"{info.name} (and leave out the first two with --rows 2:)."
     )
@@ -483,9 +513,13 @@ def _find_configured(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEnco
                 "alibi", section, f"{prefix}{reason}", lambda p: (read_linear_spec(p),)
             )
         elif reason := find_rotary_evidence(section):
-            yield from _build_specified("rotary", section, f"{prefix}{reason}", read_rotary_specs)
+            yield from _build_specified(
+                "rotary", section, f"{prefix}{reason}", read_rotary_specs
+            )
         elif reason := find_timm_evidence(section):
-            problem = "timm's configuration states no base, axes and units: they are in timm's code"
+            problem = (
+                "timm's configuration states no base, axes and units: they are in timm's code"
+            )
             yield StoredEncoding("rotary", section.name, reason, problem=problem)
 
 
@@ -551,7 +585,8 @@ def describe_no_table(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, .
     model = checkpoint.config.get("model_type")
     conv = next((name for name in tensors if _CONVOLUTION_NAME.search(name)), None)
     return (
-        f"{checkpoint.location}: no position table was found among its tensors ({len(tensors)}: "
+        f"{checkpoint.location}: no position table was found among its tensors "
+        f"({len(tensors)}: "
         f"{listed_names}{', ...' if len(tensors) > _MAX_LISTED_TENSORS else ''})"
         + (f" of a {model}" if isinstance(model, str) else "")
         + ", nor another scheme in the configuration."

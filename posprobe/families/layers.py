@@ -73,7 +73,9 @@ def load_layer_rules() -> tuple[LayerRule, ...]:
     return tuple(LayerRule(**entry) for entry in _LAYER_DATA["rules"])
 
 
-def find_rule(checkpoint: Checkpoint, position_name: str, config: Mapping[str, Any]) -> LayerRule:
+def find_rule(
+    checkpoint: Checkpoint, position_name: str, config: Mapping[str, Any]
+) -> LayerRule:
     """Return the only rule whose tensors the checkpoint has."""
     model_type = config.get("model_type")
     matching_rules = []
@@ -100,7 +102,8 @@ def find_rule(checkpoint: Checkpoint, position_name: str, config: Mapping[str, A
     )
     raise UsageError(
         f"{checkpoint.location}: how its heads read {position_name} {reason} (model_type "
-        f"{model_type}), or their weights are missing. Known are {known_types} and timm's ViT."
+        f"{model_type}), or their weights are missing. Known are {known_types} and "
+        "timm's ViT."
     )
 
 
@@ -109,7 +112,8 @@ def _check_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
     groups = (config.get("num_hidden_groups", 1), config.get("inner_group_num", 1))
     if groups != (1, 1):
         raise UsageError(
-            f"{checkpoint.location}: its layers share {groups[0]} groups of {groups[1]} sets of "
+            f"{checkpoint.location}: its layers share {groups[0]} groups of {groups[1]} "
+            "sets of "
             "weights, which is not supported: all must share one set."
         )
     if re.search(r"_rpn(_|$)", name := str(config.get("architecture", ""))):
@@ -124,7 +128,9 @@ def count_layers(
     """Count the layers by their query weights, or by the configuration if they share one set."""
     if rule.shared:
         return (
-            settings.read_integer(config, "num_hidden_layers", maximum=settings.MAX_CONFIG_LAYERS)
+            settings.read_integer(
+                config, "num_hidden_layers", maximum=settings.MAX_CONFIG_LAYERS
+            )
             or 1
         )
     n_layers = 1
@@ -148,7 +154,9 @@ def find_epsilon(
         if (value := settings.read_number(config, key)) is not None:
             return value
     # In timm only CLIP's models normalise before the first layer, and they use 1e-5 throughout.
-    is_clip = rule.first_norm == "norm_pre?" and resolve_name(checkpoint, module, rule.first_norm)
+    is_clip = rule.first_norm == "norm_pre?" and resolve_name(
+        checkpoint, module, rule.first_norm
+    )
     return 1e-5 if is_clip else rule.eps
 
 
@@ -205,7 +213,9 @@ class TableInModel:
     notes: tuple[str, ...]
 
 
-def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) -> PositionTable:
+def effective_table(
+    reference: str, layer: int = 0, **reading: Unpack[Reading]
+) -> PositionTable:
     """Load a table as a layer's attention sees it, without building the model.
 
     These are the rows that ``W_Q`` and ``W_K`` multiply if the content is the same at every
@@ -289,11 +299,22 @@ def open_model(
         notes = (*notes, f"LayerNorm {name} is applied to the rows")
     if name := resolve_name(checkpoint, module, rule.projection):
         values = _apply_projection(checkpoint, values, name)
-        notes = (*notes, f"{name} projects the rows from width {table.dim} to {values.shape[1]}")
+        notes = (
+            *notes,
+            f"{name} projects the rows from width {table.dim} to {values.shape[1]}",
+        )
     return TableInModel(
-        checkpoint, table, config, rule, module, count_layers(checkpoint, module, rule, config),
-        eps, content_row, values, notes,
-    )  # fmt: skip
+        checkpoint,
+        table,
+        config,
+        rule,
+        module,
+        count_layers(checkpoint, module, rule, config),
+        eps,
+        content_row,
+        values,
+        notes,
+    )
 
 
 def table_at_layer(model: TableInModel, layer: int) -> PositionTable:
@@ -355,9 +376,12 @@ def _apply_projection(
 ) -> NDArray[np.float64]:
     weight = read_matrix(checkpoint, f"{name}.weight")
     bias = read_vector(checkpoint, f"{name}.bias")
-    if weight.shape[1] != rows.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
+    if weight.shape[1] != rows.shape[1] or (
+        bias is not None and bias.shape != weight.shape[:1]
+    ):
         raise InvalidCheckpoint(
-            f"{checkpoint.location}: {name}, shape {list(weight.shape)}, takes no rows of width "
+            f"{checkpoint.location}: {name}, shape {list(weight.shape)}, takes no rows "
+            "of width "
             f"{rows.shape[1]}."
         )
     return rows @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
@@ -480,14 +504,17 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     w_q, w_k, b_q, b_k = _read_projections(model, layer)
     if len(w_q) != table.dim:
         raise InvalidCheckpoint(
-            f"{subject}: its weights take rows of width {len(w_q)}, not {table.dim}: a projection "
+            f"{subject}: its weights take rows of width {len(w_q)}, not {table.dim}: a "
+            "projection "
             "lies between them, which is not supported."
         )
     n_heads = _count_heads(model) if heads is None else heads
     if n_heads < 1:
         raise UsageError(f"{subject}: heads={n_heads}: it must be at least 1.")
     if w_q.shape[1] % n_heads:
-        raise UsageError(f"{subject}: {w_q.shape[1]} columns do not divide into {n_heads} heads.")
+        raise UsageError(
+            f"{subject}: {w_q.shape[1]} columns do not divide into {n_heads} heads."
+        )
     scale = 1 / math.sqrt(w_q.shape[1] // n_heads)
     if model.config.get("scale_attn_weights") is False:
         scale = 1.0
@@ -496,10 +523,16 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     return LayerHeads(
         table=table,
         content=model.content,
-        w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k,
-        heads=n_heads, layer=layer, layers=model.layers, scale=scale,
+        w_q=w_q,
+        w_k=w_k,
+        b_q=b_q,
+        b_k=b_k,
+        heads=n_heads,
+        layer=layer,
+        layers=model.layers,
+        scale=scale,
         causal=model.rule.causal or bool(model.config.get("is_decoder")),
-    )  # fmt: skip
+    )
 
 
 def _check_attention_modules(model: TableInModel, layer: int) -> None:
@@ -509,7 +542,8 @@ def _check_attention_modules(model: TableInModel, layer: int) -> None:
         module = name.removeprefix(attention_module).partition(".")[0]
         if name.startswith(attention_module) and module not in _LAYER_DATA["beside"]:
             raise UsageError(
-                f"{model.checkpoint.location}: {name} stands between positions and their logits, "
+                f"{model.checkpoint.location}: {name} stands between positions and their "
+                "logits, "
                 "which is not supported."
             )
 
@@ -527,7 +561,9 @@ def _read_projections(
     shape = checkpoint.tensors[f"{query}.weight"].shape
     if len(shape) != 2 or max(shape) % 3:
         subject = checkpoint.tensors[f"{query}.weight"].subject
-        raise InvalidCheckpoint(f"{subject}: queries, keys and values of one width are expected.")
+        raise InvalidCheckpoint(
+            f"{subject}: queries, keys and values of one width are expected."
+        )
     head_columns = shape[0 if rule.fused == "rows" else 1] // 3
     fused = ProjectionNames(query, query, rule.fused)
     w_q, w_k = read_projections(checkpoint, fused, heads=1, keys=1, head_dim=head_columns)
@@ -545,7 +581,9 @@ def _count_heads(model: TableInModel) -> int:
     configs = [config, arguments] if isinstance(arguments, Mapping) else [config]
     for section in configs:
         for key in model.rule.heads:
-            if (heads := settings.read_integer(section, key, maximum=model.table.dim)) is not None:
+            if (
+                heads := settings.read_integer(section, key, maximum=model.table.dim)
+            ) is not None:
                 return heads
     name = str(config.get("architecture", ""))
     for size_name, (width, heads) in _LAYER_DATA["timm_heads"].items():

@@ -168,7 +168,9 @@ class RotaryWeights:
             used_share = (heads + keys) / (heads + 2 * keys) if names.fused else 1.0
             for name in dict.fromkeys((names.query, names.key)):
                 info = self.checkpoint.tensors[f"{name}.weight"]
-                stored_bytes = math.prod(info.shape) * int(FLOAT_DTYPES.get(info.dtype, "4")[-1])
+                stored_bytes = math.prod(info.shape) * int(
+                    FLOAT_DTYPES.get(info.dtype, "4")[-1]
+                )
                 n_bytes += used_share * ((info.stop - info.start) or stored_bytes)
         return round(n_bytes)
 
@@ -242,9 +244,13 @@ class RotaryWeights:
         biases: tuple[Any, Any] = (None, None)
         if f"{names.query}.bias" in self.checkpoint.tensors and selected_heads is None:
             biases = read_projections(
-                self.checkpoint, names, heads=heads, keys=keys, head_dim=self.head_dim,
+                self.checkpoint,
+                names,
+                heads=heads,
+                keys=keys,
+                head_dim=self.head_dim,
                 parameter="bias",
-            )  # fmt: skip
+            )
         query_bias, key_bias = (
             None if bias is None else bias.reshape(-1, self.head_dim) for bias in biases
         )
@@ -264,7 +270,9 @@ class RotaryWeights:
         """Read the gain or shift of the norm before attention; None without it."""
         if self.config.get("prenorm") is False:
             return None
-        norm_names = (f"{names.prefix}{norm}.{parameter}" for norm in _PROJECTION_NAMES["norms"])
+        norm_names = (
+            f"{names.prefix}{norm}.{parameter}" for norm in _PROJECTION_NAMES["norms"]
+        )
         name = next((name for name in norm_names if name in self.checkpoint.tensors), None)
         if name is None:
             return None
@@ -408,7 +416,8 @@ def count_heads(
     keys, remainder = divmod(n_heads[0] - heads, 2)
     if remainder or heads < 1 or keys < 1 or heads % keys:
         raise InvalidCheckpoint(
-            f"{infos[0].subject}: {n_heads[0]} heads {head_dim} wide are not {heads} of queries "
+            f"{infos[0].subject}: {n_heads[0]} heads {head_dim} wide are not {heads} of "
+            "queries "
             "and as many of keys as of values. State num_attention_heads in config.json."
         )
     return heads, keys

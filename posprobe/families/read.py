@@ -23,7 +23,12 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.families.configurations import list_sections, translate_config
-from posprobe.families.find import StoredEncoding, describe_no_table, find_encodings, pick_encodings
+from posprobe.families.find import (
+    StoredEncoding,
+    describe_no_table,
+    find_encodings,
+    pick_encodings,
+)
 from posprobe.families.relative import read_relative
 from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
@@ -35,7 +40,14 @@ from posprobe.families.rows import (
     read_positions,
     resolve_rows,
 )
-from posprobe.layouts import Grid, Sequence, describe_layout, make_grid, slice_layout, split_note
+from posprobe.layouts import (
+    Grid,
+    Sequence,
+    describe_layout,
+    make_grid,
+    slice_layout,
+    split_note,
+)
 from posprobe.progress import stage
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
@@ -84,18 +96,24 @@ def build_scheme(
             case LinearSpec():
                 slopes = encodings.alibi_slopes(spec.heads, bias_max=spec.most) * spec.scale
                 return LinearBias(
-                    slopes, name, source, spec.max_positions, family=encoding.family,
+                    slopes,
+                    name,
+                    source,
+                    spec.max_positions,
+                    family=encoding.family,
                     notes=spec.notes,
-                )  # fmt: skip
+                )
     except UsageError as error:
         raise InvalidCheckpoint(f"{checkpoint.location}: {error}") from error
     if encoding.scheme == "fixed":
         raise NoPositionTable(
-            f"{checkpoint.location}: {encoding.evidence}. `posprobe analyze sinusoidal:NxD` (or "
+            f"{checkpoint.location}: {encoding.evidence}. `posprobe analyze "
+            "sinusoidal:NxD` (or "
             "sincos2d:HxWxD) shows it; the checkpoint stores none of it."
         )
     raise NoPositionTable(
-        f"{checkpoint.location}: {encoding.scheme} positions ({encoding.evidence}) whose numbers "
+        f"{checkpoint.location}: {encoding.scheme} positions ({encoding.evidence}) whose "
+        "numbers "
         "the checkpoint does not state. Add its config.json."
     )
 
@@ -108,9 +126,8 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
         if name.endswith(".q_proj.weight"):
             info = checkpoint.tensors[name]
             if info.shape and info.shape[0] % spec.head_dim:
-                message = (
-                    f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}"
-                )
+                width, rows = spec.head_dim, info.shape[0]
+                message = f"that a head is {width} wide, which does not divide {rows}"
                 raise contradiction_error(info.subject, message)
             return
 
@@ -134,8 +151,8 @@ def build_formula_scheme(source: str) -> Scheme:
     formula_source = Source(reference=source, resolved=source)
     match name:
         case "rotary":
-            lengths = {"max_positions": length, "training_length": length}
-            return Rotary(width, source, formula_source, family="formula", **lengths, **options)
+            options |= {"max_positions": length, "training_length": length}
+            return Rotary(width, source, formula_source, family="formula", **options)
         case "alibi":
             slopes = encodings.alibi_slopes(width, **options)
             return LinearBias(slopes, source, formula_source, length, family="formula")
@@ -324,9 +341,14 @@ def inspect(
     else:
         with name_source_in_errors(parsed.source):
             checkpoint = open_reference(parsed, revision=revision, offline=offline)
-            stored_encodings, file_format = find_encodings(checkpoint), checkpoint.format or None
+            stored_encodings, file_format = (
+                find_encodings(checkpoint),
+                checkpoint.format or None,
+            )
         stored_encodings = pick_encodings(checkpoint, stored_encodings, parsed)
-    return [_describe_encoding(encoding) | {"format": file_format} for encoding in stored_encodings]
+    return [
+        _describe_encoding(encoding) | {"format": file_format} for encoding in stored_encodings
+    ]
 
 
 def _describe_formula(source: str) -> StoredEncoding:
@@ -373,12 +395,15 @@ def open_reference(
     if revision and reference.revision and revision != reference.revision:
         raise UsageError(f"{reference.text}: --revision {revision} contradicts the reference.")
     if revision and (reference.is_path or ":" in source):
-        raise UsageError(f"{source}: only Hub repositories have revisions. Leave out --revision.")
+        raise UsageError(
+            f"{source}: only Hub repositories have revisions. Leave out --revision."
+        )
     if reference.is_path:
         checkpoint = translate_config(open_local(reference.path, reference.table))
         if not checkpoint.tensors and not find_encodings(checkpoint):
             raise InvalidCheckpoint(
-                f"{reference.path}: contains no weights in a known format, and config.json alone "
+                f"{reference.path}: contains no weights in a known format, and "
+                "config.json alone "
                 f"states no positions. Known are {known_formats()}."
             )
         return checkpoint
@@ -411,7 +436,9 @@ def read_table(
     """
     info = encoding.tensor
     if info is None or encoding.rule is None:
-        raise NoPositionTable(f"{checkpoint.location}: {encoding.scheme} positions have no table.")
+        raise NoPositionTable(
+            f"{checkpoint.location}: {encoding.scheme} positions have no table."
+        )
     rows = encoding.rows
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
@@ -427,7 +454,9 @@ def read_table(
         stored = checkpoint.read(info.name)
         info = stored.info
         digest, values = stored.sha256, flatten_rows(stored.values, rows)
-        positions = np.delete(values, rows.excluded_rows, axis=0) if rows.excluded_rows else values
+        positions = (
+            np.delete(values, rows.excluded_rows, axis=0) if rows.excluded_rows else values
+        )
         step = info.quantisation.step if info.quantisation else None
         formula = fixed_formula(positions, rows.layout, info.dtype, step or 0.0)
         positions, prefix = positions[begin:end], values[[row.row for row in rows.prefix]]
@@ -517,7 +546,9 @@ def _choose_named(
     checkpoint: Checkpoint, reference: Reference, stored_encodings: tuple[StoredEncoding, ...]
 ) -> StoredEncoding:
     tables = [encoding for encoding in stored_encodings if encoding.rule is not None]
-    if reference.table and reference.table in [e.name for e in stored_encodings if e.rule is None]:
+    if reference.table and reference.table in [
+        e.name for e in stored_encodings if e.rule is None
+    ]:
         raise NoPositionTable(describe_no_table(checkpoint, stored_encodings))
     if reference.table and reference.table not in checkpoint.models:
         tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
@@ -549,12 +580,14 @@ def _choose_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) ->
     info = checkpoint.tensors.get(tensor)
     if info is None:
         raise UnknownReference(
-            f"{checkpoint.location}: it has no tensor {tensor}. `posprobe inspect` lists the "
+            f"{checkpoint.location}: it has no tensor {tensor}. `posprobe inspect` lists "
+            "the "
             "position tables."
         )
     if len(info.shape) < 2:
         raise InvalidTable(
-            f"{info.subject}: a position table has two dimensions, positions and width. `posprobe "
+            f"{info.subject}: a position table has two dimensions, positions and width. "
+            "`posprobe "
             "inspect` lists the candidates."
         )
     rule = TableRule(())
@@ -597,7 +630,8 @@ def find_model_source(reference: Reference) -> str:
     try:
         if not (path / "config.json").is_file():
             raise UnknownReference(
-                f"{reference.text}: it is no folder, or has no config.json, so no model can be "
+                f"{reference.text}: it is no folder, or has no config.json, so no model "
+                "can be "
                 "built from it."
             )
         for entry in path.iterdir():

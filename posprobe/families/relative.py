@@ -33,9 +33,16 @@ from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import POSITION_UNIT, RelativeBias
 
 Kind: TypeAlias = Literal[
-    "buckets", "window", "log window", "mirrored window", "two axes", "distances", "log buckets",
-    "prompt buckets", "projected",
-]  # fmt: skip
+    "buckets",
+    "window",
+    "log window",
+    "mirrored window",
+    "two axes",
+    "distances",
+    "log buckets",
+    "prompt buckets",
+    "projected",
+]
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,9 @@ class RelativeRule:
     description: str
     backwards: bool = False
     size_keys: tuple[str, str] = (
-        "relative_attention_num_buckets", "relative_attention_max_distance",
-    )  # fmt: skip
+        "relative_attention_num_buckets",
+        "relative_attention_max_distance",
+    )
     sizes: tuple[int, int] = (0, 128)
     heads_first: bool = False
     unit: str = ""
@@ -77,7 +85,9 @@ class RelativeRule:
 @cache
 def load_relative_rules() -> tuple[RelativeRule, ...]:
     """Read ``relative.toml``, once."""
-    return tuple(RelativeRule(**entry) for entry in read_data("families/relative.toml")["rules"])
+    return tuple(
+        RelativeRule(**entry) for entry in read_data("families/relative.toml")["rules"]
+    )
 
 
 #: Modules that are stored and not used: in UDOP's decoder, whose layers have their own bias, and in
@@ -113,7 +123,9 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
                 continue
             module = dotted.removesuffix(first_ending)
             names = [name, *(module + ending for ending in rule.tensors[1:])]
-            stored_tensors = tuple(checkpoint.tensors[n] for n in names if n in checkpoint.tensors)
+            stored_tensors = tuple(
+                checkpoint.tensors[n] for n in names if n in checkpoint.tensors
+            )
             if len(stored_tensors) == len(names) or rule.kind == "projected":
                 yield Relative(rule, stored_tensors)
             break
@@ -153,7 +165,8 @@ def read_relative(
     """
     if relative.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {relative.prefix} holds {relative.rule.description} per "
+            f"{checkpoint.location}: {relative.prefix} holds {relative.rule.description} "
+            "per "
             "distance. See sinusoidal:NxD."
         )
     main_tensor = relative.tensors[0]
@@ -238,7 +251,9 @@ def _read_buckets(
     except UsageError as error:
         raise InvalidCheckpoint(f"{subject}: {error}") from error
     max_length = _read_integer_or(
-        config, "max_position_embeddings", _read_integer_or(config, "n_positions", 4 * max_distance)
+        config,
+        "max_position_embeddings",
+        _read_integer_or(config, "n_positions", 4 * max_distance),
     )
     # The number includes two rows of the absolute table that no position selects.
     reserved = 2 if section.model_type in ("mpnet", "layoutlmv3") else 0
@@ -266,12 +281,15 @@ def _read_window(
     build: BuildBias, table: FloatArray, section: ConfigSection, subject: str
 ) -> RelativeBias:
     if table.ndim == 3:
-        table = table.reshape(len(table), -1).T  # MaxViT keeps heads first, displacements on a grid
+        table = table.reshape(
+            len(table), -1
+        ).T  # MaxViT keeps heads first, displacements on a grid
     _check_shape("[displacements, heads]", subject, fits=table.ndim == 2)
     grid, n_extra = _find_window(len(table), section)
     if grid is None or max(grid.height, grid.width) > _MAX_WINDOW:
         raise InvalidCheckpoint(
-            f"{subject}: {len(table)} rows are not the (2h - 1)(2w - 1) displacements of a window, "
+            f"{subject}: {len(table)} rows are not the (2h - 1)(2w - 1) displacements of "
+            "a window, "
             "with or without three for the CLS token. State window_size in config.json."
         )
     special_biases: dict[str, FloatArray] = {}
@@ -315,7 +333,9 @@ def _read_log_window(
         "a network from two coordinates to heads, its second layer not "
         f"{list(second_weight.shape)},"
     )
-    _check_shape(expected_shape, subject, fits=fits and first_bias.shape == first_weight.shape[:1])
+    _check_shape(
+        expected_shape, subject, fits=fits and first_bias.shape == first_weight.shape[:1]
+    )
     window, pretrained = _find_log_window(section, subject)
     offsets = log_spaced_offsets(window, window, pretrained=pretrained)
     by_displacement = continuous_bias(offsets, first_weight, first_bias, second_weight)[
@@ -326,7 +346,9 @@ def _read_log_window(
     return build(values=by_displacement, layout=grid, computed=True, notes=(note,))
 
 
-def _find_log_window(section: ConfigSection, subject: str) -> tuple[int, tuple[int, int] | None]:
+def _find_log_window(
+    section: ConfigSection, subject: str
+) -> tuple[int, tuple[int, int] | None]:
     """Find the window of a stage: as configured, but no larger than its feature map."""
     config = section.config
     size = settings.read_size(config, "window_size", maximum=_MAX_OFFSETS)
@@ -352,8 +374,12 @@ def _find_log_window(section: ConfigSection, subject: str) -> tuple[int, tuple[i
 
 def _read_mirrored(build: BuildBias, table: FloatArray, subject: str) -> RelativeBias:
     side = math.isqrt(table.shape[-1]) if table.ndim == 2 else 0
-    expected_shape = "[heads, h * h], biases by distance along rows and columns of a square window,"
-    _check_shape(expected_shape, subject, fits=table.ndim == 2 and side * side == table.shape[1])
+    expected_shape = (
+        "[heads, h * h], biases by distance along rows and columns of a square window,"
+    )
+    _check_shape(
+        expected_shape, subject, fits=table.ndim == 2 and side * side == table.shape[1]
+    )
     quarter = table.reshape(len(table), side, side)
     upper_half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
     full_table = np.concatenate([upper_half[:, :, :0:-1], upper_half], axis=2)
@@ -384,7 +410,12 @@ def _cosines(vectors: FloatArray) -> FloatArray:
 
 
 def _read_distances(
-    build: BuildBias, table: FloatArray, section: ConfigSection, subject: str, *, is_reversed: bool
+    build: BuildBias,
+    table: FloatArray,
+    section: ConfigSection,
+    subject: str,
+    *,
+    is_reversed: bool,
 ) -> RelativeBias:
     table = table.reshape(-1, table.shape[-1])
     left_length = section.config.get("left_max_position_embeddings")
@@ -414,7 +445,9 @@ def _read_distances(
         return build(values=table.T, layout=Sequence(len(table) // 2 + 1 + n_clipped))
     cosines = _cosines(table[::-1] if is_reversed else table)
     if not cosines.any():
-        raise InvalidCheckpoint(f"{subject}: the vector of distance 0 is zero: nothing to compare.")
+        raise InvalidCheckpoint(
+            f"{subject}: the vector of distance 0 is zero: nothing to compare."
+        )
     return build(
         values=cosines[None],
         layout=Sequence(len(table) // 2 + 1 + n_clipped),

@@ -111,12 +111,16 @@ def find_rotating_layers(section: ConfigSection, n_layers: int, layers: str = ""
             layers, layer_kind.name == layers
         )
 
-    return {layer for layer in range(n_layers) if is_rotated(layer_kinds[layer % len(layer_kinds)])}
+    return {
+        layer for layer in range(n_layers) if is_rotated(layer_kinds[layer % len(layer_kinds)])
+    }
 
 
 def find_layer_kind(section: ConfigSection, name: str) -> LayerKind:
     """Return the kind of layers with a name; built from the name if no layer has it."""
-    matching = (layer_kind for layer_kind in list_layer_kinds(section) if layer_kind.name == name)
+    matching = (
+        layer_kind for layer_kind in list_layer_kinds(section) if layer_kind.name == name
+    )
     return next(matching, _build_layer_kind(section, name, section.config, rotates=True))
 
 
@@ -161,7 +165,10 @@ def _read_layer_window(
     """Read the window of a kind of layers; -1 and false stand for no window."""
     if "chunk" in name:  # attention stays within a chunk
         return settings.read_integer(
-            layer_config, "attention_chunk_size", maximum=MAX_CONFIG_POSITIONS, path=section.path
+            layer_config,
+            "attention_chunk_size",
+            maximum=MAX_CONFIG_POSITIONS,
+            path=section.path,
         )
     if name not in _SLIDING_NAMES or layer_config.get("use_sliding_window") is False:
         return None
@@ -170,7 +177,9 @@ def _read_layer_window(
     if key is None:
         return None
     size = (
-        settings.read_integer(layer_config, key, maximum=MAX_CONFIG_POSITIONS, path=section.path)
+        settings.read_integer(
+            layer_config, key, maximum=MAX_CONFIG_POSITIONS, path=section.path
+        )
         or 0
     )
     if section.model_type in _RADIUS_WINDOW_TYPES:
@@ -200,7 +209,9 @@ def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
     config = section.config
     declared = config.get("layer_types")
     if declared:
-        if not isinstance(declared, list) or not all(isinstance(name, str) for name in declared):
+        if not isinstance(declared, list) or not all(
+            isinstance(name, str) for name in declared
+        ):
             raise settings.wrong_value_error(
                 "layer_types", declared, "a list of names", section.path
             )
@@ -217,7 +228,9 @@ def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
         n_layers = _count_layers(section) or 1
         n_before = min(n_full_layers or 0, n_layers)
         return [full_type] * n_before + [sliding] * (n_layers - n_before)
-    pattern = config.get("sliding_window_pattern", _WINDOW_PERIODS.get(section.model_type or ""))
+    pattern = config.get(
+        "sliding_window_pattern", _WINDOW_PERIODS.get(section.model_type or "")
+    )
     period = len(pattern) if isinstance(pattern, str) else pattern
     if type(period) is not int or not 1 <= period <= settings.MAX_CONFIG_LAYERS:
         return [sliding] * (len(flags) or 1)
@@ -318,15 +331,21 @@ def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
             )
         return
     if (local_base := _local_base(config)) is not None:
-        yield _build_spec(section, declared, "global", find_layer_kind(section, "full_attention"))
+        yield _build_spec(
+            section, declared, "global", find_layer_kind(section, "full_attention")
+        )
         yield _build_spec(
             section, {"rope_theta": local_base}, "local", find_layer_kind(section, "local")
         )
         return
     layer_kinds = list(
-        dict.fromkeys(layer_kind for layer_kind in list_layer_kinds(section) if layer_kind.rotates)
+        dict.fromkeys(
+            layer_kind for layer_kind in list_layer_kinds(section) if layer_kind.rotates
+        )
     )
-    is_uniform = len({(layer_kind.window, layer_kind.head_dim) for layer_kind in layer_kinds}) == 1
+    is_uniform = (
+        len({(layer_kind.window, layer_kind.head_dim) for layer_kind in layer_kinds}) == 1
+    )
     for layer_kind in layer_kinds[:1] if is_uniform else layer_kinds:
         yield _build_spec(section, declared, "" if is_uniform else layer_kind.name, layer_kind)
 
@@ -343,7 +362,8 @@ def _build_spec(
 ) -> RotarySpec:
     config = section.config
     rope_types = [
-        settings.read_text(declared, key, path="rope_parameters") for key in ("rope_type", "type")
+        settings.read_text(declared, key, path="rope_parameters")
+        for key in ("rope_type", "type")
     ]
     rule_name = next(filter(None, rope_types), "default")
     rope_section = ConfigSection("rope_parameters", declared)
@@ -389,7 +409,8 @@ def _build_spec(
             declared.get("mrope_interleaved", section.model_type in _IN_TURN_TYPES)
         ),
         window=window,
-        interleaved=section.model_type in _INTERLEAVED_TYPES or bool(config.get("rope_interleave")),
+        interleaved=section.model_type in _INTERLEAVED_TYPES
+        or bool(config.get("rope_interleave")),
         layers=layers,
         notes=(
             *_layer_notes(section),
@@ -457,12 +478,15 @@ def read_logit_scale(section: ConfigSection, head_dim: int) -> float | None:
 
 def _unrotated_notes(section: ConfigSection, head_dim: int, partial: float) -> Iterator[str]:
     """Yield a note about the dimensions of a head that are not rotated."""
-    unrotated_dim = section.read_integer("qk_nope_head_dim", maximum=MAX_HEAD_DIM, minimum=0) or 0
+    unrotated_dim = (
+        section.read_integer("qk_nope_head_dim", maximum=MAX_HEAD_DIM, minimum=0) or 0
+    )
     width = head_dim + (unrotated_dim if _read_latent_dim(section) else 0)
     rotated_dim = 2 * (int(head_dim * partial) // 2)
     if 0 < rotated_dim < width:
         yield (
-            f"{rotated_dim} of the {width} numbers of a head are rotated; the others add to a "
+            f"{rotated_dim} of the {width} numbers of a head are rotated; the others add "
+            "to a "
             "logit what does not depend on position, and take part in no number here"
         )
 
@@ -494,9 +518,12 @@ def _read_step(
             "its coordinates run from -1 to 1 over the image, but the configuration does not give "
             'the number of patches. Add "image_size" and "patch_size" to config.json.'
         )
-    rows, columns = (image // patch for image, patch in zip(image_size, patch_size, strict=True))
+    rows, columns = (
+        image // patch for image, patch in zip(image_size, patch_size, strict=True)
+    )
     note = (
-        f"coordinates run from -1 to 1 over the image: wavelengths are those of {rows} patches "
+        f"coordinates run from -1 to 1 over the image: wavelengths are those of {rows} "
+        "patches "
         f"along an axis (image_size {image_size[0]}), and grow with their number"
     )
     return 4 * math.pi / rows, rows / columns, rows, (note,)
@@ -530,7 +557,8 @@ def _read_head_dim(section: ConfigSection) -> int:
     if not hidden_size or not heads or hidden_size < heads:
         prefix = f"{section.path}: " if section.path else ""
         raise InvalidCheckpoint(
-            f"{prefix}it rotates queries and keys, but the configuration does not give the width "
+            f"{prefix}it rotates queries and keys, but the configuration does not give "
+            "the width "
             "of "
             'a head. State "hidden_size" and "num_attention_heads", or "head_dim", in config.json.'
         )

@@ -22,7 +22,12 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.configurations import ConfigSection, dotted_name, find_section, list_sections
+from posprobe.families.configurations import (
+    ConfigSection,
+    dotted_name,
+    find_section,
+    list_sections,
+)
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.readers import load_entry_points
 from posprobe.sources import Source
@@ -214,11 +219,14 @@ def resolve_rows(
     if rule.grid or grid is not None:
         return _read_patches(checkpoint, info, rule, n_rows, grid, config)
     if rule.tensors:
-        _check_promised_length(config, info, n_rows, extra_rows=2 if rule.reserved == "two" else 0)
+        _check_promised_length(
+            config, info, n_rows, extra_rows=2 if rule.reserved == "two" else 0
+        )
     n_reserved, reason = _count_reserved(config, info, rule, n_rows)
     if n_reserved >= n_rows:
         raise InvalidCheckpoint(
-            f"{info.subject}: {n_reserved} rows are not positions ({reason}) and it has {n_rows}. "
+            f"{info.subject}: {n_reserved} rows are not positions ({reason}) and it has "
+            f"{n_rows}. "
             "The configuration belongs to another checkpoint."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(n_reserved))
@@ -236,7 +244,8 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid 
     is_bare_array = is_oblong and info.file.endswith(".npy")
     if declared is None and (is_bare_array or (rule.tensors and not rule.grid)):
         raise InvalidCheckpoint(
-            f"{info.subject}: one row per position, [n, d], is expected. Of a grid of patches "
+            f"{info.subject}: one row per position, [n, d], is expected. Of a grid of "
+            "patches "
             f"state --grid {stored.height}x{stored.width}."
         )
 
@@ -279,9 +288,13 @@ def count_rows(
     if grid is not None and grid.size > 1:
         prefix = _find_special_rows(checkpoint, section, stored.size, grid.size)
         if prefix is not None:
-            return Rows(grid, prefix=prefix), f"the configured grid of {grid.height} x {grid.width}"
+            return Rows(
+                grid, prefix=prefix
+            ), f"the configured grid of {grid.height} x {grid.width}"
     for key in PATCH_COUNT_KEYS:
-        if section.config.get(key) == stored.size and (square_grid := _fit_grid(stored.size, None)):
+        if section.config.get(key) == stored.size and (
+            square_grid := _fit_grid(stored.size, None)
+        ):
             return Rows(square_grid), f"{key} is {stored.size}, a square"
     for key in LENGTH_KEYS:
         promised = section.config.get(key)
@@ -298,7 +311,9 @@ def count_rows(
         if stored.size == promised + 2 and not is_reserved_count(promised):
             reason = f"{stored.size} rows for {key} = {promised}"
             dropped = (DroppedRow(0, reason), DroppedRow(1, reason))
-            return Rows(Sequence(promised), dropped=dropped), f"{key} is {promised}, and two more"
+            return Rows(
+                Sequence(promised), dropped=dropped
+            ), f"{key} is {promised}, and two more"
     return _read_square(info, section, stored.size)
 
 
@@ -328,10 +343,14 @@ def _find_special_rows(
     return None
 
 
-def _read_square(info: TensorInfo, section: ConfigSection, n_rows: int) -> tuple[Rows, str] | None:
+def _read_square(
+    info: TensorInfo, section: ConfigSection, n_rows: int
+) -> tuple[Rows, str] | None:
     """Read a square number of rows as patches if the section describes images, with a note."""
     is_about_images = section.is_vision or "image_size" in section.config
-    if not is_about_images or re.search(r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name):
+    if not is_about_images or re.search(
+        r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name
+    ):
         return None
     for tokens in ((), ("CLS",)):
         square_grid = _fit_grid(n_rows - len(tokens), None)
@@ -365,7 +384,8 @@ def stored_layout(info: TensorInfo) -> Layout:
         case (1, height, width, _) | (height, width, _) if _is_plausible_grid(height, width):
             return Grid(height, width)
     raise InvalidCheckpoint(
-        f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, d] or [1, d, h, w]."
+        f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, d] or [1, d, "
+        "h, w]."
         " Pick another tensor with --tensor NAME; `posprobe inspect` lists the candidates."
     )
 
@@ -406,8 +426,10 @@ def _count_reserved(
     config_value = config.get(key)
     if type(config_value) is not int or not 0 <= config_value <= n_rows:
         raise InvalidCheckpoint(
-            f"{info.subject}: which rows are positions follows from {key}, which the configuration "
-            f"gives as {config_value!r}. State it in config.json, or take every row as it stands "
+            f"{info.subject}: which rows are positions follows from {key}, which the "
+            "configuration "
+            f"gives as {config_value!r}. State it in config.json, or take every row as "
+            "it stands "
             f"with --tensor {info.name}."
         )
     if rule.reserved == "beyond":
@@ -434,14 +456,18 @@ def _read_patches(
         # timm states an input size but not the stride of every patch embedding.
         declared_grid = None
         fits = [
-            tokens for tokens in token_options if _fit_grid(n_rows - len(tokens), None) is not None
+            tokens
+            for tokens in token_options
+            if _fit_grid(n_rows - len(tokens), None) is not None
         ]
     layout = _fit_grid(n_rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
     if layout is None:
         counts = " or ".join(str(len(tokens)) for tokens in token_options)
         raise InvalidCheckpoint(
-            f"{info.subject}: {n_rows} rows do not fit a {declared_grid or 'square grid'} of "
-            f"patches with {counts} special tokens. State the grid with --grid HEIGHTxWIDTH, or "
+            f"{info.subject}: {n_rows} rows do not fit a "
+            f"{declared_grid or 'square grid'} of "
+            f"patches with {counts} special tokens. State the grid with --grid "
+            "HEIGHTxWIDTH, or "
             f"take every row as a sequence with --tensor {info.name}."
         )
     start = layout.size if rule.tokens_last else 0
@@ -611,7 +637,10 @@ def _resize_images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
 
 
 def _scale_image(declared_size: tuple[int, int], old: Grid, new: Grid) -> tuple[int, int]:
-    return (declared_size[0] // old.height * new.height, declared_size[1] // old.width * new.width)
+    return (
+        declared_size[0] // old.height * new.height,
+        declared_size[1] // old.width * new.width,
+    )
 
 
 def _keep_form(old_value: object, size: tuple[int, int]) -> object:
@@ -630,9 +659,17 @@ def build_source(
 ) -> Source:
     """Return the source of a tensor's values."""
     return Source(
-        reference, checkpoint.location, checkpoint.revision, info.file, info.name, info.shape,
-        info.dtype, sha256, checkpoint.format or None, info.quantisation,
-    )  # fmt: skip
+        reference,
+        checkpoint.location,
+        checkpoint.revision,
+        info.file,
+        info.name,
+        info.shape,
+        info.dtype,
+        sha256,
+        checkpoint.format or None,
+        info.quantisation,
+    )
 
 
 def is_long(info: TensorInfo, rows: Rows) -> bool:

@@ -139,7 +139,11 @@ def load_tokens(
 
 
 def sample_tokens(
-    checkpoint: Checkpoint, position_tensor: TensorInfo, seed: int = 0, *, rows: int | None = None
+    checkpoint: Checkpoint,
+    position_tensor: TensorInfo,
+    seed: int = 0,
+    *,
+    rows: int | None = None,
 ) -> TokenSample:
     """Sample the embeddings that a checkpoint adds a table of positions to.
 
@@ -177,11 +181,14 @@ def sample_tokens(
     token_tensor = _find_token_tensor(checkpoint, position_tensor.name)
     if token_tensor is None:
         raise UsageError(
-            f"beside {position_tensor.name} stands no table of token embeddings and no projection "
+            f"beside {position_tensor.name} stands no table of token embeddings and no "
+            "projection "
             "of patches by a name that is known"
         )
     sample = _sample_patches if token_tensor.endswith(_PATCH_PROJECTIONS) else _sample_rows
-    return sample(checkpoint, position_tensor, checkpoint.tensors[token_tensor], seed, rows or 0)
+    return sample(
+        checkpoint, position_tensor, checkpoint.tensors[token_tensor], seed, rows or 0
+    )
 
 
 def _find_token_tensor(checkpoint: Checkpoint, position_name: str) -> str | None:
@@ -204,12 +211,17 @@ def _iter_modules(inner: str) -> Iterator[str]:
 
 
 def _sample_rows(
-    checkpoint: Checkpoint, position_tensor: TensorInfo, info: TensorInfo, seed: int, min_rows: int
+    checkpoint: Checkpoint,
+    position_tensor: TensorInfo,
+    info: TensorInfo,
+    seed: int,
+    min_rows: int,
 ) -> TokenSample:
     width = position_tensor.shape[-1]
     if len(info.shape) != 2 or info.shape[1] != width:
         raise UsageError(
-            f"{info.name}, shape {list(info.shape)}, is not as wide as the positions ({width}): "
+            f"{info.name}, shape {list(info.shape)}, is not as wide as the positions "
+            f"({width}): "
             "a projection lies between them"
         )
     blocks = _choose_blocks(*info.shape, seed, min_rows)
@@ -277,12 +289,17 @@ def _find_factor(
 
 
 def _sample_patches(
-    checkpoint: Checkpoint, position_tensor: TensorInfo, info: TensorInfo, seed: int, min_rows: int
+    checkpoint: Checkpoint,
+    position_tensor: TensorInfo,
+    info: TensorInfo,
+    seed: int,
+    min_rows: int,
 ) -> TokenSample:
     width = position_tensor.shape[-1]
     if len(info.shape) != 4 or info.shape[1] not in (1, 3) or info.shape[0] != width:
         raise UsageError(
-            f"{info.name}, shape {list(info.shape)}: no projection of grey or colour patches to "
+            f"{info.name}, shape {list(info.shape)}: no projection of grey or colour "
+            "patches to "
             f"the positions' width of {width}"
         )
     name = info.name.removesuffix("weight") + "bias"
@@ -297,7 +314,9 @@ def _sample_patches(
             f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
         )
     flat_weight = weight.reshape(width, -1)
-    n_patches = max(MIN_SAMPLED_PATCHES, min(min_rows, MAX_PATCH_NUMBERS // max(flat_weight.shape)))
+    n_patches = max(
+        MIN_SAMPLED_PATCHES, min(min_rows, MAX_PATCH_NUMBERS // max(flat_weight.shape))
+    )
     pixels = np.random.default_rng(seed).standard_normal((n_patches, flat_weight.shape[1]))
     white_norm = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
     plain_norm = math.hypot(

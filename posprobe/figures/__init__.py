@@ -77,7 +77,10 @@ def report_figures(
     first_result = next(iter(results.values()))
     return {
         name: partial(
-            find_builder(first_result, name), REPORT, make_labels_printable(results), extras or {}
+            find_builder(first_result, name),
+            REPORT,
+            make_labels_printable(results),
+            extras or {},
         )
         for name in names
     }

@@ -211,7 +211,9 @@ def escape_figure_text(figure: Figure) -> Figure:
 def single_result(draw: Callable[[FigureFormat, Any], Figure]) -> Builder:
     """Turn a function that draws one result into a builder."""
 
-    def build(figure_format: FigureFormat, results: Mapping[str, Any], _: FigureExtras) -> Figure:
+    def build(
+        figure_format: FigureFormat, results: Mapping[str, Any], _: FigureExtras
+    ) -> Figure:
         (result,) = results.values()
         return draw(figure_format, result)
 

@@ -175,7 +175,9 @@ def kernel_curves_figure(
         centred_curves = {name: map_by_displacement(curve) for name, curve in results.items()}
         axis_labels = ("columns to key", "rows to key")
         colors = {"cmap": SIGNED_COLORMAP, "vmin": -3, "vmax": 3, "extend": "both"}
-        return map_figure(REPORT, centred_curves, 4, "standard deviations", axis_labels, **colors)
+        return map_figure(
+            REPORT, centred_curves, 4, "standard deviations", axis_labels, **colors
+        )
     figure = _plot_report_curves(
         {name: (np.arange(1, len(curve) + 1), curve) for name, curve in results.items()},
         xscale="log",
@@ -240,7 +242,9 @@ def table_resizing_figures(
         "cosines": partial(
             map_figure, REPORT, maps_by_name, 4, label, axis_labels, **cosine_colors()
         ),
-        "norms": partial(_plot_by_index, norms, xlabel="position", ylabel="norm", ylim=(0, None)),
+        "norms": partial(
+            _plot_by_index, norms, xlabel="position", ylabel="norm", ylim=(0, None)
+        ),
     }
     return builders | ({"losses": partial(_losses_figure, losses)} if losses else {})
 
@@ -361,7 +365,9 @@ def _plot_series_number(
 ) -> None:
     """Draw one number by step, and its value for the sinusoid."""
     sinusoid = np.array(series["sinusoid"], dtype=float)
-    ax.plot(steps, sinusoid, color=RED, linestyle=(0, (3, 1.2)), linewidth=0.9, label="sinusoid")
+    ax.plot(
+        steps, sinusoid, color=RED, linestyle=(0, (3, 1.2)), linewidth=0.9, label="sinusoid"
+    )
     ax.plot(
         steps,
         np.array(series["values"], dtype=float),

@@ -23,7 +23,15 @@ from posprobe.figures.common import (
     thin_curve,
     write_undefined,
 )
-from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED_COLORMAP, PALE, RED, SIGNED_COLORMAP
+from posprobe.figures.styles import (
+    BLUE,
+    INK,
+    MUTED,
+    ONE_SIDED_COLORMAP,
+    PALE,
+    RED,
+    SIGNED_COLORMAP,
+)
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -53,7 +61,9 @@ def plot_variance(ax: Axes, result: PCA) -> None:
         return
     component_counts = np.arange(1, len(shares) + 1)
     ax.plot(component_counts, np.cumsum(shares), color=BLUE, label="running sum")
-    ax.plot(component_counts, shares, color=RED, linestyle=(0, (4, 1.5)), label="each component")
+    ax.plot(
+        component_counts, shares, color=RED, linestyle=(0, (4, 1.5)), label="each component"
+    )
     for share in (0.90, 0.99):
         n_components = result.components_for(share)
         if n_components is not None:
@@ -121,7 +131,9 @@ def plot_path_plane(ax: Axes, result: PCA) -> ScalarMappable:
     _draw_path(ax, pieces, colors.to_rgba(positions))
     _mark_path_ends(ax, points, end_labels)
     first_share, second_share = result.explained_variance_ratio[:2]
-    ax.set(xlabel=f"component 1 ({first_share:.1%})", ylabel=f"component 2 ({second_share:.1%})")
+    ax.set(
+        xlabel=f"component 1 ({first_share:.1%})", ylabel=f"component 2 ({second_share:.1%})"
+    )
     return colors
 
 
@@ -187,10 +199,14 @@ def components_figure(figure_format: FigureFormat, result: PCA) -> Figure:
     )
     rows = -(-count // columns)
     if isinstance(result.layout, Grid):
-        side = (figure_format.width - 0.1) / columns * result.layout.height / result.layout.width
+        side = (
+            (figure_format.width - 0.1) / columns * result.layout.height / result.layout.width
+        )
         figure = figure_format.make_figure(rows * (side + 0.2), compressed=True)
     else:
-        figure = figure_format.make_figure(rows * (0.95 if figure_format.is_narrow else 1.3) + 0.3)
+        figure = figure_format.make_figure(
+            rows * (0.95 if figure_format.is_narrow else 1.3) + 0.3
+        )
     axes = make_panels(figure, count, columns)
     for number, ax in enumerate(axes.flat[:count]):
         plot_score(ax, result, number)
@@ -298,7 +314,9 @@ def winding_figure(figure_format: FigureFormat, result: Winding) -> Figure:
     ratios: dict[str, Any] = {"width_ratios": (1.1, 1)}
     if figure_format.is_narrow:
         ratios = {"height_ratios": (1.5, 1)}
-    left, right = figure.subfigures(*figure_format.arrange_panels(2), squeeze=False, **ratios).flat
+    left, right = figure.subfigures(
+        *figure_format.arrange_panels(2), squeeze=False, **ratios
+    ).flat
     plane = left.subplots()
     colors = plot_pair_plane(plane, result, pair)
     left.colorbar(colors, ax=plane, label="position", aspect=30, pad=0.02)

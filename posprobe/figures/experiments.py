@@ -109,7 +109,9 @@ def shift_figure(figure_format: FigureFormat, phase_shift: PhaseShift) -> Figure
     upper_axes.set_xlabel("")
     lower_axes.plot(phase_shift.shifts, phase_shift.loss, color=BLUE, marker="o", markersize=3)
     lower_axes.axhline(phase_shift.loss[0], color=MUTED, linewidth=0.5)
-    lower_axes.set(xlabel="position of the first token", ylabel=f"loss, {phase_shift.task}\n(nats)")
+    lower_axes.set(
+        xlabel="position of the first token", ylabel=f"loss, {phase_shift.task}\n(nats)"
+    )
     return figure
 
 
@@ -138,7 +140,9 @@ def _plot_patterns(ax: Axes, blank_images: BlankImages, number: str) -> None:
     for (label, patterns), (color, dash), marker in zip(
         patterns_by_image, LINE_STYLES, "os", strict=False
     ):
-        values = np.array([getattr(pattern, number) for pattern in patterns.values()], dtype=float)
+        values = np.array(
+            [getattr(pattern, number) for pattern in patterns.values()], dtype=float
+        )
         ax.plot(
             list(patterns),
             values,
@@ -161,7 +165,9 @@ def _plot_patch_maps(figure: Any, blank_images: BlankImages, layers: list[int]) 
     for row, (image_name, patterns) in zip(axes, patterns_by_image.items(), strict=True):
         for ax, number in zip(row, layers, strict=True):
             norms = patterns[number].norms
-            image = ax.imshow(norms / (norms.max() or 1.0), cmap=ONE_SIDED_COLORMAP, vmin=0, vmax=1)
+            image = ax.imshow(
+                norms / (norms.max() or 1.0), cmap=ONE_SIDED_COLORMAP, vmin=0, vmax=1
+            )
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set_visible(False)
             if patterns is blank_images.constant:

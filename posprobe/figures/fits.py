@@ -65,7 +65,9 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
         )
         if gains[k] >= MIN_LABELLED_GAIN and room:
             last_label = (k, lines.share[k])
-            annotate_point(ax, format_period(period), (k + 1, lines.share[k]), (3, -3), va="top")
+            annotate_point(
+                ax, format_period(period), (k + 1, lines.share[k]), (3, -3), va="top"
+            )
     ax.axhline(EXPLAINED_VARIANCE_SHARE, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)
@@ -158,7 +160,9 @@ def bridging_figure(figure_format: FigureFormat, result: Bridging) -> Figure:
     }
     panels_by_name, labels = defined_axes or {"": result}, list(RULE_LABELS.values())
     n_rows, n_columns = figure_format.arrange_panels(len(panels_by_name))
-    figure = figure_format.make_figure(2.2 * n_rows + legend_height(labels, figure_format.width))
+    figure = figure_format.make_figure(
+        2.2 * n_rows + legend_height(labels, figure_format.width)
+    )
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True).ravel()
     for ax, (axis, bridging) in zip(axes, panels_by_name.items(), strict=True):
         plot_bridging(ax, bridging)
@@ -210,7 +214,9 @@ def plot_probes(ax: Axes, result: Probes) -> None:
             color=RED if line.is_published else BLUE,
             markerfacecolor="white" if line.is_published else BLUE,
         )
-        annotate_point(ax, f"{line.error:{line.number_format}}", (share, y), (0, 5), ha="center")
+        annotate_point(
+            ax, f"{line.error:{line.number_format}}", (share, y), (0, 5), ha="center"
+        )
     ax.set_yticks(height, [line.label for line in lines])
     ax.tick_params(axis="y", length=0)
     ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")
@@ -324,7 +330,9 @@ def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0)
             linewidth=0.8,
         )
         name = (
-            f"{format_period(term.period)} positions" if term.period else BUDGET_LABELS[term.part]
+            f"{format_period(term.period)} positions"
+            if term.period
+            else BUDGET_LABELS[term.part]
         )
         has_light_label = term.part in DARK_TERMS or (term.part == "rotation" and rank > 2)
         label_lines = [name, f"{100 * term.share:.0f} %"]

@@ -48,11 +48,16 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
     drawn_bins = slice(1, None)
     frequency = result.frequency[drawn_bins]
     ax.plot(frequency, result.power[drawn_bins], color=BLUE, label="table")
-    noise = ((result.background, "red noise", (4, 1.5)), (result.threshold, "1 % level", (1, 1.2)))
+    noise = (
+        (result.background, "red noise", (4, 1.5)),
+        (result.threshold, "1 % level", (1, 1.2)),
+    )
     curves = [curve for curve in (result.power, *(n[0] for n in noise)) if curve is not None]
     for values, label, dash in noise:
         if values is not None:
-            ax.plot(frequency, values[drawn_bins], color=MUTED, linestyle=(0, dash), label=label)
+            ax.plot(
+                frequency, values[drawn_bins], color=MUTED, linestyle=(0, dash), label=label
+            )
     floor = result.power[drawn_bins][result.power[drawn_bins] > 0]
     # Labels stand above all curves, so that none crosses them.
     upper_limit = 2.5 * max(float(curve[drawn_bins].max()) for curve in curves)
@@ -105,9 +110,14 @@ def plot_power_shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     """Draw each table's spectrum as the share of its power at each frequency."""
     first_result = next(iter(results.values()))
     for _, result, line_style in assign_line_styles(results):
-        ax.plot(result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **line_style)
+        ax.plot(
+            result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **line_style
+        )
     ax.set(
-        xscale="log", yscale="log", xlabel=_frequency_label(first_result), ylabel="share of power"
+        xscale="log",
+        yscale="log",
+        xlabel=_frequency_label(first_result),
+        ylabel="share of power",
     )
     ax.set_ylim(1e-7, 1)
     label_decades(ax.xaxis, ax.yaxis)
@@ -121,7 +131,9 @@ def spectrum_figure(
     line = not isinstance(next(iter(results.values())).layout, Grid)
     # The label of the vertical axis needs some height, and the axis of periods needs more.
     extra_height = 1.0 if line and len(results) == 1 else 0.3
-    return plot_with_legend(figure_format, results, plot_spectrum, plot_power_shares, extra_height)
+    return plot_with_legend(
+        figure_format, results, plot_spectrum, plot_power_shares, extra_height
+    )
 
 
 def _to_decibels(power: Floats) -> Floats:
@@ -287,7 +299,9 @@ def plot_circle(ax: Axes, result: Clock, rotation: int) -> Any:
     path = result.paths[rotation]
     x, y = path.T
     position = result.first + np.arange(len(path))
-    dots = ax.scatter(x, y, c=position, cmap=ONE_SIDED_COLORMAP, s=4, linewidths=0, rasterized=True)
+    dots = ax.scatter(
+        x, y, c=position, cmap=ONE_SIDED_COLORMAP, s=4, linewidths=0, rasterized=True
+    )
     reach = 1.1 * float(np.abs(path).max())
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
     for spine in ax.spines.values():

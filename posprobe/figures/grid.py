@@ -50,7 +50,9 @@ def lay_out_mosaic(result: Patches) -> Floats:
     tiles = result.mosaic[::step, ::step]
     if block > 1:
         row_starts, column_starts = (np.arange(0, side, block) for side in (height, width))
-        sums = np.add.reduceat(np.add.reduceat(tiles, row_starts, axis=2), column_starts, axis=3)
+        sums = np.add.reduceat(
+            np.add.reduceat(tiles, row_starts, axis=2), column_starts, axis=3
+        )
         block_heights = np.diff(np.append(row_starts, height))
         block_widths = np.diff(np.append(column_starts, width))
         tiles = sums / np.outer(block_heights, block_widths)
@@ -71,7 +73,9 @@ def plot_mosaic(ax: Axes, result: Patches) -> AxesImage:
     for axis, side in ((ax.xaxis, result.layout.width), (ax.yaxis, result.layout.height)):
         count, tile = -(-side // step), -(-side // block)
         labelled = np.arange(0, count, -(-count // MAX_TILE_LABELS))
-        axis.set_ticks(labelled * (tile + 1) + (tile - 1) / 2, [str(k * step) for k in labelled])
+        axis.set_ticks(
+            labelled * (tile + 1) + (tile - 1) / 2, [str(k * step) for k in labelled]
+        )
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     cells = f" (cells: means of {block} x {block})" if block > 1 else ""
@@ -95,9 +99,13 @@ def mosaic_figure(figure_format: FigureFormat, result: Patches) -> Figure:
     """Draw a tile per patch."""
     ratio = result.layout.height / result.layout.width
     width = min(figure_format.width - 0.95, 4.3 * max(1, 1 / ratio))
-    figure = figure_format.make_figure(width * ratio + 0.65, width=width + 0.95, compressed=True)
+    figure = figure_format.make_figure(
+        width * ratio + 0.65, width=width + 0.95, compressed=True
+    )
     ax = figure.subplots()
-    figure.colorbar(plot_mosaic(ax, result), ax=ax, label="cosine", ticks=COSINE_TICKS, aspect=30)
+    figure.colorbar(
+        plot_mosaic(ax, result), ax=ax, label="cosine", ticks=COSINE_TICKS, aspect=30
+    )
     if figure_format.is_exact:
         ax.set_title("a tile: cosine of one patch with all", pad=4)
     return figure
@@ -119,7 +127,9 @@ def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
     for name, share, (color, _) in zip(
         ("rows", "columns", "rest"), shares, LINE_STYLES, strict=False
     ):
-        ax.barh([0], [share], left=left_edge, color=color, height=0.5, label=f"{name} {share:.1%}")
+        ax.barh(
+            [0], [share], left=left_edge, color=color, height=0.5, label=f"{name} {share:.1%}"
+        )
         left_edge += share
     ax.set(yticks=[], ylim=(-0.3, 0.5), xlim=(0, 1), xlabel="share of variance")
     ax.spines["left"].set_visible(False)
@@ -162,7 +172,9 @@ def axis_codes_figure(figure_format: FigureFormat, result: AxisCodes) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
     is_wide = not figure_format.is_narrow
     legend_room = legend_height([""] * 4, figure_format.width)
-    figure = figure_format.make_figure((2.3 if is_wide else 3.7) * len(result.axes) + legend_room)
+    figure = figure_format.make_figure(
+        (2.3 if is_wide else 3.7) * len(result.axes) + legend_room
+    )
     subfigures = figure.subfigures(len(result.axes), 1, squeeze=False)[:, 0]
     for subfigure, (axis, code) in zip(subfigures, result.axes.items(), strict=True):
         variance_label = "of the table's variance" if is_wide else "of the variance"

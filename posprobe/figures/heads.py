@@ -49,7 +49,9 @@ PROFILE_OFFSETS = 16
 GRID_PROFILE_OFFSETS = 10
 
 
-def _make_heads_figure(figure_format: FigureFormat, heads: Sequence[int], layout: Layout) -> Figure:
+def _make_heads_figure(
+    figure_format: FigureFormat, heads: Sequence[int], layout: Layout
+) -> Figure:
     """Make a figure for ``heads``, the number of heads of each layer."""
     if isinstance(layout, Grid):
         n_columns = min(max(heads), MAX_MOSAIC_HEADS)
@@ -92,7 +94,11 @@ def _cut_near_query(curves: Floats, *, causal: bool) -> Floats:
         n_before = min(2 * PROFILE_OFFSETS if causal else PROFILE_OFFSETS, *middle)
         return curves[:, middle[0] - n_before : middle[0] + (0 if causal else n_before) + 1]
     return curves[
-        :, *(slice(max(m - GRID_PROFILE_OFFSETS, 0), m + GRID_PROFILE_OFFSETS + 1) for m in middle)
+        :,
+        *(
+            slice(max(m - GRID_PROFILE_OFFSETS, 0), m + GRID_PROFILE_OFFSETS + 1)
+            for m in middle
+        ),
     ]
 
 
@@ -151,7 +157,8 @@ def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
     top = max(float(np.nanmax(layer.curves)) for layer in result.layers.values())
     low = min(0.1 / result.layout.size, top / 10)
     near_curves = {
-        k: _cut_near_query(layer.curves, causal=result.causal) for k, layer in result.layers.items()
+        k: _cut_near_query(layer.curves, causal=result.causal)
+        for k, layer in result.layers.items()
     }
     positive_curves = {
         k: np.where(rows > 0, np.maximum(rows, low), np.nan) for k, rows in near_curves.items()
@@ -171,7 +178,9 @@ def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
 def attention_figure(figure_format: FigureFormat, attention: AttentionByOffset) -> Figure:
     """Draw the mean attention of every head by offset."""
     figure = _make_heads_figure(
-        figure_format, [len(layer.peak) for layer in attention.layers.values()], attention.layout
+        figure_format,
+        [len(layer.peak) for layer in attention.layers.values()],
+        attention.layout,
     )
     plot_attention(figure.subplots(), attention)
     return figure
@@ -191,10 +200,14 @@ def first_figure(figure_format: FigureFormat, attention: AttentionByOffset) -> F
     return figure
 
 
-def list_receivers(attention: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
+def list_receivers(
+    attention: AttentionByOffset,
+) -> list[tuple[str, dict[int, Any], float | None]]:
     """List the tokens whose attention is drawn: title, attention per layer, uniform attention."""
     first_shares = {
-        k: layer.first for k, layer in attention.layers.items() if not np.isnan(layer.first).any()
+        k: layer.first
+        for k, layer in attention.layers.items()
+        if not np.isnan(layer.first).any()
     }
     special = {k: layer.special for k, layer in attention.layers.items() if layer.special.any()}
     panels: list[tuple[str, dict[int, Any], float | None]] = []

@@ -203,7 +203,9 @@ def _plot_heads_as_stripes(ax: Axes, curves_by_name: _CurvesByName) -> QuadMesh:
         {name: values for name, (_, values) in rows.items()}, records[0].quantity
     )
     image = plot_stripes(
-        ax, {name: (int(offset[0]), values) for name, (offset, values) in rows.items()}, **colors
+        ax,
+        {name: (int(offset[0]), values) for name, (offset, values) in rows.items()},
+        **colors,
     )
     limits = ax.get_xlim()
     reach = max(-int(offset[0]) for offset, _ in rows.values())
@@ -291,7 +293,11 @@ def plot_stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: A
     stride = math.ceil(ends[-1] / MAX_STRIPES)
     edges = np.append(np.arange(0, ends[-1], stride), ends[-1])
     image = ax.pcolormesh(
-        np.arange(first_offset, stop + 1) - 0.5, edges, values[::stride], rasterized=True, **colors
+        np.arange(first_offset, stop + 1) - 0.5,
+        edges,
+        values[::stride],
+        rasterized=True,
+        **colors,
     )
     for end in ends[1:-1]:
         ax.axhline(end, color="white", linewidth=0.8)

@@ -53,7 +53,9 @@ def plot_rotary_use(ax: Axes, result: RotaryUse) -> None:
         shade = numbers.index(head.layer) / max(len(numbers) - 1, 1)
         curve = head.measured - head.measured.mean()
         ax.plot(
-            _curve_distances(curve, result, head), curve, color=colormaps[ONE_SIDED_COLORMAP](shade)
+            _curve_distances(curve, result, head),
+            curve,
+            color=colormaps[ONE_SIDED_COLORMAP](shade),
         )
     ax.set(xlabel="distance (tokens)", ylabel="mean logit, centred (nats)")
 
@@ -109,7 +111,9 @@ def _layer_heads(use: RotaryUse, layer: int) -> list[HeadUse]:
 
 def _choose_heads(use: RotaryUse) -> list[list[HeadUse]]:
     """Choose layers evenly, and in each layer the heads of largest spread, in their order."""
-    numbers = pick_evenly(list(dict.fromkeys(head.layer for head in use.heads)), MAX_CURVE_LAYERS)
+    numbers = pick_evenly(
+        list(dict.fromkeys(head.layer for head in use.heads)), MAX_CURVE_LAYERS
+    )
     rows = []
     for number in numbers:
         heads = sorted(_layer_heads(use, number), key=lambda head: -(head.spread or 0.0))
@@ -124,7 +128,11 @@ def _plot_head(ax: Axes, use: RotaryUse, head: HeadUse) -> None:
     measured, predicted = (curve - curve.mean() for curve in (head.measured, head.predicted))
     x = label_distance_axis(ax, distances)
     ax.plot(
-        x, measured, color=MUTED if is_grey else BLUE, linewidth=1.6, alpha=0.5 if is_grey else 1
+        x,
+        measured,
+        color=MUTED if is_grey else BLUE,
+        linewidth=1.6,
+        alpha=0.5 if is_grey else 1,
     )
     ax.plot(
         x,
@@ -139,7 +147,9 @@ def _plot_head(ax: Axes, use: RotaryUse, head: HeadUse) -> None:
 
 
 def _write_in_corner(ax: Axes, text: str, color: str = INK) -> None:
-    ax.text(0.96, 0.94, text, transform=ax.transAxes, ha="right", va="top", fontsize=6, color=color)
+    ax.text(
+        0.96, 0.94, text, transform=ax.transAxes, ha="right", va="top", fontsize=6, color=color
+    )
 
 
 def label_distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -170,7 +180,9 @@ def matched_heads_figure(
         x = label_distance_axis(ax, extras["distances"])
         head_indices = (head_match.first, head_match.second)
         styled_results = assign_line_styles(results)
-        for head_index, (_, heads, line_style) in zip(head_indices, styled_results, strict=True):
+        for head_index, (_, heads, line_style) in zip(
+            head_indices, styled_results, strict=True
+        ):
             curve = heads[head_index] - heads[head_index].mean()
             ax.plot(x, curve / (curve.std() or 1.0), **line_style)
         title = " · ".join(f"L{layer}H{head}" for layer, head in head_indices)
@@ -189,10 +201,14 @@ def rotary_usage_figure(figure_format: FigureFormat, use: RotaryUse) -> Figure:
     titles = ("share of the head's strength", "share of its curve")
     n_columns = len(titles) if not figure_format.is_narrow else 1
     figure = figure_format.make_figure(2.6 * (len(titles) // n_columns))
-    axes = figure.subplots(len(titles) // n_columns, n_columns, squeeze=False, sharey=True).ravel()
+    axes = figure.subplots(
+        len(titles) // n_columns, n_columns, squeeze=False, sharey=True
+    ).ravel()
     ladders = {layer.layer: layer.ladder for layer in use.layers}
     head_layers = [head.layer for head in use.heads]
-    n_turning = [int(np.sum(ladders[number] * use.length >= 2 * np.pi)) for number in head_layers]
+    n_turning = [
+        int(np.sum(ladders[number] * use.length >= 2 * np.pi)) for number in head_layers
+    ]
     # Layers can have different ladders; pairs are labelled by the first layer that rotates.
     rotating = [layer.ladder for layer in use.layers if layer.pairs in ("halves", "neighbours")]
     ladder = rotating[0] if rotating else np.zeros(1)
@@ -243,11 +259,15 @@ def plot_pair_shares(
         cmap=ONE_SIDED_COLORMAP,
         interpolation="nearest",
     )
-    layer_starts = [k for k, head in enumerate(head_layers) if k == 0 or head != head_layers[k - 1]]
+    layer_starts = [
+        k for k, head in enumerate(head_layers) if k == 0 or head != head_layers[k - 1]
+    ]
     for boundary in layer_starts[1:]:
         ax.axvline(boundary - 0.5, color="white", linewidth=0.6)
     ends = [*layer_starts[1:], len(head_layers)]
-    middles = [(boundary + end - 1) / 2 for boundary, end in zip(layer_starts, ends, strict=True)]
+    middles = [
+        (boundary + end - 1) / 2 for boundary, end in zip(layer_starts, ends, strict=True)
+    ]
     labelled_layers = pick_evenly(list(range(len(layer_starts))), 8)
     ax.set_xticks(
         [middles[k] for k in labelled_layers],
@@ -277,7 +297,11 @@ def plot_weights(ax: Axes, result: WeightUse) -> None:
     head_layers = [layer.layer for layer in result.layers for _ in layer.heads]
     is_turning = result.ladder * (result.positions or sys.maxsize) >= 2 * np.pi
     plot_pair_shares(
-        ax, stack_columns(heads), head_layers, result.ladder, [int(is_turning.sum())] * len(heads)
+        ax,
+        stack_columns(heads),
+        head_layers,
+        result.ladder,
+        [int(is_turning.sum())] * len(heads),
     )
     ax.set_ylabel("wavelength (tokens)")
 

@@ -55,7 +55,9 @@ def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
         frequencies, unscaled = result.frequencies(result.max_positions), result.unscaled()
         _plot_wavelengths(ax, wavelengths(frequencies), wavelengths(unscaled), *lengths)
     else:
-        _plot_wavelengths(ax, result.wavelength, result.unscaled, result.training, result.target)
+        _plot_wavelengths(
+            ax, result.wavelength, result.unscaled, result.training, result.target
+        )
 
 
 def _plot_wavelengths(
@@ -70,7 +72,11 @@ def _plot_wavelengths(
     if not np.allclose(wavelength, unscaled, rtol=EQUAL_WAVELENGTH_TOLERANCE):
         unscaled_wavelengths = np.where(np.isfinite(unscaled), unscaled, np.nan)
         ax.plot(
-            pair, unscaled_wavelengths, color=MUTED, linestyle=(0, (1, 1.2)), label="before scaling"
+            pair,
+            unscaled_wavelengths,
+            color=MUTED,
+            linestyle=(0, (1, 1.2)),
+            label="before scaling",
         )
     ax.plot(
         pair,
@@ -86,7 +92,9 @@ def _plot_wavelengths(
     for name, (length, dash) in lengths.items():
         if length:
             ax.axhline(length, color=RED, linewidth=0.8, linestyle=dash)
-            length_label = f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
+            length_label = (
+                f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
+            )
             is_below = name == "training" and "target" in lengths
             text_offset = (2, -2 if is_below else 2)
             annotate_point(
@@ -228,13 +236,22 @@ def depth_figure(
         heads = result.correlation
         head_offsets = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
         ax.plot(
-            x + head_offsets, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None
+            x + head_offsets,
+            heads,
+            ".",
+            color=BLUE,
+            markersize=3,
+            label="head" if x == 0 else None,
         )
     highest = [_keep_finite(result.p95).max(initial=0) for result in results.values()]
     ax.bar(positions, highest, width=0.8, color=PALE, label="95 % of permutations lie below")
     finite_correlations = [_keep_finite(result.correlation) for result in results.values()]
-    median = [float(np.median(heads)) if heads.size else np.nan for heads in finite_correlations]
-    ax.plot(positions, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median")
+    median = [
+        float(np.median(heads)) if heads.size else np.nan for heads in finite_correlations
+    ]
+    ax.plot(
+        positions, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median"
+    )
     ax.axhline(0, color=MUTED, linewidth=0.5)
     step = math.ceil(len(results) / MAX_NAMED_LAYERS)
     label_angle = 90 if sum(map(len, results)) > 80 else 0
@@ -280,7 +297,9 @@ def scheme_figures(
             figures[name] = partial(build, REPORT, records_by_name, {})
 
     def add_each(name: str, build: Builder, records_by_name: Mapping[str, Any]) -> None:
-        for k, (label, record) in enumerate(islice(records_by_name.items(), MAX_SINGLE_FIGURES)):
+        for k, (label, record) in enumerate(
+            islice(records_by_name.items(), MAX_SINGLE_FIGURES)
+        ):
             add(name if k == 0 else f"{name}_{k + 1}", build, {label: record})
 
     by_name = dict(zip(names, records, strict=True))
@@ -305,7 +324,9 @@ def scheme_figures(
         rotation_figure,
         drop_equal_rotations(_select_results(results_by_name, "rotation", Rotation)),
     )
-    linear = {name: record for name, record in by_name.items() if isinstance(record, LinearBias)}
+    linear = {
+        name: record for name, record in by_name.items() if isinstance(record, LinearBias)
+    }
     add_each("slopes", slopes_figure, linear)
     weights_by_name = _select_results(results_by_name, "weights", WeightUse)
     drawable_weights = {
@@ -319,11 +340,17 @@ def scheme_figures(
 
 
 def _select_results(
-    results_by_name: Mapping[str, Mapping[str, Result]], name: str, result_type: type[_ResultType]
+    results_by_name: Mapping[str, Mapping[str, Result]],
+    name: str,
+    result_type: type[_ResultType],
 ) -> dict[str, _ResultType]:
     """Return the encodings' results of this name and class, by label."""
-    labelled_results = ((label, results.get(name)) for label, results in results_by_name.items())
-    return {label: result for label, result in labelled_results if isinstance(result, result_type)}
+    labelled_results = (
+        (label, results.get(name)) for label, results in results_by_name.items()
+    )
+    return {
+        label: result for label, result in labelled_results if isinstance(result, result_type)
+    }
 
 
 def shorten_names(names: Sequence[str]) -> list[str]:
@@ -338,7 +365,9 @@ def shorten_names(names: Sequence[str]) -> list[str]:
         head += 1
     while len({tuple(word[len(word) - tail - 1 :]) for word in words}) == 1:
         tail += 1
-    shortened_names = [".".join(word[head : len(word) - tail]) or ".".join(word) for word in words]
+    shortened_names = [
+        ".".join(word[head : len(word) - tail]) or ".".join(word) for word in words
+    ]
     return shortened_names if len(set(shortened_names)) == len(shortened_names) else list(names)
 
 

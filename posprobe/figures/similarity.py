@@ -73,7 +73,9 @@ def cosine_by_displacement(
     result: Similarity, centred: bool | None = None
 ) -> tuple[NDArray[Any], Extent]:
     """Return the mean cosine of patches by displacement; rows are centred by default."""
-    return map_by_displacement((result.raw if centred is False else result.centered).offset_mean)
+    return map_by_displacement(
+        (result.raw if centred is False else result.centered).offset_mean
+    )
 
 
 def plot_profile(ax: Axes, result: Similarity, centred: bool | None = None) -> None:
@@ -98,10 +100,15 @@ def plot_profile(ax: Axes, result: Similarity, centred: bool | None = None) -> N
         ax.plot(*curve, color=color, linestyle=dash, label=label)
         if cosine.pooled == 1 and (label == "centred" or centred is False):
             low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
-            fill_between_curves(ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd")
+            fill_between_curves(
+                ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd"
+            )
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set(
-        xlabel="offset (positions)", ylabel="cosine", xlim=(0, len(offset) - 1), ylim=(-1.02, 1.02)
+        xlabel="offset (positions)",
+        ylabel="cosine",
+        xlim=(0, len(offset) - 1),
+        ylim=(-1.02, 1.02),
     )
     ax.legend(loc="upper right", ncols=3)
 

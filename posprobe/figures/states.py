@@ -120,7 +120,9 @@ def layers_figure(
     figure = figure_format.make_figure(6.6 if figure_format.is_narrow else 2.7)
     left, middle, right = figure.subplots(*figure_format.arrange_panels(3))
     plot_states(left, decomposition)
-    _plot_by_layer(middle, decomposition, lambda layer: layer.relative_norm, "position", BLUE, "-")
+    _plot_by_layer(
+        middle, decomposition, lambda layer: layer.relative_norm, "position", BLUE, "-"
+    )
     _plot_by_layer(right, decomposition, lambda layer: layer.stable_rank, "position", BLUE, "-")
     sinusoid = extras.get("sinusoid", {}).get("pca.stable_rank")
     if sinusoid is not None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, FigureFormat, shorten_label, single_plot, single_result
+from posprobe.figures.common import (
+    Builder,
+    FigureFormat,
+    shorten_label,
+    single_plot,
+    single_result,
+)
 from posprobe.figures.styles import BLUE, INK, LINE_STYLES, MUTED, PALE, RED
 
 if TYPE_CHECKING:
@@ -202,7 +208,9 @@ def _shares_or_costs(
 ) -> tuple[Any, Any]:
     """Return shares with their errors, or costs where shares are undefined."""
     costs = [substitute.costs[effect.measure] for substitute in substitutes]
-    pairs = [(c.kept, c.kept_error) if _has_shares(effect) else (c.value, c.error) for c in costs]
+    pairs = [
+        (c.kept, c.kept_error) if _has_shares(effect) else (c.value, c.error) for c in costs
+    ]
     numbers = np.array(pairs, dtype=float).reshape(-1, 2)
     return numbers[:, 0], numbers[:, 1]
 
@@ -251,7 +259,9 @@ def substitution_figure(figure_format: FigureFormat, effect: SubstitutionEffect)
         axes = figure.subplots(1, 2)
     plot_substitution(axes[0], effect)
     _plot_other_substitutes(
-        axes[1], effect, MAX_NARROW_LABEL_LETTERS if figure_format.is_narrow else MAX_LABEL_LETTERS
+        axes[1],
+        effect,
+        MAX_NARROW_LABEL_LETTERS if figure_format.is_narrow else MAX_LABEL_LETTERS,
     )
     return figure
 

@@ -127,7 +127,8 @@ def decompose(
     sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
     if not all(bool(has_finite_sums(layer_sums)) for layer_sums in sums.values()):
         raise InvalidTable(
-            f"{title}: sums of its hidden states leave the range of numbers. Run it in float64: "
+            f"{title}: sums of its hidden states leave the range of numbers. Run it in "
+            "float64: "
             "--dtype float64."
         )
     layout, start = views[0]
@@ -205,7 +206,9 @@ def attend(
             if layers is not None and layer not in layers:
                 return
             if len(weights) != len(batch) or weights.shape[2:] != weights.shape[-1:] * 2:
-                raise UsageError(f"{title}: its attention is not from every token to every token.")
+                raise UsageError(
+                    f"{title}: its attention is not from every token to every token."
+                )
             layouts[:] = [find_layout(model, batch, weights.shape[-1])]
             check_finite(model, weights, f"the attention at layer {layer}", title, n_previous)
             batch_sums[layer] = sum_attention(weights, layouts[0])
@@ -218,7 +221,9 @@ def attend(
 
     with use_stepwise_attention(model, title):
         sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
-    return attention_by_offset(sums, layout=layouts[0], name=title, is_interrupted=is_interrupted)
+    return attention_by_offset(
+        sums, layout=layouts[0], name=title, is_interrupted=is_interrupted
+    )
 
 
 def _find_attention_layers(model: Any, points: Sequence[HookPoint]) -> list[int]:
@@ -232,7 +237,9 @@ def _find_attention_layers(model: Any, points: Sequence[HookPoint]) -> list[int]
 
 
 @contextmanager
-def use_stepwise_attention(model: Any, title: str, implementation: str = "eager") -> Iterator[None]:
+def use_stepwise_attention(
+    model: Any, title: str, implementation: str = "eager"
+) -> Iterator[None]:
     """Compute attention step by step within the block, so that its weights exist.
 
     Parameters
@@ -303,9 +310,15 @@ def measure_heads(
     if model.rule.norm:
         notes = (*notes, "the LayerNorm before each layer's attention is applied to the rows")
     if model.rule.shared:
-        notes = (*notes, f"all {model.layers} layers share their weights: layer 0 stands for all")
+        notes = (
+            *notes,
+            f"all {model.layers} layers share their weights: layer 0 stands for all",
+        )
     elif model.layers > 1:
-        notes = (*notes, "above layer 0 rows follow the direct path: the layers below are left out")
+        notes = (
+            *notes,
+            "above layer 0 rows follow the direct path: the layers below are left out",
+        )
     numbers = range(1 if model.rule.shared else model.layers)
     return HeadsByLayer(
         {layer: _measure_layer_heads(model, layer, heads) for layer in numbers}, notes
@@ -315,6 +328,12 @@ def measure_heads(
 def _measure_layer_heads(model: TableInModel, layer: int, heads: int | None) -> HeadLogits:
     weights = read_heads(model, layer, heads)
     return head_logits(
-        weights.table, weights.w_q, weights.w_k, weights.b_q, weights.b_k,
-        heads=weights.heads, scale=weights.scale, causal=weights.causal,
-    )  # fmt: skip
+        weights.table,
+        weights.w_q,
+        weights.w_k,
+        weights.b_q,
+        weights.b_k,
+        heads=weights.heads,
+        scale=weights.scale,
+        causal=weights.causal,
+    )

@@ -118,7 +118,8 @@ def sampled_tokens(
     title = type(model).__name__
     if not generates(model):
         raise UsageError(
-            f"{title}: it does not predict the next token, so it cannot be sampled. Use a text "
+            f"{title}: it does not predict the next token, so it cannot be sampled. Use "
+            "a text "
             "(--text), token ids (--tokens FILE.npy) or random ones (--tokens random)."
         )
     config = model.config
@@ -152,7 +153,9 @@ def _sample_batch(
         for position in range(1, uniforms.shape[1]):
             last_tokens = pt.as_tensor(tokens[:, position - 1 : position], device=device)
             with explain_model_errors(model):
-                logits = model(input_ids=last_tokens, use_cache=True, **cache_options).logits[:, -1]
+                logits = model(input_ids=last_tokens, use_cache=True, **cache_options).logits[
+                    :, -1
+                ]
             check_finite(model, logits, "the logits", title)
             token_logits = logits[:, : model.config.vocab_size].cpu().double()
             cumulative = np.cumsum(token_logits.softmax(dim=-1).numpy(), axis=1)
@@ -222,10 +225,13 @@ def _list_ordinary_tokens(config: Any) -> NDArray[np.int64]:
     """
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise UsageError(
-            f"{type(config).__name__}: its configuration has no vocab_size. If the model has "
+            f"{type(config).__name__}: its configuration has no vocab_size. If the model "
+            "has "
             "several parts, choose one: REF#text, REF#vision or REF#decoder."
         )
-    special_values = [value for key, value in config.to_dict().items() if key.endswith("_token_id")]
+    special_values = [
+        value for key, value in config.to_dict().items() if key.endswith("_token_id")
+    ]
     special_tokens = {
         token
         for value in special_values
@@ -237,8 +243,10 @@ def _list_ordinary_tokens(config: Any) -> NDArray[np.int64]:
     )
     if ordinary_tokens.size < 2:
         raise UsageError(
-            f"{type(config).__name__}: {ordinary_tokens.size} of the {config.vocab_size} tokens of "
-            "its vocabulary are not special, too few to draw contexts from. Use a text: --text."
+            f"{type(config).__name__}: {ordinary_tokens.size} of the {config.vocab_size} "
+            "tokens of "
+            "its vocabulary are not special, too few to draw contexts from. Use a text: "
+            "--text."
         )
     return ordinary_tokens
 
@@ -261,7 +269,9 @@ class Summable(Protocol):
 _SumsT = TypeVar("_SumsT", bound=Summable)
 #: Function of a batch on the model's device, the number of contexts before it, and the sums over
 #: those. It returns the sums over this batch, by layer.
-MeasureBatch: TypeAlias = "Callable[[torch.Tensor, int, Mapping[int, _SumsT]], dict[int, _SumsT]]"
+MeasureBatch: TypeAlias = (
+    "Callable[[torch.Tensor, int, Mapping[int, _SumsT]], dict[int, _SumsT]]"
+)
 
 
 def sum_over_contexts(
@@ -302,7 +312,8 @@ def sum_over_contexts(
                 batch = _as_batch(contexts, device, model)
                 if shape and tuple(batch.shape[1:]) != shape:
                     raise UsageError(
-                        f"{title}: contexts of shape {list(batch.shape[1:])} after those of "
+                        f"{title}: contexts of shape {list(batch.shape[1:])} after those "
+                        "of "
                         f"{list(shape)}: all must be as long as each other."
                     )
                 shape = tuple(batch.shape[1:])
@@ -340,7 +351,8 @@ def _as_batch(contexts: Array, device: torch.device, model: Any) -> torch.Tensor
     are_pixels = batch.ndim == 4 and batch.is_floating_point()
     if not (are_ids or are_pixels) or 0 in batch.shape:
         raise UsageError(
-            f"a batch of shape {list(batch.shape)}, {batch.dtype}: integer token ids [b, t] or "
+            f"a batch of shape {list(batch.shape)}, {batch.dtype}: integer token ids [b, "
+            "t] or "
             "floating-point pixels [b, channels, h, w] are expected, at least one of them."
         )
     if are_ids:
@@ -361,13 +373,16 @@ def check_token_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None
     vocabulary_size = getattr(config, "vocab_size", None)
     if vocabulary_size and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary_size):
         raise UsageError(
-            f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())} "
-            f"and the model knows {vocabulary_size}: they are of the tokenizer of another model."
+            f"{type(model).__name__}: token ids run from {int(batch.min())} to "
+            f"{int(batch.max())} "
+            f"and the model knows {vocabulary_size}: they are of the tokenizer of "
+            "another model."
         )
     max_length = context_length(model)
     if max_length and batch.shape[1] > max_length:
         raise UsageError(
-            f"{type(model).__name__}: contexts of {batch.shape[1]} tokens are longer than the "
+            f"{type(model).__name__}: contexts of {batch.shape[1]} tokens are longer "
+            "than the "
             f"{max_length} positions of the model. Use shorter ones: --length."
         )
 

@@ -57,9 +57,13 @@ if TYPE_CHECKING:
 MASKED_TOKEN_SHARE = 0.15
 #: Parts of class names of models whose heads return probabilities of tokens or classes.
 ANSWERING_HEADS = (
-    "LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
-    "ForTokenClassification", "ForImageClassification",
-)  # fmt: skip
+    "LMHeadModel",
+    "ForCausalLM",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForImageClassification",
+)
 #: Logits of which probabilities are computed at a time, which bounds memory in double precision.
 MAX_LOGITS_AT_ONCE = 2**23
 
@@ -115,7 +119,9 @@ def permutation_effect(
     title = name or type(model).__name__
     path, table = find_position_table(model, title)
     class_labels = None if labels is None else np.asarray(labels)
-    if class_labels is not None and (class_labels.ndim != 1 or class_labels.dtype.kind not in "iu"):
+    if class_labels is not None and (
+        class_labels.ndim != 1 or class_labels.dtype.kind not in "iu"
+    ):
         raise UsageError(
             f"{title}: labels are one whole number per context, not {class_labels.dtype}."
         )
@@ -134,7 +140,8 @@ def permutation_effect(
     contexts = sums[0].contexts
     if not sums[0].n_moved:
         raise UsageError(
-            f"{title}: every context is one token, or patch, alone or repeated, so that permuting "
+            f"{title}: every context is one token, or patch, alone or repeated, so that "
+            "permuting "
             "changes nothing. Use longer contexts, or others."
         )
     if class_labels is not None and len(class_labels) != contexts and not is_interrupted:
@@ -165,7 +172,8 @@ def find_position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
         raise UsageError(f"{title}: one table of positions is expected, and it has {names}.")
     if tables[0][1].device.type == "meta":
         raise UsageError(
-            f"{title}: {tables[0][0]} is kept on disk and cannot be changed. Use a --device-map "
+            f"{title}: {tables[0][0]} is kept on disk and cannot be changed. Use a "
+            "--device-map "
             "that keeps it in memory."
         )
     return tables[0]
@@ -244,13 +252,17 @@ def _relative_change(norms: NDArray[np.float64]) -> float:
     return math.sqrt(norms[1] / norms[0]) if norms[0] else 0.0
 
 
-def _permute_positions(batch: torch.Tensor, layout: Layout, order: torch.Tensor) -> torch.Tensor:
+def _permute_positions(
+    batch: torch.Tensor, layout: Layout, order: torch.Tensor
+) -> torch.Tensor:
     """Permute tokens or patches: position ``i`` gets the one from position ``order[i]``."""
     if not isinstance(layout, Grid):
         return batch.gather(1, order)
     count, channels, height, width = batch.shape
     patch_height, patch_width = height // layout.height, width // layout.width
-    patches = batch.reshape(count, channels, layout.height, patch_height, layout.width, patch_width)
+    patches = batch.reshape(
+        count, channels, layout.height, patch_height, layout.width, patch_width
+    )
     patches = patches.permute(0, 2, 4, 1, 3, 5).reshape(count, layout.size, -1)
     patches = patches.gather(1, order[:, :, None].expand(-1, -1, patches.shape[2]))
     patches = patches.reshape(
@@ -263,7 +275,8 @@ def _count_right(model: Any, batch: torch.Tensor, labels: NDArray[Any], title: s
     logits = compute_logits(model, batch)
     if logits is None or logits.shape[1] != 1 or len(labels) != len(batch):
         raise UsageError(
-            f"{title}: labels need one for each context, and a model with a head that classifies: "
+            f"{title}: labels need one for each context, and a model with a head that "
+            "classifies: "
             "load_model(..., head=True)."
         )
     return int((logits[:, 0].argmax(dim=1).cpu().numpy() == labels).sum())
@@ -347,7 +360,9 @@ def phase_shift(
 
     def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _ShiftedSums]:
         if batch.ndim != 2:
-            raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
+            raise UsageError(
+                f"{title}: positions of patches are not shifted, only those of text."
+            )
         if not chosen_shifts:
             chosen_shifts.append(_choose_shifts(model, batch.shape[1], shifts, title))
             tasks.append(find_task(model, batch, title))
@@ -398,7 +413,8 @@ def _choose_shifts(
     is_integer = unique_shifts.dtype.kind == "i" and len(unique_shifts) > 1
     if not is_integer or unique_shifts[0] < 0 or unique_shifts[-1] > max_shift:
         raise UsageError(
-            f"{title}: contexts of {length} tokens can be shifted by 1 to {max_shift} whole "
+            f"{title}: contexts of {length} tokens can be shifted by 1 to {max_shift} "
+            "whole "
             f"positions, not by {', '.join(map(str, shifts))}. Use shorter contexts."
         )
     return unique_shifts.astype(np.int64)
@@ -425,7 +441,9 @@ def _run_at_shift(
         no_losses: torch.Tensor = import_package("torch").zeros(batch.shape)
         return run_body(model, batch, **options).last_hidden_state, no_losses
     body_outputs: list[Any] = []
-    with find_body(model).register_forward_hook(lambda _, __, output: body_outputs.append(output)):
+    with find_body(model).register_forward_hook(
+        lambda _, __, output: body_outputs.append(output)
+    ):
         logits: Any = compute_logits(model, batch, **options)
     return body_outputs[0].last_hidden_state, measure_losses(logits, targets)
 
@@ -501,7 +519,9 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     return BlankImages(constant, noise, layout=grid, seed=seed, table=path)
 
 
-def _measure_pattern(states: NDArray[np.float64], rows: NDArray[np.float64], grid: Grid) -> Pattern:
+def _measure_pattern(
+    states: NDArray[np.float64], rows: NDArray[np.float64], grid: Grid
+) -> Pattern:
     centred_states = states - states.mean(axis=0)
     norms = np.linalg.norm(centred_states, axis=1)
     power = float((states**2).sum())
@@ -576,7 +596,8 @@ def token_losses(
         logits = None if targets is None else compute_logits(model, inputs)
         if logits is None or targets is None:
             raise UsageError(
-                f"{name}: {type(model).__name__} predicts no tokens of a text, so that it has no "
+                f"{name}: {type(model).__name__} predicts no tokens of a text, so that "
+                "it has no "
                 "loss. Leave out --text."
             )
         losses = measure_losses(logits, targets)

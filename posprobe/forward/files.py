@@ -79,7 +79,10 @@ def file_tokens(
     UsageError
         If it holds something else, or contexts are shorter.
     """
-    subject, advice = f"{path}: the token ids cannot be read", "Name a .npy file of whole numbers "
+    subject, advice = (
+        f"{path}: the token ids cannot be read",
+        "Name a .npy file of whole numbers ",
+    )
     with explain_errors(
         UnknownReference, subject, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
     ):
@@ -88,7 +91,9 @@ def file_tokens(
         token_ids = np.load(path, mmap_mode="r", allow_pickle=False)
     is_matrix = isinstance(token_ids, np.ndarray) and token_ids.ndim == 2
     if not is_matrix or 0 in token_ids.shape or token_ids.dtype.kind not in "iu":
-        raise UsageError(f"{path}: it does not hold one array of whole numbers [contexts, tokens].")
+        raise UsageError(
+            f"{path}: it does not hold one array of whole numbers [contexts, tokens]."
+        )
     if length and length > token_ids.shape[1]:
         raise UsageError(
             f"{path}: its contexts have {token_ids.shape[1]} tokens, fewer than {length} "
@@ -131,7 +136,10 @@ def text_windows(
         If it is shorter than one window.
     """
     id_chunks: list[NDArray[np.int64]] = []
-    subject, advice = f"{path}: its tokenizer breaks off", "Leave out --text, or cut other text."
+    subject, advice = (
+        f"{path}: its tokenizer breaks off",
+        "Leave out --text, or cut other text.",
+    )
     for chunk in _read_chunks(path):
         with explain_errors(InvalidCheckpoint, subject, advice):
             token_ids = tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]
@@ -142,7 +150,8 @@ def text_windows(
     n_windows = len(ids) // length
     if n_windows == 0:
         raise UsageError(
-            f"{path}: it has {len(ids)} tokens, fewer than one context of {length}. Use a longer "
+            f"{path}: it has {len(ids)} tokens, fewer than one context of {length}. Use "
+            "a longer "
             "text, or shorter contexts."
         )
     n_windows = min(n_windows, count or n_windows)
@@ -175,7 +184,11 @@ def _read_chunks(path: Path) -> Iterator[str]:
 
 
 def image_files(
-    folder: Path, prepare: Callable[[Any], Any], *, count: int | None = None, batch_size: int = 8
+    folder: Path,
+    prepare: Callable[[Any], Any],
+    *,
+    count: int | None = None,
+    batch_size: int = 8,
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the images of a folder, in the order of their names, as pixels for a model.
 
@@ -204,7 +217,9 @@ def image_files(
         If none of its pictures can be used.
     """
     with explain_errors(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+        paths = sorted(
+            path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES
+        )
     if not paths:
         raise UnknownReference(f"{folder}: contains no images ({', '.join(IMAGE_SUFFIXES)}).")
     decoded = islice(_decode_images(paths), count)
@@ -254,7 +269,9 @@ def _decode_image(path: Path) -> Any:
         picture = Image.open(file, formats=_IMAGE_FORMATS)
         pixels = picture.width * picture.height
         if pixels > MAX_IMAGE_PIXELS:
-            raise ValueError(f"it has {pixels} pixels, and at most {MAX_IMAGE_PIXELS} are decoded")
+            raise ValueError(
+                f"it has {pixels} pixels, and at most {MAX_IMAGE_PIXELS} are decoded"
+            )
         file.seek(0)
         scans = file.read().count(_JPEG_SCAN_MARKER) if picture.format in ("JPEG", "MPO") else 1
         if scans > MAX_JPEG_SCANS:
@@ -305,10 +322,15 @@ def load_tokenizer(
     return tokenizer
 
 
-def _check_tokenizer(parsed_reference: Reference, revision: str | None, *, offline: bool) -> None:
+def _check_tokenizer(
+    parsed_reference: Reference, revision: str | None, *, offline: bool
+) -> None:
     """Refuse a tokenizer that would take memory beyond its size, before the library reads it."""
     path: str | None = None
-    with forbid_prompts(), suppress(Exception):  # The library reports a missing tokenizer later.
+    with (
+        forbid_prompts(),
+        suppress(Exception),
+    ):  # The library reports a missing tokenizer later.
         path = import_package("transformers").utils.cached_file(
             find_model_source(parsed_reference),
             "tokenizer.json",
@@ -347,7 +369,8 @@ def _check_tokenizer_steps(text: str, subject: str) -> None:
                     _check_replacement_table(base64.b64decode(table), subject)
     if growth > _MAX_TEXT_GROWTH:
         raise InvalidCheckpoint(
-            f"{subject}: its tokenizer makes a text more than {_MAX_TEXT_GROWTH} times as long, "
+            f"{subject}: its tokenizer makes a text more than {_MAX_TEXT_GROWTH} times "
+            "as long, "
             "which could take all memory. Leave out --text, or use a sound copy."
         )
 
@@ -369,10 +392,12 @@ def _check_replacement_table(table: bytes, subject: str) -> None:
     """Refuse a table of replacements whose first part is longer than the table."""
     size = int.from_bytes(table[:_TABLE_SIZE_BYTES], "little")
     if table and (
-        not _TABLE_SIZE_BYTES <= size <= len(table) - _TABLE_SIZE_BYTES or size % _TABLE_SIZE_BYTES
+        not _TABLE_SIZE_BYTES <= size <= len(table) - _TABLE_SIZE_BYTES
+        or size % _TABLE_SIZE_BYTES
     ):
         raise InvalidCheckpoint(
-            f"{subject}: its tokenizer has a table of {len(table)} bytes and says that {size} of "
+            f"{subject}: its tokenizer has a table of {len(table)} bytes and says that "
+            f"{size} of "
             "them come first. Leave out --text, or use a sound copy."
         )
 
@@ -395,7 +420,10 @@ def load_preparation(
         return transform
     subject = f"{reference}: nothing beside the model says how it takes pictures"
     advice = "Put its preprocessor_config.json there, or leave out --images."
-    with explain_errors(UsageError, subject, advice), stage("Reading how pictures are prepared"):
+    with (
+        explain_errors(UsageError, subject, advice),
+        stage("Reading how pictures are prepared"),
+    ):
         processor = _load_processor("AutoImageProcessor", reference, revision, offline=offline)
     is_grey = (image_shape(model) or (3,))[0] == 1
 

@@ -79,7 +79,8 @@ def check_counts(config: Mapping[str, Any], subject: str) -> None:
         invalid_counts += [n for n in counts if n < 1 and key in _LAYER_COUNT_KEYS]
         if invalid_counts:
             raise InvalidCheckpoint(
-                f"{subject}: the configuration gives {key} as {str(invalid_counts[0])[:40]}; 1 to "
+                f"{subject}: the configuration gives {key} as "
+                f"{str(invalid_counts[0])[:40]}; 1 to "
                 f"{MAX_CONFIG_LAYERS} are built. Fix config.json."
             )
 
@@ -139,7 +140,8 @@ def check_kernels(config: Mapping[str, Any]) -> None:
     ]
     if any("/" in str(implementation) for implementation in implementations):
         raise UsageError(
-            "the configuration names code on the Hub to compute its attention, which is not run "
+            "the configuration names code on the Hub to compute its attention, which is "
+            "not run "
             "unless you say --trust-remote-code (trust_remote_code=True)."
         )
 
@@ -183,7 +185,8 @@ def check_model_size(empty: Any, source: str) -> None:
     n_numbers = sum(parameter.numel() for parameter in empty.parameters())
     if n_numbers > MAX_NUMBERS_PER_BYTE * stored_bytes + MAX_UNCHECKED_NUMBERS:
         raise InvalidCheckpoint(
-            f"{source}: by its configuration the model has {n_numbers} numbers, and its files have "
+            f"{source}: by its configuration the model has {n_numbers} numbers, and its "
+            "files have "
             f"{stored_bytes} bytes. One of them is not this model's: fix config.json."
         )
 
@@ -216,13 +219,17 @@ def check_lost_weights(
     """
     for name, stored_shape, model_shape, *_ in report["mismatched_keys"]:
         raise InvalidCheckpoint(
-            f"{source}: tensor {name} has the shape {list(stored_shape)}, and by its configuration "
-            f"the model needs {list(model_shape)}. One of the two files is not this model's."
+            f"{source}: tensor {name} has the shape {list(stored_shape)}, and by its "
+            "configuration "
+            f"the model needs {list(model_shape)}. One of the two files is not this "
+            "model's."
         )
     model_names = {_mask_numbers(name) for name, _ in model.named_parameters()}
     lost_weights = {
         # A checkpoint with another head lacks the pooler, and has a head that is not built.
-        "missing_weights": sorted(n for n in report["missing_keys"] if not _POOLER_NAMES.search(n)),
+        "missing_weights": sorted(
+            n for n in report["missing_keys"] if not _POOLER_NAMES.search(n)
+        ),
         "unused_weights": sorted(
             n for n in report["unexpected_keys"] if _mask_numbers(n) in model_names
         ),
@@ -236,10 +243,13 @@ def check_lost_weights(
             problems.append(f"{verb} {', '.join(names[:_MAX_NAMED_TENSORS])}{suffix}")
     if not problems:
         return lost_weights
-    message = f"{source}: {'; '.join(problems)}. What is missing has random numbers in the model"
+    message = (
+        f"{source}: {'; '.join(problems)}. What is missing has random numbers in the model"
+    )
     if not allow_missing:
         raise InvalidCheckpoint(
-            f"{message}, which show nothing: use the whole checkpoint and its own configuration, "
+            f"{message}, which show nothing: use the whole checkpoint and its own "
+            "configuration, "
             "or --allow-missing (allow_missing=True) to run it as it is."
         )
     _log.warning("%s.", message)
@@ -341,7 +351,10 @@ def load_model(
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
             built_model, lost_weights = _load_timm(
-                source, revision or parsed.revision, offline=offline, allow_missing=allow_missing
+                source,
+                revision or parsed.revision,
+                offline=offline,
+                allow_missing=allow_missing,
             )
             built_model = built_model.to(dtype=torch_dtype)
         else:
@@ -370,7 +383,8 @@ def _choose_device(device: Device, device_map: str | None) -> str:
         import_package("accelerate")
         if device != "auto":
             raise UsageError(
-                f"--device {device} and --device-map {device_map}: the map chooses the devices. "
+                f"--device {device} and --device-map {device_map}: the map chooses the "
+                "devices. "
                 "Leave one of them out."
             )
     available_devices = find_devices(device)
@@ -390,14 +404,18 @@ def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise UsageError(
-                f"{reference}: it needs Python code out of its checkpoint, which is not run unless "
+                f"{reference}: it needs Python code out of its checkpoint, which is not "
+                "run unless "
                 "you say --trust-remote-code (trust_remote_code=True)."
             ) from error
-        if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(error):
+        if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(
+            error
+        ):
             raise unsafe_pickle_error(reference, error) from error
         if is_out_of_memory(error):
             raise UsageError(
-                f"{reference}: the model does not fit into the memory of {device}. Use --dtype "
+                f"{reference}: the model does not fit into the memory of {device}. Use "
+                "--dtype "
                 "bfloat16, or --device-map auto to spread it."
             ) from error
         cause = first_line(error)
@@ -440,7 +458,8 @@ def _select_submodel(model: Any, name: str | None, reference: str) -> Any:
             ", ".join(f"#{submodel}" for submodel in submodels) or f"none: leave out #{name}"
         )
         raise UsageError(
-            f"{reference}: {type(model).__name__} has no such part that takes tokens or pixels. It "
+            f"{reference}: {type(model).__name__} has no such part that takes tokens or "
+            "pixels. It "
             f"has {available}."
         )
     return submodels[name]
@@ -477,7 +496,10 @@ def rebuild_model(model: Any, config: Any) -> Any:
     subject = (
         f"{type(model).__name__}: transformers does not build it from the changed configuration"
     )
-    with explain_errors(UsageError, subject), silence_transformers(import_package("transformers")):
+    with (
+        explain_errors(UsageError, subject),
+        silence_transformers(import_package("transformers")),
+    ):
         rebuilt = type(model).from_pretrained(
             None, config=config, state_dict=model.state_dict(), dtype=model.dtype
         )
@@ -540,7 +562,8 @@ def _load_timm(
         "mismatched_keys": [
             (name, stored_tensors[name].shape, tensor.shape)
             for name, tensor in model_tensors.items()
-            if name in stored_tensors and math.prod(stored_tensors[name].shape) != tensor.numel()
+            if name in stored_tensors
+            and math.prod(stored_tensors[name].shape) != tensor.numel()
         ],
     }
     return model, check_lost_weights(model, report, source, allow_missing=allow_missing)
@@ -561,7 +584,9 @@ def _load_transformers(
     load_options = {key: value for key, value in options.items() if key != "trust_remote_code"}
     with silence_transformers(transformers), forbid_prompts():
         with stage("Reading the configuration"):
-            config_values, _ = transformers.PreTrainedConfig.get_config_dict(source, **load_options)
+            config_values, _ = transformers.PreTrainedConfig.get_config_dict(
+                source, **load_options
+            )
             check_counts(config_values, source)
             if not is_trusted:
                 check_kernels(config_values)
@@ -578,7 +603,11 @@ def _load_transformers(
                 check(empty)
         with _show_loading(source):
             model, report = (model_class or transformers.AutoModel).from_pretrained(
-                source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
+                source,
+                **options,
+                dtype=dtype,
+                device_map=device_map,
+                output_loading_info=True,
                 ignore_mismatched_sizes=True,  # check_lost_weights refuses them by name.
-            )  # fmt: skip
+            )
     return model, check_lost_weights(model, report, source, allow_missing=allow_missing)

@@ -38,9 +38,21 @@ if TYPE_CHECKING:
 
 #: Kind of an explanation. Explanations of one kind differ only in their size.
 ExplanationKind: TypeAlias = Literal[
-    "table", "components", "sinusoids", "rotations", "ladder", "smoothed", "codes", "repaired",
-    "formula", "null", "removed", "given", "band", "head",
-]  # fmt: skip
+    "table",
+    "components",
+    "sinusoids",
+    "rotations",
+    "ladder",
+    "smoothed",
+    "codes",
+    "repaired",
+    "formula",
+    "null",
+    "removed",
+    "given",
+    "band",
+    "head",
+]
 
 #: Numbers of components, or of sinusoids, that explanations keep.
 COMPONENT_COUNTS = (1, 2, 3, 5, 10, 20, 50)
@@ -326,7 +338,9 @@ def _explain_by_null_models(
         if name == "stationary":
             null_rows = _draw_stationary(centred_rows / scale, layout, rng)
         else:
-            null_rows = nulls.draw_rows(centred_rows / scale, name, rng, layout).astype(np.float64)
+            null_rows = nulls.draw_rows(centred_rows / scale, name, rng, layout).astype(
+                np.float64
+            )
         rows = scale * (null_rows - null_rows.mean(axis=0))
         yield Explanation(name, _NULL_LABELS[name], rows, "null")
 
@@ -385,7 +399,9 @@ class Target:
         """Write the rows ``[n, d]`` of a substitute into the tensors."""
         start = 0
         for tensor, slot_rows in self.slots:
-            slot_values = import_package("torch").from_numpy(rows[start : start + len(slot_rows)])
+            slot_values = import_package("torch").from_numpy(
+                rows[start : start + len(slot_rows)]
+            )
             flat = tensor.data.view(-1, rows.shape[1])
             flat[slot_rows] = slot_values.to(device=tensor.device, dtype=tensor.dtype)
             start += len(slot_rows)
@@ -421,7 +437,8 @@ def find_target(
         target = _find_scheme_target(model, batch, error)
         if tables or rows is not None:
             raise UsageError(
-                f"{title}: it has no table of positions, so neither positions nor tables can be "
+                f"{title}: it has no table of positions, so neither positions nor tables "
+                "can be "
                 "chosen. Leave out --rows (rows, tables)."
             ) from error
         _check_effect(model, batch[:1], target, title)
@@ -433,7 +450,8 @@ def find_target(
         reached_rows = reached_rows[start:stop]
     if layout.size == 1:
         raise UsageError(
-            f"{title}: one position is replaced, and its row is the mean row itself. Use longer "
+            f"{title}: one position is replaced, and its row is the mean row itself. Use "
+            "longer "
             "contexts, or more positions (--rows)."
         )
     values = table.detach().reshape(-1, table.shape[-1])[reached_rows].cpu().double().numpy()
@@ -445,8 +463,10 @@ def find_target(
         substitute_rows = np.asarray(table_values, dtype=np.float64)
         if substitute_rows.shape != values.shape or not np.isfinite(substitute_rows).all():
             raise UsageError(
-                f"{title}: {label} is of shape {list(substitute_rows.shape)}; finite numbers of "
-                f"shape {list(values.shape)} are expected in the place of the rows that contexts "
+                f"{title}: {label} is of shape {list(substitute_rows.shape)}; finite "
+                "numbers of "
+                f"shape {list(values.shape)} are expected in the place of the rows that "
+                "contexts "
                 "reach."
             )
         substitutes.append(Explanation(label, label, substitute_rows, "given"))
@@ -489,7 +509,9 @@ def _find_reached_rows(
     """
     pt = import_package("torch")
     if batch.ndim == 4:
-        all_rows: torch.Tensor = pt.arange(table.numel() // table.shape[-1], device=table.device)
+        all_rows: torch.Tensor = pt.arange(
+            table.numel() // table.shape[-1], device=table.device
+        )
         return all_rows
     had_gradient = table.requires_grad
     try:
@@ -497,7 +519,9 @@ def _find_reached_rows(
             table.requires_grad_(True)
             states = compute_final_states(model, batch)
             # Unequal weights, since a LayerNorm fixes the sum of the states and of their squares.
-            weights = pt.linspace(0, 1, states.shape[-1], dtype=states.dtype, device=states.device)
+            weights = pt.linspace(
+                0, 1, states.shape[-1], dtype=states.dtype, device=states.device
+            )
             weighted_sum = (states * weights**2).sum()
             is_differentiable = weighted_sum.requires_grad
             gradients = (
@@ -508,7 +532,9 @@ def _find_reached_rows(
     finally:
         table.requires_grad_(had_gradient)
     if gradients[0] is not None:
-        reached_rows: torch.Tensor = gradients[0].flatten(0, -2).abs().sum(dim=1).nonzero()[:, 0]
+        reached_rows: torch.Tensor = (
+            gradients[0].flatten(0, -2).abs().sum(dim=1).nonzero()[:, 0]
+        )
         if len(reached_rows) == batch.shape[1]:
             return reached_rows
     raise UsageError(
@@ -567,7 +593,9 @@ def _find_bias_target(model: Any, batch: torch.Tensor) -> Target | None:
         label = f"head {head}: its mean at all offsets"
         substitutes.append(Explanation(f"head_{head}", label, rows, "head", head + 1))
     substitutes.append(
-        Explanation(NO_SCHEME_NAME, "all heads: their mean at all offsets", mean_biases, "removed")
+        Explanation(
+            NO_SCHEME_NAME, "all heads: their mean at all offsets", mean_biases, "removed"
+        )
     )
     return _scheme_target("relative", parameters, batch, substitutes, width=values.shape[1])
 
@@ -586,7 +614,9 @@ def _scheme_target(
         for tensor in tensors.values()
     )
     layout = Line(batch.shape[1])
-    return Target(next(iter(tensors)), scheme, slots, layout, 0, tuple(substitutes), NO_SCHEME_NAME)
+    return Target(
+        next(iter(tensors)), scheme, slots, layout, 0, tuple(substitutes), NO_SCHEME_NAME
+    )
 
 
 def _check_effect(model: Any, batch: torch.Tensor, target: Target, title: str) -> None:

@@ -90,7 +90,10 @@ def _observe_attention(
     """Pass on the inputs of each layer's attention, which then runs unchanged."""
     transformers = import_package("transformers")
     masks = transformers.masking_utils
-    interface, mask_interface = transformers.AttentionInterface, transformers.AttentionMaskInterface
+    interface, mask_interface = (
+        transformers.AttentionInterface,
+        transformers.AttentionMaskInterface,
+    )
     numbers, is_fused = layer_numbers(model), has_fused_attention(model)
 
     def attend(
@@ -112,7 +115,8 @@ def _observe_attention(
         eager_attention = getattr(modeling, "eager_attention_forward", None)
         if eager_attention is None:
             raise UsageError(
-                f"{title}: {type(module).__name__} has no step-by-step attention to go on with, "
+                f"{title}: {type(module).__name__} has no step-by-step attention to go "
+                "on with, "
                 "so its queries and keys cannot be looked at."
             )
         return eager_attention(module, query, key, value, mask, *extra, **options)
@@ -232,9 +236,16 @@ class ObservedLayer:
 def unmeasured_layer(number: int, reason: Reason, residual: float | None = None) -> LayerUse:
     """Return the record of a layer that cannot be measured."""
     return LayerUse(
-        layer=number, ignores=None, reason=reason, window=0, both_sides=False, ladder=np.zeros(0),
-        pairs=None, columns=None, shift_check=residual,
-    )  # fmt: skip
+        layer=number,
+        ignores=None,
+        reason=reason,
+        window=0,
+        both_sides=False,
+        ladder=np.zeros(0),
+        pairs=None,
+        columns=None,
+        shift_check=residual,
+    )
 
 
 def prepare_layers(
@@ -250,12 +261,14 @@ def prepare_layers(
     length, limit = batch.shape[1], declared_context(model)
     if length < MIN_CONTEXT_TOKENS:
         raise UsageError(
-            f"{title}: contexts of {length} tokens are too short to tell distances apart: use "
+            f"{title}: contexts of {length} tokens are too short to tell distances "
+            "apart: use "
             f"{MIN_CONTEXT_TOKENS} or more (--length)."
         )
     if limit and length > limit:
         raise UsageError(
-            f"{title}: contexts of {length} tokens are longer than the {limit} positions of the "
+            f"{title}: contexts of {length} tokens are longer than the {limit} positions "
+            "of the "
             "model. Use shorter ones: --length."
         )
     layer_inputs = _observe_inputs(model, batch, title)
@@ -285,7 +298,8 @@ def _observe_inputs(model: Any, batch: torch.Tensor, title: str) -> dict[int, At
     observed_states = run_observed(model, batch, layer_inputs.__setitem__, title)
     if not layer_inputs:
         raise UsageError(
-            f"{title}: the layers of {type(model).__name__} do not use the attention interface of "
+            f"{title}: the layers of {type(model).__name__} do not use the attention "
+            "interface of "
             "transformers, so their queries and keys cannot be seen."
         )
     difference = (plain_states - observed_states).nan_to_num()
@@ -332,10 +346,13 @@ def _run_at_shift(
         run_ladders = current_ladders(model)
         if len(run_ladders) == len(ladders) and all(map(np.array_equal, run_ladders, ladders)):
             break
-    are_equal = [bool((first_inputs[n].query == later_inputs[n].query).all()) for n in later_inputs]
+    are_equal = [
+        bool((first_inputs[n].query == later_inputs[n].query).all()) for n in later_inputs
+    ]
     if all(are_equal):
         raise UsageError(
-            f"{title}: its queries do not change when positions start later, so its rotation "
+            f"{title}: its queries do not change when positions start later, so its "
+            "rotation "
             "cannot be checked."
         )
     return {
@@ -422,7 +439,9 @@ def unrotate(
     width, n_pairs = tensor.shape[-1], len(rotation.frequencies)
     first_column = width - 2 * n_pairs if rotation.columns == "last" else 0
     rotating = tensor[..., first_column : first_column + 2 * n_pairs]
-    fixed = pt.cat([tensor[..., :first_column], tensor[..., first_column + 2 * n_pairs :]], dim=-1)
+    fixed = pt.cat(
+        [tensor[..., :first_column], tensor[..., first_column + 2 * n_pairs :]], dim=-1
+    )
     if rotation.pairs == "neighbours":
         real, imaginary = rotating[..., 0::2], rotating[..., 1::2]
     else:
@@ -533,8 +552,10 @@ def rotary_use(
     if not is_rotary(model):
         axes = " Along rows and columns of images they are not measured."
         raise UsageError(
-            f"{title}: {type(model).__name__} has no rotary embedding of transformers that turns "
-            f"queries and keys by their place in a text.{axes if turns_images(model) else ''}"
+            f"{title}: {type(model).__name__} has no rotary embedding of transformers "
+            "that turns "
+            "queries and keys by their place in a "
+            f"text.{axes if turns_images(model) else ''}"
         )
     layers: dict[int, ObservedLayer] = {}
     unmeasured: dict[int, LayerUse] = {}
@@ -642,9 +663,10 @@ def _sum_head_window(
         if rotation.columns != "all":
             power = pt.cat([power, fixed.square().sum(dim=-1, keepdim=True)], dim=-1)
         sums |= {
-            name: total(pair.real) + 1j * total(pair.imag), f"fixed_{name}": total(fixed),
+            name: total(pair.real) + 1j * total(pair.imag),
+            f"fixed_{name}": total(fixed),
             f"{name}_power": total(power),
-        }  # fmt: skip
+        }
     return sums
 
 
@@ -682,6 +704,8 @@ def _products_by_distance(query: torch.Tensor, key: torch.Tensor) -> torch.Tenso
     n_keys = key.shape[1]
     products = query @ key.transpose(1, 2)
     # Each query's keys begin one column later. One more column per row aligns them.
-    flat = import_package("torch").nn.functional.pad(products.reshape(n_heads, -1), (0, n_queries))
+    flat = import_package("torch").nn.functional.pad(
+        products.reshape(n_heads, -1), (0, n_queries)
+    )
     aligned: torch.Tensor = flat.reshape(n_heads, n_queries, n_keys + 1)
     return aligned[:, :, : n_keys - n_queries + 1]

@@ -34,7 +34,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(
         sign in text
-        for sign in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed")
+        for sign in (
+            "out of memory",
+            "not enough memory",
+            "can't allocate memory",
+            "alloc_failed",
+        )
     )
 
 
@@ -65,18 +70,24 @@ def check_finite(
     if bool(is_finite.all()):
         return
     if not has_finite_weights(model):
-        advice = "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
+        advice = (
+            "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
+        )
     elif next(model.parameters()).element_size() < 4:
         advice = "It overflowed. Run it in float32: --dtype float32."
     else:
         advice = "It overflowed, in float32 or wider. Use other contexts, or a sound copy."
     context = n_previous + int((~is_finite).nonzero()[0]) + 1
-    raise InvalidTable(f"{title}: {subject} hold NaN or infinity in context {context}. {advice}")
+    raise InvalidTable(
+        f"{title}: {subject} hold NaN or infinity in context {context}. {advice}"
+    )
 
 
 def has_finite_weights(model: Any) -> bool:
     """Tell whether all weights of a model that are in memory are finite."""
-    parameters = [parameter for parameter in model.parameters() if parameter.device.type != "meta"]
+    parameters = [
+        parameter for parameter in model.parameters() if parameter.device.type != "meta"
+    ]
     return all(bool(parameter.isfinite().all()) for parameter in parameters)
 
 
@@ -101,16 +112,19 @@ def explain_model_errors(model: Any) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         raise UsageError(
-            f"{name}: its own code fails ({type(error).__name__}: {first_line(error)}). Its "
+            f"{name}: its own code fails ({type(error).__name__}: {first_line(error)}). "
+            "Its "
             "configuration may not fit the installed library."
         ) from error
 
 
 #: Attribute of a model of transformers that holds or returns each part that runs by itself.
 SUBMODEL_ATTRIBUTES: Mapping[str, str] = {
-    "encoder": "get_encoder", "decoder": "get_decoder", "text": "text_model",
+    "encoder": "get_encoder",
+    "decoder": "get_decoder",
+    "text": "text_model",
     "vision": "vision_model",
-}  # fmt: skip
+}
 
 #: Tensors that a model of transformers computes at each layer and returns on request.
 TensorKind: TypeAlias = Literal["hidden_states", "attentions"]
@@ -142,7 +156,8 @@ class HookPoint:
 def layer_numbers(model: Any) -> dict[nn.Module, int]:
     """Return the layer number of each module inside a layer."""
     matches = {
-        module: re.search(r"(?:^|\.)(\d+)(?:\.|$)", path) for path, module in model.named_modules()
+        module: re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)
+        for path, module in model.named_modules()
     }
     return {
         module: int(number_match[1]) for module, number_match in matches.items() if number_match
@@ -162,7 +177,9 @@ def compute_final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
     """
     outputs: list[Any] = []
     if is_timm(model):
-        with model.blocks[-1].register_forward_hook(lambda _, __, output: outputs.append(output)):
+        with model.blocks[-1].register_forward_hook(
+            lambda _, __, output: outputs.append(output)
+        ):
             run_body(model, batch)
     else:
         outputs = [getattr(run_body(model, batch), "last_hidden_state", None)]
@@ -231,7 +248,10 @@ def find_hook_points(model: Any, batch: torch.Tensor, kind: TensorKind) -> Seque
 def _timm_hook_points(model: Any, kind: TensorKind) -> Sequence[HookPoint]:
     if kind == "hidden_states":
         first_point = HookPoint(model.blocks[0], 0, 0, is_output=False)
-        return [first_point, *(HookPoint(block, 0, None, is_output=True) for block in model.blocks)]
+        return [
+            first_point,
+            *(HookPoint(block, 0, None, is_output=True) for block in model.blocks),
+        ]
     attentions = [getattr(block, "attn", None) for block in model.blocks]
     if not all(
         hasattr(attention, "attn_drop") and hasattr(attention, "fused_attn")
@@ -417,7 +437,9 @@ def find_submodels(model: Any) -> dict[str, Any]:
     submodels = {}
     for name, attribute in SUBMODEL_ATTRIBUTES.items():
         submodel = getattr(model, attribute, None)
-        submodel = submodel() if attribute.startswith("get_") and submodel is not None else submodel
+        submodel = (
+            submodel() if attribute.startswith("get_") and submodel is not None else submodel
+        )
         parameters = () if submodel is None else inspect.signature(submodel.forward).parameters
         if submodel is not model and {"input_ids", "pixel_values"} & set(parameters):
             submodels[name] = submodel
@@ -470,7 +492,8 @@ def _run_for_tensors(model: Any, batch: torch.Tensor, kind: TensorKind) -> list[
     shapes = {tuple(tensor.shape) for tensor in tensors}
     if kind == "hidden_states" and (len(shapes) != 1 or len(next(iter(shapes))) != 3):
         raise UsageError(
-            f"{name}: its hidden states, of shapes {sorted(map(list, shapes))}, are not one vector "
+            f"{name}: its hidden states, of shapes {sorted(map(list, shapes))}, are not "
+            "one vector "
             "per token at every layer."
         )
     return tensors

@@ -128,14 +128,21 @@ def substitution_effect(
     def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _CostSums]:
         if not setups:
             target = find_target(
-                model, batch, tables=tables or {}, rows=rows, explain=explain, seed=seed,
+                model,
+                batch,
+                tables=tables or {},
+                rows=rows,
+                explain=explain,
+                seed=seed,
                 title=title,
-            )  # fmt: skip
+            )
             setup = _prepare_setup(
                 model, batch, target, attention_message, random=random, title=title
             )
             setups.append(setup)
-        inputs, targets = prepare_prediction(setups[0].task, batch, mask_token, seed, n_previous)
+        inputs, targets = prepare_prediction(
+            setups[0].task, batch, mask_token, seed, n_previous
+        )
         return {0: _run_substitutes(model, inputs, targets, n_previous, setups[0], title)}
 
     with ExitStack() as attention_mode:
@@ -229,8 +236,12 @@ class _CostSums(Sums):
     """Costs by context, added up over positions, and by position, added up over contexts."""
 
     context_axes: ClassVar[Mapping[str, int]] = {
-        "costs": 1, "weights": 0, "cka": 1, "attention": 1, "losses": 0,
-    }  # fmt: skip
+        "costs": 1,
+        "weights": 0,
+        "cka": 1,
+        "attention": 1,
+        "losses": 0,
+    }
 
     costs: Mapping[Measure, Floats]  # [m, c]
     weights: Floats  # [c]
@@ -305,7 +316,9 @@ def _run_substitutes(
                 if targets is not None:
                     substitute_costs[-1]["loss"] -= losses
             else:
-                substitute_costs.append({"states": _squared_norms(widen(after) - widen(before))})
+                substitute_costs.append(
+                    {"states": _squared_norms(widen(after) - widen(before))}
+                )
                 cka_values[number] = _compare_states(before, after)
     stacked = {
         key: np.stack([costs[key] for costs in substitute_costs]) for key in substitute_costs[0]
@@ -324,7 +337,9 @@ def _run_substitutes(
     )
 
 
-def _run_observed(model: Any, batch: torch.Tensor, setup: _Setup) -> tuple[torch.Tensor, Floats]:
+def _run_observed(
+    model: Any, batch: torch.Tensor, setup: _Setup
+) -> tuple[torch.Tensor, Floats]:
     """Run a model, and return its logits or last states, and the attention by range.
 
     The attention is ``[c, ranges]``: for each context the share of the attention of positions that
@@ -401,7 +416,9 @@ def _compare_states(before: torch.Tensor, after: torch.Tensor) -> Floats:
     cka_values = np.full(len(before), np.nan)
     for context, (states_before, states_after) in enumerate(zip(before, after, strict=True)):
         with suppress(InvalidTable):  # States are not finite, all equal, or fewer than four.
-            cka_values[context] = cka(_to_host(widen(states_before)), _to_host(widen(states_after)))
+            cka_values[context] = cka(
+                _to_host(widen(states_before)), _to_host(widen(states_after))
+            )
     return cka_values
 
 
@@ -414,12 +431,15 @@ def _build_result(
     rounding = {"states": setup.rounding, "divergence": setup.rounding**2}
     costs_by_measure = {
         key: costs(
-            sums.costs[key], sums.weights, removed_index, norm=key == "states",
+            sums.costs[key],
+            sums.weights,
+            removed_index,
+            norm=key == "states",
             rounding=rounding.get(key, 0.0),
         )
         for key in MEASURES
         if key in sums.costs
-    }  # fmt: skip
+    }
     has_loss = main == "loss" and bool(sums.weights.any())
     unknown = [Cost(None, None, None, None)]
     (total_loss,) = costs(sums.losses[None], sums.weights, 0) if has_loss else unknown
@@ -445,16 +465,21 @@ def _build_result(
         by_position_error=position_curve[1] if has_position_errors else None,
         unchanged=losses / np.where(count > 0, count, np.nan) if has_loss else None,
         early=measure_early(sums.position_costs[0, removed_index], weight)
-        if has_position_errors and not isinstance(target.layout, Grid) else None,
+        if has_position_errors and not isinstance(target.layout, Grid)
+        else None,
         distances=setup.distances.first_distances if setup.distances else None,
         undefined=_undefined_reasons(
-            setup, costs_by_measure[main], removed_index,
-            has_loss=has_loss, has_positions=has_positions,
+            setup,
+            costs_by_measure[main],
+            removed_index,
+            has_loss=has_loss,
+            has_positions=has_positions,
         ),
         stopped=is_interrupted,
         notes=(f"repeated runs differ, which accounts for {repeat_cost:.1e} of the costs",)
-        if repeat_cost else (),
-    )  # fmt: skip
+        if repeat_cost
+        else (),
+    )
 
 
 def _describe_substitutes(
@@ -464,29 +489,39 @@ def _describe_substitutes(
     stored_rows = target.substitutes[0].rows
     for index, substitute in enumerate(target.substitutes):
         yield Substitute(
-            substitute.name, substitute.label, substitute.kind, substitute.size,
+            substitute.name,
+            substitute.label,
+            substitute.kind,
+            substitute.size,
             explained_share(stored_rows, substitute.rows) if target.scheme == "table" else None,
             {key: cost[index] for key, cost in costs_by_measure.items()},
             *mean_and_error(sums.cka[index]),
             tuple(mean_and_error(share) for share in sums.attention[index].T) or None,
-        )  # fmt: skip
+        )
 
 
 def _undefined_reasons(
-    setup: _Setup, main: Sequence[Cost], removed_index: int, *, has_loss: bool, has_positions: bool
+    setup: _Setup,
+    main: Sequence[Cost],
+    removed_index: int,
+    *,
+    has_loss: bool,
+    has_positions: bool,
 ) -> dict[str, str]:
     """Return why numbers are undefined, by key."""
     n_errors = f"{MIN_COST_STANDARD_ERRORS:.0f}"
     reasons = {
         "loss": "" if has_loss else _explain_missing_loss(setup),
-        "kept": "" if main[removed_index].kept is not None
+        "kept": ""
+        if main[removed_index].kept is not None
         else f"removal costs no {n_errors} standard errors, or these are not known",
         "value": "null where outputs are not finite"
-        if any(cost.value is None for cost in main) else "",
+        if any(cost.value is None for cost in main)
+        else "",
         "cka": "measured of models without a head" if setup.has_head else "",
         "attention": setup.attention_message,
         "early": "" if has_positions else "the outputs have no positions",
-    }  # fmt: skip
+    }
     return {key: reason for key, reason in reasons.items() if reason}
 
 

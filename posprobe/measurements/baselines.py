@@ -34,7 +34,9 @@ MIN_PARALLEL_PRODUCT_SIZE = 2**21
 
 
 def measure_numbers(
-    table: PositionTable, names: Iterable[str] = TABLE_MEASUREMENTS, components: PCA | None = None
+    table: PositionTable,
+    names: Iterable[str] = TABLE_MEASUREMENTS,
+    components: PCA | None = None,
 ) -> dict[str, float | None]:
     """Return the compared numbers of a table by key path; None if undefined.
 
@@ -81,7 +83,11 @@ def measure_formula(
     Empty if that formula has no table of this width.
     """
     if isinstance(layout, Grid):
-        return {} if dim % 4 else measure_numbers(sincos2d(layout.height, layout.width, dim), names)
+        return (
+            {}
+            if dim % 4
+            else measure_numbers(sincos2d(layout.height, layout.width, dim), names)
+        )
     if dim % 2:
         return {}
     components = None

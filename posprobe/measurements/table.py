@@ -145,7 +145,9 @@ class Measurement(Generic[InputsT, ResultT]):
         """The numbers that its section lists, by key path in the block."""
         return {key: number for key, number, _ in numbers_of(self.record)}
 
-    def prepare_figures(self, results: Mapping[str, ResultT]) -> dict[str, Callable[[], Figure]]:
+    def prepare_figures(
+        self, results: Mapping[str, ResultT]
+    ) -> dict[str, Callable[[], Figure]]:
         """Return functions that draw the figures of a report, for results by label."""
         from posprobe.figures import report_figures
 
@@ -291,7 +293,8 @@ class TableInputs:
     def grid_model(self) -> GridModel | None:
         """Additive model of a grid; None for a sequence, and if all patches are equal."""
         is_fitted = (
-            isinstance(self.positions.layout, Grid) and len(self.table) <= MAX_GRID_MODEL_PATCHES
+            isinstance(self.positions.layout, Grid)
+            and len(self.table) <= MAX_GRID_MODEL_PATCHES
         )
         return self.view.grid_model if is_fitted and not self.view.constant else None
 
@@ -361,14 +364,18 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         ),
         record=Clock,
         drawings=(
-            Drawing("clock", help_text="circles of the rotations, and the speed of their clock"),
+            Drawing(
+                "clock", help_text="circles of the rotations, and the speed of their clock"
+            ),
         ),
         needs=_needs_sequence,
     ),
     Measurement[TableInputs, Patches](
         name="grid",
         title="Patches",
-        compute=lambda inputs: analyses.grid(inputs.positions, cosines=inputs.result("similarity")),
+        compute=lambda inputs: analyses.grid(
+            inputs.positions, cosines=inputs.result("similarity")
+        ),
         record=Patches,
         uses_all_rows=True,
         drawings=(Drawing("mosaic", help_text="similarity of patches, a tile for each"),),
@@ -439,7 +446,9 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         uses_all_rows=True,
         drawings=(
             Drawing(
-                "variance", help_text="explained variance by component", shows_several_tables=True
+                "variance",
+                help_text="explained variance by component",
+                shows_several_tables=True,
             ),
             Drawing(
                 "components",
@@ -455,7 +464,9 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         compute=lambda inputs: analyses.spectrum(inputs.positions),
         record=Spectrum,
         uses_all_rows=True,
-        drawings=(Drawing("spectrum", help_text="power by frequency", shows_several_tables=True),),
+        drawings=(
+            Drawing("spectrum", help_text="power by frequency", shows_several_tables=True),
+        ),
     ),
     Measurement[TableInputs, Spectrogram](
         name="spectrogram",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.copies import Copies
 from posprobe.analyses.composition.processes import HALF_WIDTH_RATIO
-from posprobe.analyses.descriptive.similarity import by_displacement, sums_of_rows, unit_rows
+from posprobe.analyses.descriptive.similarity import sum_by_displacement, sum_cosines, unit_rows
 from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.linear import leading, root, toeplitz
 from posprobe.analyses.view import DRAWN_ROWS, DRAWS, LEVEL, View, signed
@@ -149,17 +149,25 @@ def ask_absolute_position(view: View) -> Answer:
         return refusal
     n = len(view)
     block_steps = _independent_steps(view)
-    walks = signed(view.steps, block_steps, view.rng(7)) if block_steps > 1 else view.signed_walks
+    walks = (
+        signed(view.steps, block_steps, view.rng(7)) if block_steps > 1 else view.signed_walks
+    )
     variances = walks.var(axis=1).sum(axis=1).astype(np.float64)
     p_walk = rank_p_value(-variances[0], -variances[1:])
-    variance_ratio = float(variances[0] / max(np.median(variances[1:]), np.finfo(np.float64).tiny))
+    variance_ratio = float(
+        variances[0] / max(np.median(variances[1:]), np.finfo(np.float64).tiny)
+    )
     strongest_sign, misfit, test = _strongest_sign(view)
     row_norms = np.linalg.norm(view.coordinates, axis=1)  # distances from the mean row
     has_equal_norms = slow_variation(row_norms) <= MIN_VISIBLE_CHANGE
     path: PathBehaviour = "unknown"
     if (p_walk <= LEVEL or has_equal_norms) and _has_exact_distances(view.points):
         path = "equally_far" if _is_equidistant(view.points) else "exact"
-    elif p_walk <= LEVEL and n >= MIN_BOUNDED_ROWS and variance_ratio <= MAX_BOUNDED_VARIANCE_RATIO:
+    elif (
+        p_walk <= LEVEL
+        and n >= MIN_BOUNDED_ROWS
+        and variance_ratio <= MAX_BOUNDED_VARIANCE_RATIO
+    ):
         path = "bounded"
     elif p_walk > MAX_OPEN_P and n >= max(MIN_UNRELATED_BLOCKS * block_steps, MIN_BOUNDED_ROWS):
         path = "wanders"
@@ -173,7 +181,11 @@ def ask_absolute_position(view: View) -> Answer:
     reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
     if test.p <= LEVEL and strongest_sign.large:
         answer, reason = "yes", f"place_{strongest_sign.sign}"
-    elif p_walk <= LEVEL and test.p > MAX_OPEN_P and view.kernel.long_share > MAX_LONG_KERNEL_SHARE:
+    elif (
+        p_walk <= LEVEL
+        and test.p > MAX_OPEN_P
+        and view.kernel.long_share > MAX_LONG_KERNEL_SHARE
+    ):
         reason = "slow"
     elif path == "bounded" and not LEVEL < test.p <= MAX_OPEN_P:
         answer, reason = "no", "bounded" if test.p > MAX_OPEN_P else "small"
@@ -204,7 +216,9 @@ def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
     null_p_values = np.array(
         [[rank_p_value(statistics[k], draws[:, k]) for k in range(4)] for draws in null_draws]
     )
-    nearest_nulls = [int(np.lexsort((medians[:, k], null_p_values[:, k]))[-1]) for k in range(4)]
+    nearest_nulls = [
+        int(np.lexsort((medians[:, k], null_p_values[:, k]))[-1]) for k in range(4)
+    ]
     p_values = np.where(is_counted, null_p_values.max(axis=0), 1.0)
     is_large = statistics - medians.max(axis=0) >= MIN_EFFECT_SHARE
     is_effect = (4 * p_values <= LEVEL) & is_large
@@ -260,7 +274,7 @@ def _draw_statistics(
 def _translation_invariance(points: Floats) -> float | None:
     """Return the share of the variance of centred cosines that distance explains."""
     rows, is_defined = unit_rows(points, np, centered=True)
-    return sums_of_rows(rows, is_defined, 1, len(points), np).numbers()["translation_invariance"]
+    return sum_cosines(rows, is_defined, 1, len(points), np).numbers()["translation_invariance"]
 
 
 def _independent_steps(view: View) -> int:
@@ -299,7 +313,7 @@ def _position_statistics(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     gram = points @ points.swapaxes(-1, -2)
     total_power = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
     lag_sums, centre_sums = (
-        by_displacement(products, n, 1, np)[..., 0].astype(gram.dtype)
+        sum_by_displacement(products, n, 1, np)[..., 0].astype(gram.dtype)
         for products in (gram, gram[..., ::-1])
     )
     n_pairs = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from posprobe.analyses.descriptive.closeness import cka, cloud
+from posprobe.analyses.descriptive.closeness import cka, prepare_cloud
 from posprobe.analyses.facts import Answer, Verdict
 from posprobe.analyses.view import View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
@@ -106,6 +106,9 @@ def _sincos2d_cka(view: View, layout: Grid, width: int) -> float | None:
     if width < 4:
         return None
     try:
-        return cka(cloud(view.points), cloud(sincos2d(layout.height, layout.width, width).values))
+        return cka(
+            prepare_cloud(view.points),
+            prepare_cloud(sincos2d(layout.height, layout.width, width).values),
+        )
     except (InvalidTable, ValueError):
         return None

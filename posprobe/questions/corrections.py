@@ -58,7 +58,10 @@ def _smooth_by_rotations(answers: Answers, view: View) -> Answer | None:
     smooth_answer, rotations_answer = answers["smooth"], answers["rotations"]
     if not (smooth_answer.yes and rotations_answer.yes):
         return None
-    if rotations_answer.reason != "formula" and rotations_answer.facts.share < MIN_ROTATING_SHARE:
+    if (
+        rotations_answer.reason != "formula"
+        and rotations_answer.facts.share < MIN_ROTATING_SHARE
+    ):
         return None
     bridging_facts = rotations.bridging_gain(view.bridging)
     if bridging_facts is None:
@@ -184,10 +187,25 @@ GRID_CORRECTIONS: tuple[Correction[View], ...] = (
 # The kind of a table.
 
 KindName: TypeAlias = Literal[
-    "formula", "codes", "surface", "series", "rotations", "line", "noisy_line", "smooth", "walk",
-    "similar", "opposite", "norms", "ordered", "equal", "equally_far", "independent", "too_few",
+    "formula",
+    "codes",
+    "surface",
+    "series",
+    "rotations",
+    "line",
+    "noisy_line",
+    "smooth",
+    "walk",
+    "similar",
+    "opposite",
+    "norms",
+    "ordered",
+    "equal",
+    "equally_far",
+    "independent",
+    "too_few",
     "unknown",
-]  # fmt: skip
+]
 
 #: Absolute mean cosine of neighbours from which they are called similar, or opposite.
 MIN_SIMILAR_COSINE = 0.2
@@ -207,13 +225,13 @@ class TableKind:
     ----------
     name
         Name of the kind.
-    of
+    questions
         Questions whose facts describe it, in order. Their answers are yes, except for ``walk``,
         ``equal``, ``equally_far``, ``independent``, ``too_few`` and ``unknown``.
     """
 
     name: KindName
-    of: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
 
 
 def classify_table(answers: Answers) -> TableKind:
@@ -228,7 +246,9 @@ def classify_table(answers: Answers) -> TableKind:
     if _is_yes(answers, "closed_form"):
         return TableKind("formula", ("closed_form",))
     if order_answer.reason in {"all_equal", "too_few"}:
-        return TableKind("equal" if order_answer.reason == "all_equal" else "too_few", ("order",))
+        return TableKind(
+            "equal" if order_answer.reason == "all_equal" else "too_few", ("order",)
+        )
     if _is_yes(answers, "rows_and_columns"):
         rotation_questions = ("axis_rotations",) if _is_yes(answers, "axis_rotations") else ()
         return TableKind("codes", ("rows_and_columns", *rotation_questions))

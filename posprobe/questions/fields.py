@@ -79,7 +79,7 @@ class Field:
         Height and width in patches.
     factors
         Roots of the kernels of the three terms: ``[h, h]``, ``[w, w]`` and ``[h * w, h * w]``.
-    columns
+    component_scales
         Norms along the principal directions of each term.
     shares
         Shares of the variance, one per term.
@@ -87,14 +87,16 @@ class Field:
 
     shape: tuple[int, int]
     factors: tuple[NDArray[np.float32], ...]
-    columns: tuple[Floats, ...]
+    component_scales: tuple[Floats, ...]
     shares: tuple[float, ...]
 
-    def draw(self, rng: np.random.Generator, n_columns: int | None = None) -> NDArray[np.float32]:
+    def draw(
+        self, rng: np.random.Generator, n_columns: int | None = None
+    ) -> NDArray[np.float32]:
         """Draw a table ``[h * w, r]``, of ``n_columns`` independent columns where given."""
         height, width = self.shape
         term_draws = []
-        for factor, component_scales in zip(self.factors, self.columns, strict=True):
+        for factor, component_scales in zip(self.factors, self.component_scales, strict=True):
             scales = component_scales if n_columns is None else np.ones(n_columns)
             white = rng.standard_normal((len(factor), len(scales)), dtype=np.float32)
             term_draws.append(factor @ (white * scales.astype(np.float32)))
@@ -205,12 +207,17 @@ def ask_patch_smooth(view: View) -> Answer:
         ]
 
     def scores(null_draws: Floats) -> tuple[Floats, Floats]:
-        centre, deviation = np.median(null_draws, axis=0), np.maximum(null_draws.std(axis=0), 1e-9)
+        centre, deviation = (
+            np.median(null_draws, axis=0),
+            np.maximum(null_draws.std(axis=0), 1e-9),
+        )
         return (cosines - centre) / deviation, (null_draws - centre) / deviation
 
     def ranks(null_draws: Floats) -> list[float]:
         best_scores, null_scores = (by_stride.max(axis=-1) for by_stride in scores(null_draws))
-        return [rank_p_value(best_scores[k], null_scores[:, k]) for k in range(len(best_scores))]
+        return [
+            rank_p_value(best_scores[k], null_scores[:, k]) for k in range(len(best_scores))
+        ]
 
     null_draws, p = draw_null(draw, lambda draws: max(ranks(draws)), *N_PATCH_SMOOTH_DRAWS)
     nearest = int(np.argmax(ranks(null_draws)))
@@ -338,11 +345,17 @@ def ask_patch_position(view: View) -> Answer:
         statistics[0] - typical[0] >= MIN_EFFECT_SHARE,
         statistics[1] >= 1 + MIN_VISIBLE_CHANGE,
     )
-    significant_signs = [k for k in range(2) if is_large[k] and 2 * ranks(null_draws)[k] <= LEVEL]
+    significant_signs = [
+        k for k in range(2) if is_large[k] and 2 * ranks(null_draws)[k] <= LEVEL
+    ]
     sign_index = min(significant_signs, key=lambda k: ranks(null_draws)[k], default=0)
     is_slow = facts.misfit > MAX_DISPLACEMENT_MISFIT
     has_enough = not is_slow and min(view.shape) >= MIN_DENIAL_SIDE_PATCHES
-    reasons = (("patch_products", "patch_norms")[sign_index], "patch_displacement", "patch_open")
+    reasons = (
+        ("patch_products", "patch_norms")[sign_index],
+        "patch_displacement",
+        "patch_open",
+    )
     answer, reason = judge_p_value(p, *reasons, has_enough=has_enough)
     if answer == "yes" and not significant_signs:
         sign_index = int(np.argmin(ranks(null_draws)))
@@ -350,7 +363,9 @@ def ask_patch_position(view: View) -> Answer:
     elif answer == "cannot tell" and is_slow:
         reason = "patch_slow"
         if neighbour_cosine < MIN_PATCH_SIMILAR_COSINE:
-            reason = "patch_unlike" if neighbour_cosine < MIN_PATCH_SHORT_COSINE else "patch_short"
+            reason = (
+                "patch_unlike" if neighbour_cosine < MIN_PATCH_SHORT_COSINE else "patch_short"
+            )
     statistic, statistic_draws = float(statistics[sign_index]), null_draws[:, sign_index]
     test = null_test(statistic, statistic_draws, "stationary", p, n_statistics=2)
     return Answer("absolute_position", answer, reason, facts, test, PATCH_POSITION_KEYS)

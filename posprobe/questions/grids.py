@@ -195,7 +195,9 @@ def ask_rows_and_columns(view: View) -> Answer:
     The additive model of a grid gives the likelihood of the table with codes over that without.
     This ratio is compared with that of tables drawn from the fit without codes.
     """
-    if refusal := unfit_grid_answer("rows_and_columns", view, CODES_KEYS, MIN_CODE_SIDE_PATCHES):
+    if refusal := unfit_grid_answer(
+        "rows_and_columns", view, CODES_KEYS, MIN_CODE_SIDE_PATCHES
+    ):
         return refusal
     height, width = view.shape
     grid_model = view.grid_model
@@ -342,7 +344,9 @@ def _long_codes(view: View) -> list[tuple[Code, Floats]]:
     min_power = max(1e-9 * float(np.square(view.points).sum()), MIN_CODE_SHARE * max(powers))
     return [
         (Code(axis, len(points)), points)
-        for axis, points, power in zip(("rows", "columns"), (rows, columns), powers, strict=True)
+        for axis, points, power in zip(
+            ("rows", "columns"), (rows, columns), powers, strict=True
+        )
         if len(points) >= MIN_QUESTION_ROWS and points.shape[1] > 1 and power > min_power
     ]
 
@@ -355,7 +359,8 @@ def _answer_by_lines(grid_view: View, codes: list[tuple[Code, Floats]]) -> Answe
     if not p_values:
         return None
     codes_with_lines = tuple(
-        replace(code, lines=lines) for (code, _), lines in zip(codes, lines_by_code, strict=True)
+        replace(code, lines=lines)
+        for (code, _), lines in zip(codes, lines_by_code, strict=True)
     )
     share = max(sum(line.share for line in code.lines) for code in codes_with_lines)
     p, smallest_p = (min(1.0, len(codes) * p_value) for p_value in (min(p_values), MAX_LINE_P))
@@ -378,7 +383,9 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     """Answer by the share of the codes in a circle, in one code or in both together."""
     rng = view.rng(16)
     shortened_codes = [_shorten_code(points) for _, points in codes]
-    shares, turns = np.stack([_fit_circles(points[None]) for points in shortened_codes])[..., 0].T
+    shares, turns = np.stack([_fit_circles(points[None]) for points in shortened_codes])[
+        ..., 0
+    ].T
     n_tests = len(codes) + 1 if len(codes) > 1 else 1
     null_draws = np.empty((len(codes), 4, 0))
     for n_draws in (N_FIRST_CIRCLE_DRAWS, N_CIRCLE_DRAWS - N_FIRST_CIRCLE_DRAWS):
@@ -496,7 +503,9 @@ def _circle_products(h: int) -> tuple[Floats, Floats]:
     An ellipse is given by the squares and the product of its two phases, times the variance of a
     circle of radius 1.
     """
-    turns = np.arange(MIN_CIRCLE_TURNS, min(MAX_CIRCLE_TURNS, (h - 1) / 3) + 1e-9, CIRCLE_TURN_STEP)
+    turns = np.arange(
+        MIN_CIRCLE_TURNS, min(MAX_CIRCLE_TURNS, (h - 1) / 3) + 1e-9, CIRCLE_TURN_STEP
+    )
     angle = 2 * np.pi * turns[:, None] * np.arange(h) / (h - 1)
     waves = np.stack([np.cos(angle), np.sin(angle)], axis=2)
     waves -= waves.mean(axis=1, keepdims=True)

@@ -27,7 +27,11 @@ from posprobe.analyses.models.experiments import (
 )
 from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, Origin, RotaryUse, Summary
-from posprobe.analyses.models.states import MAX_POSITION_NOISE_SHARE, LayerMeans, MeanDecomposition
+from posprobe.analyses.models.states import (
+    MAX_POSITION_NOISE_SHARE,
+    LayerMeans,
+    MeanDecomposition,
+)
 from posprobe.analyses.models.subspaces import SubspaceOverlap
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
@@ -92,7 +96,9 @@ class ModelRun:
         Contexts that were sampled from the model belong to one result alone.
         """
         given_results = [
-            result for result in self.results.values() if getattr(result, "source", "") != "sampled"
+            result
+            for result in self.results.values()
+            if getattr(result, "source", "") != "sampled"
         ]
         return max((getattr(result, "contexts", 0) for result in given_results), default=0)
 
@@ -194,7 +200,9 @@ def ask_kept(run: ModelRun) -> Answer | None:
         noise_draws = decomposition.layers[last_layer.layer].noise_draws
         low, high = np.quantile(noise_draws or [last_layer.noise], (0.05, 0.95)).tolist()
         band, n_draws = (low, high) if len(noise_draws) > 1 else None, len(noise_draws)
-        test = Test(last_layer.share, math.nan, last_layer.noise, band, "sampling noise", n_draws)
+        test = Test(
+            last_layer.share, math.nan, last_layer.noise, band, "sampling noise", n_draws
+        )
     return Answer("kept", *_judge_last_layer(last_layer), facts, test, keys)
 
 
@@ -421,7 +429,9 @@ def ask_heads(run: ModelRun) -> Answer | None:
     facts = OffsetHeads(sharp_offsets.total(), len(peaks), sharpest, uniform, offsets)
     if sharp_offsets:
         return Answer("heads", "yes", "sharp", facts, keys=keys)
-    reason = "short" if sharpest > MIN_MAIN_ATTENTION_SHARE else "even" if sharpest else "no_peak"
+    reason = (
+        "short" if sharpest > MIN_MAIN_ATTENTION_SHARE else "even" if sharpest else "no_peak"
+    )
     return Answer("heads", "no", reason, facts, keys=keys)
 
 
@@ -695,7 +705,9 @@ def _ask_substitutes(question: str, is_candidate: Callable[[Substitute], bool]) 
         )
         sufficient = [bound >= MIN_SUFFICIENT_SHARE for bound in lower]
         best = max(kept_shares, key=lambda kept: kept[1])
-        substitute, share, error = kept_shares[sufficient.index(True)] if any(sufficient) else best
+        substitute, share, error = (
+            kept_shares[sufficient.index(True)] if any(sufficient) else best
+        )
         facts = SufficientSubstitute(
             label=substitute.label,
             size=substitute.size,

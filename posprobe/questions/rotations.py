@@ -18,13 +18,13 @@ from posprobe.analyses.composition.planes import (
 from posprobe.analyses.composition.processes import fit_process
 from posprobe.analyses.composition.wave_scores import MAX_LINE_P
 from posprobe.analyses.composition.waves import MIN_WAVE_ROWS
-from posprobe.analyses.descriptive.closeness import cloud
+from posprobe.analyses.descriptive.closeness import prepare_cloud
 from posprobe.analyses.descriptive.sinusoid import fit_base
 from posprobe.analyses.descriptive.winding import (
     WindingPair,
-    kept_components,
-    rhythms,
-    winding_pairs,
+    count_paired_components,
+    find_winding_pairs,
+    rotation_shares,
 )
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import leading, root, toeplitz
@@ -155,7 +155,9 @@ def _rotation_facts(view: View, rotation_fit: RotationFit) -> Rotations:
         line for line in rotation_fit.rotations if line.share >= MIN_EFFECT_SHARE
     )
     lines = large_rotations or rotation_fit.rotations
-    alternation_power = np.square(points[::2].mean(axis=0) - points[1::2].mean(axis=0)).sum() / 4
+    alternation_power = (
+        np.square(points[::2].mean(axis=0) - points[1::2].mean(axis=0)).sum() / 4
+    )
     return Rotations(
         rows=len(view),
         lines=lines,
@@ -370,8 +372,12 @@ def strongest_winding(points: Floats) -> tuple[float, WindingPair | None, float]
     if not variances[0] > 0:
         return 0.0, None, 0.0
     ratios = np.maximum(variances, 0.0) / variances.sum()
-    n_components = kept_components(ratios)
-    pairs = winding_pairs(points @ directions[:, :n_components], ratios) if n_components > 1 else []
+    n_components = count_paired_components(ratios)
+    pairs = (
+        find_winding_pairs(points @ directions[:, :n_components], ratios)
+        if n_components > 1
+        else []
+    )
     components_share = float(variances.sum()) / total_power
     if not pairs:
         return 0.0, None, components_share
@@ -403,7 +409,9 @@ def _draw_windings(
     def p_values(null_draws: Floats) -> list[float]:
         return [rank_p_value(statistic, draws) for draws in null_draws.T]
 
-    null_draws, p = draw_null(draw, lambda draws: max(p_values(draws)), DRAWS, N_SINGLE_YES_DRAWS)
+    null_draws, p = draw_null(
+        draw, lambda draws: max(p_values(draws)), DRAWS, N_SINGLE_YES_DRAWS
+    )
     medians = np.median(null_draws, axis=0)
     nearest_null = int(np.lexsort((medians, np.array(p_values(null_draws))))[-1])
     return p, ("walk", "stationary")[nearest_null], null_draws[:, nearest_null]
@@ -469,13 +477,18 @@ def winding_by_rotations(winding_answer: Answer, rotations_answer: Answer) -> An
     lines = rotations_answer.facts.lines
     if not lines or facts.pair is None:
         return None
-    shares = rhythms(facts.pair, [line.period for line in lines])
+    shares = rotation_shares(facts.pair, [line.period for line in lines])
     by_share = np.argsort(-shares, kind="stable").tolist()
     mixed_lines = [lines[k] for k in by_share if shares[k] >= MIN_MIXED_LINE_SHARE]
-    if len(mixed_lines) > 1 and _turns_difference(facts, mixed_lines[0]) > MAX_SAME_LINE_DIFFERENCE:
+    if (
+        len(mixed_lines) > 1
+        and _turns_difference(facts, mixed_lines[0]) > MAX_SAME_LINE_DIFFERENCE
+    ):
         facts = replace(facts, mixed=tuple(sorted(mixed_lines, key=lambda line: line.period)))
         if not all(line.is_circular for line in mixed_lines):
-            return winding_answer.corrected("cannot tell", "mixed_waves", "rotations", facts=facts)
+            return winding_answer.corrected(
+                "cannot tell", "mixed_waves", "rotations", facts=facts
+            )
         facts = replace(facts, turns=mixed_lines[0].turns, rotation=mixed_lines[0].period)
         return winding_answer.corrected("yes", "mixed", "rotations", facts=facts)
     nearest_line = min(lines, key=lambda line: _turns_difference(facts, line))
@@ -629,8 +642,10 @@ def _test_base(view: View, best_cka: float) -> Test:
         # Where too many draws reach the CKA, the others are not made.
         while len(null_draws) < n_draws and p <= LEVEL:
             null_rows = factor @ rng.standard_normal(rows.shape) * column_norms
-            fit = fit_base(cloud(null_rows), d - d % 2)
-            null_draws.append(fit.best if fit.base is not None and fit.best is not None else 0.0)
+            fit = fit_base(prepare_cloud(null_rows), d - d % 2)
+            null_draws.append(
+                fit.best if fit.base is not None and fit.best is not None else 0.0
+            )
             n_reached += null_draws[-1] >= best_cka
             p = (1 + n_reached) / (n_draws + 1)
     return null_test(best_cka, np.array(null_draws), "smooth", p)

@@ -216,7 +216,9 @@ def ask_linear_near(schemes: NumberedBlocks) -> Answer:
         slopes_by_scheme.append(LinearSlopes(tuple(block["slopes"]), tuple(windows), length))
     # Distances in positions at which attention halves, with equal contents.
     half_distances = [
-        math.log(2) / slope for linear_slopes in slopes_by_scheme for slope in linear_slopes.slopes
+        math.log(2) / slope
+        for linear_slopes in slopes_by_scheme
+        for slope in linear_slopes.slopes
     ]
     facts = SchemeFacts(tuple(slopes_by_scheme), {"halving": half_distances})
     keys = _scheme_keys(schemes, "slopes", "heads.window")
@@ -247,7 +249,8 @@ class RemainingAttention:
 def ask_linear_reach(schemes: NumberedBlocks) -> Answer:
     """Ask whether half of the attention is left at the end of the stated context."""
     candidates = [
-        _remaining_attention(min(block["slopes"]), block["max_positions"]) for _, block in schemes
+        _remaining_attention(min(block["slopes"]), block["max_positions"])
+        for _, block in schemes
     ]
     facts = max(candidates, key=lambda facts: -1.0 if facts.left is None else facts.left)
     keys = _scheme_keys(schemes, "slopes", "max_positions")
@@ -302,7 +305,9 @@ def ask_smooth_distances(question: str, schemes: NumberedBlocks) -> Answer:
     correlations = [value for block in smoothness for value in block["correlation"]]
     n_tested = sum(value is not None for value in correlations)
     if not n_tested:
-        return Answer(question, "cannot tell", "equal", SmoothHeads(n_heads, 0, None), keys=keys)
+        return Answer(
+            question, "cannot tell", "equal", SmoothHeads(n_heads, 0, None), keys=keys
+        )
     n_structured = sum(block["structured"] for block in smoothness)
     facts = SmoothHeads(n_heads, n_tested, n_structured)
     # Each head is above its own permutations with a chance of 5 %, so their number is binomial.
@@ -356,7 +361,9 @@ def _count_preferences(block: Block) -> HeadPreference:
     heads = block["heads"]
     varying_heads = [head for head, is_near in enumerate(heads["near"]) if is_near is not None]
     ordered_heads = [
-        head for head in varying_heads if block["computed"] or _exceeds_permutations(block, head)
+        head
+        for head in varying_heads
+        if block["computed"] or _exceeds_permutations(block, head)
     ]
     n_near = sum(bool(heads["near"][head]) for head in ordered_heads)
     # Where both sides are equal, the side of the largest value means nothing.
@@ -406,7 +413,9 @@ def _near_facts(preferences: tuple[HeadPreference, ...]) -> SchemeFacts[HeadPref
 
 
 def _judge_near(facts: SchemeFacts[HeadPreference]) -> tuple[Verdict, str]:
-    n_heads, n_varying, n_ordered = (facts.total(name) for name in ("heads", "varying", "ordered"))
+    n_heads, n_varying, n_ordered = (
+        facts.total(name) for name in ("heads", "varying", "ordered")
+    )
     if not n_ordered:
         return "cannot tell", "no_order" if n_varying else "equal"
     if facts.total("near") > n_heads / 2:
@@ -550,7 +559,9 @@ def answer_schemes(schemes: Sequence[Block]) -> dict[str, Answer]:
     answers = []
     for kind, questions in QUESTIONS_BY_KIND.items():
         blocks = [
-            (number, block) for number, block in enumerate(schemes) if scheme_kind(block) == kind
+            (number, block)
+            for number, block in enumerate(schemes)
+            if scheme_kind(block) == kind
         ]
         if blocks:
             answers += [answer for ask in questions.values() if (answer := ask(blocks))]

@@ -142,10 +142,14 @@ def ask_order(view: View) -> Answer:
     if answer == "yes" and 3 * cosine_p > LEVEL:
         has_wave = 3 * wave_p <= LEVEL
         reason = "wave" if 3 * norm_p > LEVEL else "norms_and_wave" if has_wave else "norms"
-    effect = abs(cosine - chance_mean) if reason == "neighbours" else facts.share - facts.typical
+    effect = (
+        abs(cosine - chance_mean) if reason == "neighbours" else facts.share - facts.typical
+    )
     if reason in {"neighbours", "wave"} and effect < MIN_EFFECT_SHARE:
         answer, reason = "no", "small"
-    test = null_test(cosine, statistics[0, 1:], "permuted", p, expected=chance_mean, n_statistics=3)
+    test = null_test(
+        cosine, statistics[0, 1:], "permuted", p, expected=chance_mean, n_statistics=3
+    )
     return Answer("order", answer, reason, facts, test, ORDER_KEYS)
 
 
@@ -278,7 +282,9 @@ def _mean_step_cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floa
         first_steps = np.arange(n_steps - lag)
         last_steps = first_steps + lag
         # A pair of different steps occurs twice in a square.
-        products = np.einsum("ij,ij->i", steps[: n_steps - lag], steps[lag:]) * (2 if lag else 1)
+        products = np.einsum("ij,ij->i", steps[: n_steps - lag], steps[lag:]) * (
+            2 if lag else 1
+        )
         sign_products = (signs[:, : n_steps - lag] * signs[:, lag:]).T
         double_spans = [
             _count_spans(first_steps, last_steps, 2 * stride, 0, n_steps - 2 * stride + 1)
@@ -293,11 +299,17 @@ def _mean_step_cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floa
         single_squares += (products * single_spans) @ sign_products
     # A table that repeats itself returns to its start up to rounding.
     is_moving = single_squares > 1e-9 * single_squares[0]
-    return np.where(is_moving, double_squares / np.where(is_moving, single_squares, 1.0) - 1, 0.0)
+    return np.where(
+        is_moving, double_squares / np.where(is_moving, single_squares, 1.0) - 1, 0.0
+    )
 
 
 def _count_spans(
-    first_steps: NDArray[np.intp], last_steps: NDArray[np.intp], length: int, start: int, stop: int
+    first_steps: NDArray[np.intp],
+    last_steps: NDArray[np.intp],
+    length: int,
+    start: int,
+    stop: int,
 ) -> NDArray[np.intp]:
     """Count the spans of ``length`` steps that contain both steps of each pair.
 
@@ -330,7 +342,10 @@ def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
         null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in permutations])
         product = float(np.vdot(leading_residuals[1:], leading_residuals[:-1]))
         typical_product = float(np.median(null_draws))
-        excess, null_excess = abs(product - typical_product), np.abs(null_draws - typical_product)
+        excess, null_excess = (
+            abs(product - typical_product),
+            np.abs(null_draws - typical_product),
+        )
         cosine = float(np.einsum("ij,ij->i", unit_residuals[1:], unit_residuals[:-1]).mean())
         if abs(cosine) > MAX_RESIDUAL_COSINE or rank_p_value(excess, null_excess) <= MAX_OPEN_P:
             return 0.0, np.zeros(1)
@@ -405,7 +420,9 @@ def ask_low_dimensional(view: View) -> Answer:
         every=stride,
     )
     if d < 3:
-        return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
+        return Answer(
+            "low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS
+        )
     if view.half_length > n / MIN_HALF_LENGTHS:
         # With few independent stretches, any slow curve has few directions.
         return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
@@ -442,7 +459,10 @@ def _draw_dimension_ratios(view: View, rows: Floats, kernel: Kernel) -> Floats:
             powers[null_index, k] = _cosine_power(unit_rows)
     kernels = fit_kernels(powers.reshape(-1, n - 1))
     expected = np.array(
-        [_expected_dimension(covariance, n_columns) for covariance in kernel_covariances(kernels)]
+        [
+            _expected_dimension(covariance, n_columns)
+            for covariance in kernel_covariances(kernels)
+        ]
     )
     return np.asarray(dimensions / expected.reshape(dimensions.shape))
 
@@ -492,7 +512,9 @@ def _expected_dimension(covariances: Floats, d: int) -> float:
     grand_mean = row_means.mean()
     pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
     squared_norm = (
-        np.square(covariances) @ pairs - 2 * n * np.square(row_means).sum() + (n * grand_mean) ** 2
+        np.square(covariances) @ pairs
+        - 2 * n * np.square(row_means).sum()
+        + (n * grand_mean) ** 2
     )
     trace = n * (covariances[0] - grand_mean)
     if trace <= 0 or squared_norm <= 0:
@@ -510,7 +532,9 @@ def _small_dimension_p(dimension: float, null_draws: Floats) -> float:
     if dimension >= null_draws.min() or deviation == 0:
         return rank_p
     n = len(null_draws)
-    t_statistic = (np.log(max(dimension, 1e-300)) - logs.mean()) / (deviation * np.sqrt(1 + 1 / n))
+    t_statistic = (np.log(max(dimension, 1e-300)) - logs.mean()) / (
+        deviation * np.sqrt(1 + 1 / n)
+    )
     return min(rank_p, max(float(stdtr(n - 1, t_statistic)), MIN_EXTRAPOLATED_P))
 
 

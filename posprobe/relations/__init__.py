@@ -8,7 +8,10 @@ from posprobe.relations.rules import (
     Rule as Rule,
 )
 from posprobe.relations.tables import relate_tables as relate_tables
-from posprobe.relations.values import relate_biases as relate_biases, relate_slopes as relate_slopes
+from posprobe.relations.values import (
+    relate_biases as relate_biases,
+    relate_slopes as relate_slopes,
+)
 from posprobe.relations.weights import (
     Projections as Projections,
     relate_layouts as relate_layouts,

@@ -15,11 +15,14 @@ from posprobe.relations.rules import RULES, Finding
 #: Names of the arrays of a dump, with the shape and meaning that messages state.
 DUMP_ARRAYS: Mapping[str, str] = {
     "inv_freq": "[pairs] in rad per position",
-    "cos": "[positions, pairs]", "sin": "[positions, pairs]",
-    "q": "[..., head_dim] before rotation", "q_rotated": "the same after it",
-    "position": "of that query, one number", "sections": "[axes], pairs that turn along each",
+    "cos": "[positions, pairs]",
+    "sin": "[positions, pairs]",
+    "q": "[..., head_dim] before rotation",
+    "q_rotated": "the same after it",
+    "position": "of that query, one number",
+    "sections": "[axes], pairs that turn along each",
     "interleaved": "0 or 1, whether axes take their pairs in turn",
-}  # fmt: skip
+}
 #: The widest head of a dump, in dimensions; this bounds time and memory.
 MAX_DUMP_HEAD_DIM = 2**12
 #: Only this many positions of a dump are compared, which bounds time and memory.
@@ -80,21 +83,32 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         If a shape is impossible, a number is not finite, or positions do not begin at 0.
     """
     stored_arrays = {
-        name: np.asarray(arrays[name], dtype=np.float64) for name in DUMP_ARRAYS if name in arrays
+        name: np.asarray(arrays[name], dtype=np.float64)
+        for name in DUMP_ARRAYS
+        if name in arrays
     }
     for name, values in stored_arrays.items():
         if not np.isfinite(values).all():
             raise InvalidCheckpoint(f"{file}: {name} contains NaN or infinity. Write it again.")
     q, q_rotated = (stored_arrays.get(name) for name in ("q", "q_rotated"))
     if (q is None) != (q_rotated is None):
-        raise InvalidCheckpoint(f"{file}: of q and q_rotated it has one. Write both, or neither.")
+        raise InvalidCheckpoint(
+            f"{file}: of q and q_rotated it has one. Write both, or neither."
+        )
     if q is not None and q_rotated is not None:
-        if q.shape != q_rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
+        if (
+            q.shape != q_rotated.shape
+            or not q.ndim
+            or q.shape[-1] % 2
+            or not 0 < q.size < 2**26
+        ):
             shapes = f"{list(q.shape)} and {list(q_rotated.shape)}"
             raise _shape_error(file, ("q", "q_rotated"), shapes)
         q, q_rotated = (states.reshape(-1, states.shape[-1]) for states in (q, q_rotated))
     scalars = {
-        name: stored_arrays[name] for name in ("position", "interleaved") if name in stored_arrays
+        name: stored_arrays[name]
+        for name in ("position", "interleaved")
+        if name in stored_arrays
     }
     for name, values in scalars.items():
         if values.size != 1:
@@ -172,14 +186,16 @@ def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     factor = float(radii[0].mean())
     if not factor or np.abs(radii / factor - 1).max() > _MAX_COSINE_LENGTH_ERROR:
         raise InvalidCheckpoint(
-            f"{file}: cos² + sin² is not the same everywhere, so that they are not cosines and "
+            f"{file}: cos² + sin² is not the same everywhere, so that they are not "
+            "cosines and "
             "sines of one rotation. Write the arrays before anything is added to them."
         )
     factor = float(radii.mean())
     cos, sin = cos / factor, sin / factor
     if np.abs(sin[0]).max() > _MAX_COSINE_LENGTH_ERROR:
         raise InvalidCheckpoint(
-            f"{file}: the first row of cos and sin is not that of position 0. Write them as "
+            f"{file}: the first row of cos and sin is not that of position 0. Write them "
+            "as "
             "[positions, pairs], from position 0 on."
         )
     frequencies = np.arctan2(sin[1], cos[1])
@@ -191,8 +207,10 @@ def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
         frequencies = (angles + 2 * np.pi * turns) / row
     if (frequencies <= 0).any():
         raise InvalidCheckpoint(
-            f"{file}: {int((frequencies <= 0).sum())} pairs do not turn forwards from position 0 "
-            "to 1. Write the rows of positions 0, 1, 2 and so on, and the pairs that rotate."
+            f"{file}: {int((frequencies <= 0).sum())} pairs do not turn forwards from "
+            "position 0 "
+            "to 1. Write the rows of positions 0, 1, 2 and so on, and the pairs that "
+            "rotate."
         )
     return Ladder(frequencies, factor, cos=cos, sin=sin)
 

@@ -319,7 +319,9 @@ def _common_blocks(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
 def _shifted_rows(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | None]:
     """Return the number of rows by which the first table begins later, and the aligned rows."""
     can_align = a.scale and b.scale and _are_scales_comparable(a.scale / b.scale)
-    if not can_align or any(isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)):
+    if not can_align or any(
+        isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)
+    ):
         return 0, None
     rows_a, rows_b = (sketch.rows[:N_DENSE_POSITIONS].astype(np.float64) for sketch in (a, b))
     lag = find_row_lag(rows_b * b.scale, rows_a * a.scale)
@@ -330,7 +332,9 @@ def _shifted_rows(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | N
     return lag, _AlignedRows(rows_a[:n_common], rows_b[:n_common], n_common)
 
 
-def _sketch_distance(a: Fingerprint, b: Fingerprint, aligned_rows: _AlignedRows) -> float | None:
+def _sketch_distance(
+    a: Fingerprint, b: Fingerprint, aligned_rows: _AlignedRows
+) -> float | None:
     """Return the relative distance of two tables; None if one of them is zero."""
     norm_b = float(np.linalg.norm(aligned_rows.rows_b))
     if not np.any(aligned_rows.rows_a) or not norm_b or not a.scale or not b.scale:
@@ -375,8 +379,8 @@ def _direction_chance(cosine: float, n_dims: int) -> float:
 def _chernoff_bound(trace: float, singular_values: NDArray[np.float64]) -> float:
     """Bound the chance that a random rotation makes a trace as large (Chernoff).
 
-    Directions are treated as independent. The mean of ``exp(x u)``, where ``u`` is a coordinate of a
-    random direction, is the hypergeometric function ``0F1(k / 2, x**2 / 4)``, a Bessel function.
+    Directions are treated as independent. The mean of ``exp(x u)``, where ``u`` is a coordinate of
+    a random direction, is the hypergeometric function ``0F1(k / 2, x**2 / 4)``, a Bessel function.
     """
     from scipy.special import gammaln, ive
 
@@ -401,17 +405,26 @@ def read_fingerprint(document: Any) -> Fingerprint | None:
     """Read the result of `Fingerprint.to_dict`; return None if the document is not one."""
     try:
         layout = _read_layout(document["layout"])
-        start, dim, scale = int(document["start"]), int(document["dim"]), float(document["scale"])
+        start, dim, scale = (
+            int(document["start"]),
+            int(document["dim"]),
+            float(document["scale"]),
+        )
         sha256, dtype = document["sha256"], document["dtype"]
         rows, blocks = (
-            _decode_array(document[name], min(dim, PROJECTION_DIM)) for name in ("rows", "blocks")
+            _decode_array(document[name], min(dim, PROJECTION_DIM))
+            for name in ("rows", "blocks")
         )
         is_valid = (
-            start >= 0 and dim >= 1 and 0 <= scale < math.inf
-            and isinstance(sha256, str) and isinstance(dtype, str | None)
-            and len(blocks) == N_BLOCKS and layout.size <= 2**40
+            start >= 0
+            and dim >= 1
+            and 0 <= scale < math.inf
+            and isinstance(sha256, str)
+            and isinstance(dtype, str | None)
+            and len(blocks) == N_BLOCKS
+            and layout.size <= 2**40
             and len(rows) == len(sampled_positions(start, start + layout.size))
-        )  # fmt: skip
+        )
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError):
         return None
     if not is_valid:

@@ -159,7 +159,9 @@ def _relate_frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
         yield from findings or [same_ladder]
     elif np.ptp(log_ratios) < _SAME_LADDER_TOLERANCE:
         yield Finding("ladder", "positions_scaled", value=math.exp(-float(log_ratios.mean())))
-    elif (slope := fit_geometric(np.exp(log_ratios))) and abs(slope[0]) < _SAME_LADDER_TOLERANCE:
+    elif (slope := fit_geometric(np.exp(log_ratios))) and abs(
+        slope[0]
+    ) < _SAME_LADDER_TOLERANCE:
         base = ladder_base(a)
         base_ratio = math.exp(-slope[1] * len(log_ratios))
         yield Finding("ladder", "base", base, base and base * base_ratio, base_ratio)
@@ -217,7 +219,11 @@ def _base_finding(a: Ladder, base_a: float, base_b: float) -> Finding:
     if abs(power - n_pairs / (n_pairs - 1)) < tolerance / math.log(base_a):
         return Finding("ladder", "last_pair", base_a, base_b, power)
     rotated = 2 * n_pairs
-    if a.head_dim and a.head_dim > rotated and abs(power * a.head_dim / rotated - 1) < tolerance:
+    if (
+        a.head_dim
+        and a.head_dim > rotated
+        and abs(power * a.head_dim / rotated - 1) < tolerance
+    ):
         return Finding("ladder", "spread", rotated, a.head_dim, power)
     factor = (base_b / base_a) ** ((n_pairs - 1) / n_pairs)
     for whole_factor in _WHOLE_SCALING_FACTORS:
@@ -312,7 +318,9 @@ def _find_angle_rounding(frequencies: Floats, b: Ladder) -> Finding | None:
         has_sines = (np.abs(np.sin(angles) - sin) <= sine_limits).all()
         return bool(has_sines and (np.abs(np.cos(angles) - cos) <= limit + float32_error).all())
 
-    largest_error = float(max(np.abs(np.cos(exact) - cos).max(), np.abs(np.sin(exact) - sin).max()))
+    largest_error = float(
+        max(np.abs(np.cos(exact) - cos).max(), np.abs(np.sin(exact) - sin).max())
+    )
     if fits(exact, 2**-22):
         return Finding("ladder", "same_ladder", value=largest_error)
     limit = RULES["cosines_rounded"].tolerance
@@ -342,6 +350,10 @@ def _find_angle_rounding(frequencies: Floats, b: Ladder) -> Finding | None:
                 first_distance = MAX_ANGLE_ERROR_RADIANS / max(frequency_error, 1e-30)
             details = {"type": dtype, "way": method, "side": "b"}
             return Finding(
-                "ladder", cause, value=largest_error, first_distance=first_distance, more=details
+                "ladder",
+                cause,
+                value=largest_error,
+                first_distance=first_distance,
+                more=details,
             )
     return None

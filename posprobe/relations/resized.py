@@ -54,7 +54,9 @@ class Effect:
     ]
     same_place: Annotated[
         float | None,
-        Number("same place", "mean centred cosine with the old row at the nearest relative place"),
+        Number(
+            "same place", "mean centred cosine with the old row at the nearest relative place"
+        ),
     ]
     same_position: Annotated[
         float | None,
@@ -189,7 +191,9 @@ class Rule:
 
     rule: str
     kept: Annotated[Count, "Pairs that turn as in training."]
-    slowed: Annotated[Count, Number("slower pairs", "pairs that turn more slowly than in training")]
+    slowed: Annotated[
+        Count, Number("slower pairs", "pairs that turn more slowly than in training")
+    ]
     slowest: Annotated[float, Number("slowed most", "times, the pair that is slowed down most")]
     whole_turn: Annotated[
         Count, Number("whole turns", "pairs of which training has shown every angle")
@@ -201,7 +205,8 @@ class Rule:
         Count, Number("extrapolated", "others, whose angles go beyond those of training")
     ]
     longest_wavelength: Annotated[
-        float | None, Number("longest wavelength", "in positions; none where a pair does not turn")
+        float | None,
+        Number("longest wavelength", "in positions; none where a pair does not turn"),
     ]
     kernel_at_1: Annotated[float, Number("rotation at 1", "mean rotation of neighbours")]
     kernel_at_training: Annotated[

@@ -45,7 +45,10 @@ def relate_tables(
     """
     has_grid = layouts is not None and any(isinstance(layout, Grid) for layout in layouts)
     if a.shape[1] != b.shape[1]:
-        if a.shape == b.shape[::-1] and _centred_distance(a, b.T) < RULES["transposed"].tolerance:
+        if (
+            a.shape == b.shape[::-1]
+            and _centred_distance(a, b.T) < RULES["transposed"].tolerance
+        ):
             return (Finding("rows", "transposed", list(a.shape), list(b.shape)),)
         return (Finding("rows", "width", a.shape[1], b.shape[1]),)
     lag = find_row_lag(a, b)
@@ -97,7 +100,9 @@ def find_row_lag(a: Floats, b: Floats) -> int:
     if abs(best) > MAX_ROW_LAG or len(a) < 3:
         return 0
     median_norm = float(np.median(np.linalg.norm(a, axis=1))) or 1.0
-    neighbour_distance = float(np.median(np.linalg.norm(np.diff(a, axis=0), axis=1))) / median_norm
+    neighbour_distance = (
+        float(np.median(np.linalg.norm(np.diff(a, axis=0), axis=1))) / median_norm
+    )
     adjacent_errors = [errors[lag] for lag in (best - 1, best + 1) if lag in errors]
     error_gain = min(error**2 - errors[best] ** 2 for error in adjacent_errors)
     is_distinct = error_gain >= neighbour_distance**2 / 2
@@ -140,7 +145,8 @@ def _is_slightly_moved(a: Floats, b: Floats) -> bool:
     rows_a, rows_b = (rows - rows.mean(axis=0) for rows in (a, b))
     norm_product = float(np.linalg.norm(rows_a) * np.linalg.norm(rows_b))
     return (
-        relative_distance(a, b) < limit and float((rows_a * rows_b).sum()) >= limit * norm_product
+        relative_distance(a, b) < limit
+        and float((rows_a * rows_b).sum()) >= limit * norm_product
     )
 
 
@@ -204,7 +210,9 @@ def _nearest_rows(a: Floats, b: Floats) -> NDArray[np.intp]:
     return np.concatenate(nearest)
 
 
-def _find_resizing(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Finding | None:
+def _find_resizing(
+    a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None
+) -> Finding | None:
     """Find the interpolation that turns one table into the other."""
     old, new = (
         (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length, 1)
@@ -259,8 +267,12 @@ def resampling_weights(old: int, new: int, method: str, *, corners: bool) -> Flo
         neighbours = np.floor(positions) + shift
         kernel_weights = _interpolation_kernel((neighbours - positions) / kernel_width, method)
         if method == "bicubic_antialias":  # rows beyond the edge have no weight
-            kernel_weights = np.where((neighbours >= 0) & (neighbours < old), kernel_weights, 0.0)
-        np.add.at(weights, (index, np.clip(neighbours, 0, old - 1).astype(np.intp)), kernel_weights)
+            kernel_weights = np.where(
+                (neighbours >= 0) & (neighbours < old), kernel_weights, 0.0
+            )
+        np.add.at(
+            weights, (index, np.clip(neighbours, 0, old - 1).astype(np.intp)), kernel_weights
+        )
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 

@@ -70,7 +70,9 @@ def find_same_values(a: Floats, b: Floats, subject: str) -> Finding | None:
         bits = _find_block_bits(rounded) or _find_run_bits(rounded)
         if bits and nearer_share(exact, rounded) < RULES["quantised"].tolerance:
             quantisation = {"bits": bits, "side": side}
-            return Finding(subject, "quantised", value=relative_distance(a, b), more=quantisation)
+            return Finding(
+                subject, "quantised", value=relative_distance(a, b), more=quantisation
+            )
     return None
 
 
@@ -85,7 +87,9 @@ def moved_finding(a: Floats, b: Floats, subject: str) -> Finding:
         Subject of the finding, as in `Finding`.
     """
     nearer_shares = {"a": nearer_share(b, a), "b": nearer_share(a, b)}
-    return Finding(subject, "moved", value=relative_distance(a, b), more={"beyond": nearer_shares})
+    return Finding(
+        subject, "moved", value=relative_distance(a, b), more={"beyond": nearer_shares}
+    )
 
 
 def nearer_share(a: Floats, b: Floats) -> float:
@@ -100,7 +104,9 @@ def nearer_share(a: Floats, b: Floats) -> float:
     n_runs = b.size // RUN_NUMBERS
     n_sampled = min(n_runs, _MAX_SAMPLED_RUNS)
     sampled_runs = np.linspace(0, n_runs - 1, n_sampled).astype(np.intp)
-    exact_runs, rounded_runs = (values.reshape(-1, RUN_NUMBERS)[sampled_runs] for values in (a, b))
+    exact_runs, rounded_runs = (
+        values.reshape(-1, RUN_NUMBERS)[sampled_runs] for values in (a, b)
+    )
     distances = np.abs(exact_runs - rounded_runs) * (1 - 1e-6)
     is_nearer = np.zeros(rounded_runs.shape, dtype=bool)
     for shift in range(1, RUN_NUMBERS):
@@ -114,7 +120,9 @@ def _find_block_bits(b: Floats) -> int | None:
         return None
     blocks = b.reshape(-1, BLOCK_NUMBERS)
     for bits, levels in _MAX_LEVELS_BY_BITS.items():
-        if _has_whole_steps(blocks[:_N_FIRST_BLOCKS], levels) and _has_whole_steps(blocks, levels):
+        if _has_whole_steps(blocks[:_N_FIRST_BLOCKS], levels) and _has_whole_steps(
+            blocks, levels
+        ):
             return bits
     return None
 

@@ -85,7 +85,9 @@ def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Find
     # Rows that do not rotate never change their order, and would hide a change of the others.
     rotating_a, rotating_b = (_rotating_rows(weight, a) for weight in (weights_a, weights_b))
     distances_by_order = {
-        order: relative_distance(reorder_rows(rotating_a, order, a.rotated, a.rotated), rotating_b)
+        order: relative_distance(
+            reorder_rows(rotating_a, order, a.rotated, a.rotated), rotating_b
+        )
         for order in orders
     }
     best_order = min(orders, key=lambda order: distances_by_order[order])
@@ -133,7 +135,9 @@ def relate_sketches(
         if n_moved_heads := _count_moved_heads(reordered_a, weights_b, a):
             details = {"order": order}
             return order, Finding("weights", "heads_order", value=n_moved_heads, more=details)
-    return None, Finding("weights", "other_weights", value=relative_distance(weights_a, weights_b))
+    return None, Finding(
+        "weights", "other_weights", value=relative_distance(weights_a, weights_b)
+    )
 
 
 def _rotating_rows(weight: Floats, layout: Projections) -> Floats:
@@ -223,7 +227,9 @@ def pair_products(projections: Projections, pair_order: str) -> Floats:
     n_pairs = projections.rotated // 2
 
     def pairs(weight: Floats) -> np.ndarray:
-        heads = weight.reshape(-1, projections.head_dim, weight.shape[1])[:, : projections.rotated]
+        heads = weight.reshape(-1, projections.head_dim, weight.shape[1])[
+            :, : projections.rotated
+        ]
         first, second = (
             (heads[:, :n_pairs], heads[:, n_pairs:])
             if pair_order == "halves"
@@ -255,7 +261,11 @@ def relate_layouts(
     Finding
         None if the pairs cannot be compared.
     """
-    pair_orders: dict[bool | None, str | None] = {None: None, True: "neighbours", False: "halves"}
+    pair_orders: dict[bool | None, str | None] = {
+        None: None,
+        True: "neighbours",
+        False: "halves",
+    }
     a, b = (pair_orders[is_neighbouring] for is_neighbouring in are_neighbours)
     both_declared = a is not None and b is not None
     if order is None or not both_declared:

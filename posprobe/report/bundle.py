@@ -186,7 +186,8 @@ def write_bundle(
         if not isinstance(error, OSError):
             raise
         raise OutputError(
-            f"{folder}: the bundle cannot be written ({error.strerror or error}). Nothing was "
+            f"{folder}: the bundle cannot be written ({error.strerror or error}). "
+            "Nothing was "
             "changed. Choose another place with --out DIR, or make room."
         ) from error
     return folder
@@ -214,7 +215,8 @@ def render_bundle(folder: Path) -> Path:
         files = None
     if files is None:
         raise OutputError(
-            f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "
+            f"{target}: posprobe did not write it, or it changed since, and would be "
+            "lost. Move it "
             "away first."
         )
     page, figure_names = _render_document(document, folder)
@@ -326,7 +328,9 @@ def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[st
     figure.set_layout_engine(None)
     if "png" in formats:
         figure.savefig(
-            folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
+            folder / f"{name}.png",
+            metadata={"Software": None},
+            pil_kwargs={"compress_level": 1},
         )
     if "pdf" in formats:
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
@@ -365,7 +369,9 @@ def _folder_problem(folder: Path) -> str:
     )
     if not nearest_parent.is_dir():
         return f"{nearest_parent} is not a folder"
-    return "" if os.access(nearest_parent, os.W_OK) else f"{nearest_parent} cannot be written to"
+    return (
+        "" if os.access(nearest_parent, os.W_OK) else f"{nearest_parent} cannot be written to"
+    )
 
 
 def _check_foreign_files(folder: Path, shown_path: Path | None = None) -> None:

@@ -66,7 +66,9 @@ class Finding:
 
 def list_findings(answers: Iterable[Answer]) -> tuple[Finding, ...]:
     """Return a finding for each answer that is yes."""
-    return tuple(Finding(answer_sentence(answer), answer.keys) for answer in answers if answer.yes)
+    return tuple(
+        Finding(answer_sentence(answer), answer.keys) for answer in answers if answer.yes
+    )
 
 
 def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:

@@ -103,7 +103,9 @@ def recover_leftovers(target: Path) -> None:
     try:
         with os.scandir(target.parent) as entries:
             leftovers = [
-                Path(entry) for entry in entries if entry.name.startswith(_scratch_prefix(target))
+                Path(entry)
+                for entry in entries
+                if entry.name.startswith(_scratch_prefix(target))
             ]
     except OSError:
         return
@@ -171,7 +173,9 @@ def replace_folder(new_folder: Path, target: Path, check: Callable[[Path], None]
                 return
 
 
-def _replace_in_two_steps(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
+def _replace_in_two_steps(
+    new_folder: Path, target: Path, check: Callable[[Path], None]
+) -> None:
     old_folder = new_folder.parent / "old"
     shutil.rmtree(old_folder, ignore_errors=True)
     target.rename(old_folder)
@@ -257,7 +261,8 @@ def write_files(*targets: Path) -> Iterator[Path]:
             yield folder
     except (OSError, ValueError) as error:
         raise OutputError(
-            f"{targets[0]}: it cannot be written ({getattr(error, 'strerror', None) or error}). "
+            f"{targets[0]}: it cannot be written "
+            f"({getattr(error, 'strerror', None) or error}). "
             "Choose another place."
         ) from error
 
@@ -507,7 +512,8 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in (*SCHEMAS, *EARLIER_SCHEMAS):
         raise InvalidCheckpoint(
-            f"{path}: its schema is {schema!r:.80} and one of {', '.join(SCHEMAS)} is needed. "
+            f"{path}: its schema is {schema!r:.80} and one of {', '.join(SCHEMAS)} is "
+            "needed. "
             f"{REPEAT_ADVICE}"
         )
     return dict(document)

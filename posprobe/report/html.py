@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 #: Citation of posprobe, as in CITATION.cff.
-CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."
+CITATION = (
+    "The posprobe authors. posprobe: what a trained transformer has learned about position."
+)
 #: Lists show this many sentences; the rest is folded.
 MAX_OPEN_ROWS = 12
 #: Tables with more cells than this are folded.

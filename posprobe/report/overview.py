@@ -123,7 +123,12 @@ def draw_overview(document: Block, arrays: Arrays) -> dict[str, str]:
         norms = arrays.get("norms")
         svg_by_name["similarity"] = _draw_similarity(document, cosines, norms, grid_shape)
     scores = arrays.get("pca_scores")
-    if scores is not None and scores.ndim == 2 and len(scores) == n and np.isfinite(scores).all():
+    if (
+        scores is not None
+        and scores.ndim == 2
+        and len(scores) == n
+        and np.isfinite(scores).all()
+    ):
         if grid_shape:
             codes = _axis_codes(scores, *grid_shape)
             svg_by_name["shape"] = _draw_code_shapes(codes)
@@ -155,12 +160,14 @@ def _draw_budget(document: Block) -> str:
         share = term.share
         centre = f"{100 * (left_edge + share / 2):.2f}%"
         elements.append(
-            f'<rect class="seg {term.look}" x="{100 * left_edge:.3f}%" y="28" '
+            f'<rect class="seg {term.colour_class}" x="{100 * left_edge:.3f}%" y="28" '
             f'width="{100 * share:.3f}%" height="44"><title>{term.name}: {term.value}'
             "</title></rect>"
         )
         if share > STYLE.letter_share * len(term.label):
-            css_class = f"in {term.look}t{' xl' if share < STYLE.min_wide_share else ''}"
+            css_class = (
+                f"in {term.colour_class}t{' xl' if share < STYLE.min_wide_share else ''}"
+            )
             elements.append(_bar_label(centre, 47, term.label, f"{css_class} wide"))
             elements.append(_bar_label(centre, 64, term.value, f"{css_class} pc"))
         else:
@@ -185,7 +192,7 @@ def _draw_budget(document: Block) -> str:
 def budget_legend(document: Block) -> str:
     """Return a legend of the budget, for pages on which its bar is too narrow for labels."""
     entries = (
-        f'<li><i class="sw {term.look}"></i>{term.name} <b>{term.value}</b></li>'
+        f'<li><i class="sw {term.colour_class}"></i>{term.name} <b>{term.value}</b></li>'
         for term in budget_terms(document)
     )
     return f'<ul class="legend">{"".join(entries)}</ul>'
@@ -237,7 +244,9 @@ def _draw_similarity(
     if norms is not None and norms.shape == (n,):
         elements += _draw_norms(np.asarray(norms, dtype=np.float64), outlier_rows, seam_rows)
     axis_label_y = 408 if grid_shape else 421
-    elements.append(text_element(left_edge + side / 2, axis_label_y, axis_label, "ax", "middle"))
+    elements.append(
+        text_element(left_edge + side / 2, axis_label_y, axis_label, "ax", "middle")
+    )
     elements.append('<text class="read" x="366" y="13" text-anchor="end"></text>')
     if data_attributes:
         data_attributes += _encode_cosines(readable_cosines)
@@ -251,11 +260,15 @@ def _mark_rows(n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]) ->
     elements = []
     for row in seam_rows:
         distance = side * row / n
-        cross = f"M{left_edge + distance:.1f},{top}v{side}M{left_edge},{top + distance:.1f}h{side}"
+        cross = (
+            f"M{left_edge + distance:.1f},{top}v{side}M{left_edge},{top + distance:.1f}h{side}"
+        )
         elements += [path_element("halo", cross), path_element("seamline", cross)]
     for row in outlier_rows[: STYLE.max_marked_rows]:
         distance = side * (row + 0.5) / n
-        elements.append(path_element("mark", f"M{left_edge + distance - 4:.1f},{top - 7}h8l-4,6z"))
+        elements.append(
+            path_element("mark", f"M{left_edge + distance - 4:.1f},{top - 7}h8l-4,6z")
+        )
         elements.append(
             path_element("mark", f"M{left_edge + side + 7},{top + distance - 4:.1f}v8l-6,-4z")
         )
@@ -264,7 +277,9 @@ def _mark_rows(n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]) ->
 
 def _encode_cosines(cosines: NDArray[Any]) -> str:
     """Encode cosines in hundredths as attributes, from which the page's script reads them."""
-    hundredths = np.rint(np.nan_to_num(np.clip(cosines, -1, 1), nan=-1.28) * 100).astype(np.int8)
+    hundredths = np.rint(np.nan_to_num(np.clip(cosines, -1, 1), nan=-1.28) * 100).astype(
+        np.int8
+    )
     encoded = base64.b64encode(hundredths.tobytes()).decode()
     return f' data-m="{len(hundredths)}" data-v="{encoded}"'
 
@@ -298,7 +313,9 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
         curve_x, curve_norms = np.repeat(x[edges], 2), np.stack(block_extremes, 1).ravel()
     relative_norms = (curve_norms - lowest) / (highest - lowest or 1.0)
     curve_y = top + height * (1 - np.clip(relative_norms, -0.1, 1.1))
-    seam_lines = [f"M{left_edge + side * row / n:.1f},{top - 4}v{height + 8}" for row in seam_rows]
+    seam_lines = [
+        f"M{left_edge + side * row / n:.1f},{top - 4}v{height + 8}" for row in seam_rows
+    ]
     outlier_marks = [
         f"M{left_edge + side * (row + 0.5) / n - 4:.1f},{top + 4}h8l-4,-6z"
         for row in outlier_rows[: STYLE.max_marked_rows]
@@ -435,7 +452,9 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
     power = np.add.reduceat(share, edges) / bin_counts
     shortest_period, longest_period = period.min(), period.max()
     ticks = [
-        tick for tick in (1000, 300, 100, 30, 10, 3) if shortest_period <= tick <= longest_period
+        tick
+        for tick in (1000, 300, 100, 30, 10, 3)
+        if shortest_period <= tick <= longest_period
     ]
     x, y, elements = _draw_spectrum_axes(period, power, "positions", ticks)
     from scipy.special import chdtri
@@ -478,7 +497,9 @@ def _draw_spectrum_axes(
     log_longest, log_shortest = float(np.log(period.max())), float(np.log(period.min()))
     positive = power[power > 0]
     last_decade = float(np.ceil(np.log10(positive.max())))
-    first_decade = max(float(np.floor(np.log10(positive.min()))), last_decade - STYLE.max_decades)
+    first_decade = max(
+        float(np.floor(np.log10(positive.min()))), last_decade - STYLE.max_decades
+    )
     n_decades = (last_decade - first_decade) or 1.0
 
     def x(periods: Floats) -> Floats:
@@ -530,7 +551,9 @@ def _draw_code_shapes(codes: dict[str, Floats]) -> str:
             elements.append(text_element(0, top + 27 + 15 * component, share_label))
         elements.append(path_element(f"codeline {css_class}", line_commands(*points.T)))
         elements += _number_points(points, css_class)
-    elements.append(text_element(180, 421, "numbers: row or column of the grid", "ax", "middle"))
+    elements.append(
+        text_element(180, 421, "numbers: row or column of the grid", "ax", "middle")
+    )
     label = "The row code and the column code along their first two components"
     return svg_element(372, 426, label, elements)
 
@@ -571,7 +594,9 @@ def _draw_code_spectra(codes: dict[str, Floats]) -> str:
     all_powers = np.concatenate([power for _, power in spectra.values()])
     shortest_period, longest_period = all_periods.min(), all_periods.max()
     ticks = [
-        longest_period / k for k in (1, 2, 3, 4, 6, 9, 13) if longest_period / k >= shortest_period
+        longest_period / k
+        for k in (1, 2, 3, 4, 6, 9, 13)
+        if longest_period / k >= shortest_period
     ]
     x, y, elements = _draw_spectrum_axes(all_periods, all_powers, "patches", ticks)
     side = STYLE.plot_side

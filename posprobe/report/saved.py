@@ -66,7 +66,8 @@ class Saveable:
         document = self.to_dict()
         # Other figures take long to draw; a notebook draws each one where a cell calls `plot`.
         page = render(
-            document, draw_overview(document, self.arrays()) if is_single_table(document) else {}
+            document,
+            draw_overview(document, self.arrays()) if is_single_table(document) else {},
         )
         # The frame keeps the style of the page out of the notebook.
         return (

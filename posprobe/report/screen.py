@@ -101,7 +101,9 @@ def _subject_lines(page: Page, width: int) -> list[str]:
 def _number_lines(table: Table, width: int) -> Iterator[str]:
     """Yield the lines of a table; columns that do not fit follow below the others."""
     rows = [[column.label for column in table.columns]]
-    rows += [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
+    rows += [
+        [cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows
+    ]
     widest = max(cell_len(escape_invisible(text)) for row in rows for text in row[1:])
     count = max(width // 2 // (widest + 2), 1)
     for first_column in range(1, len(rows[0]), count):
@@ -148,7 +150,10 @@ def _align_columns(
                 for cell_text in row
             )
         )
-    if console.measure(grid, options=console.options.update(max_width=2 * width)).maximum > width:
+    if (
+        console.measure(grid, options=console.options.update(max_width=2 * width)).maximum
+        > width
+    ):
         grid.padding = (0, 1, 0, 0)
     with console.capture() as captured:
         console.print(grid)
@@ -166,5 +171,7 @@ def _budget_lines(terms: Sequence[BudgetTerm], note: str, width: int) -> list[st
         names.append(f"{block}{NO_BREAK_SPACE}{term.short_label}: {term.value}")
     legend = f"{', '.join(names)}{'; ' if note else ''}{note}"
     return (
-        [f"  {bar}", wrap_text(legend, "  ", width).replace(NO_BREAK_SPACE, " ")] if terms else []
+        [f"  {bar}", wrap_text(legend, "  ", width).replace(NO_BREAK_SPACE, " ")]
+        if terms
+        else []
     )

@@ -215,5 +215,7 @@ def position_ticks(length: int, first: int = 0) -> list[int]:
     step = 2 ** max(0, round(np.log2(max(length / 4, 1))))
     last = first + length - 1
     inner = range(-(-(first + 1) // step) * step, last, step)
-    spaced = [position for position in inner if min(position - first, last - position) > step / 3]
+    spaced = [
+        position for position in inner if min(position - first, last - position) > step / 3
+    ]
     return sorted({first, *spaced, last})

@@ -6,9 +6,16 @@ The names of the ways are here, apart from their functions, so that help starts 
 from typing import Literal, TypeAlias, get_args
 
 Way: TypeAlias = Literal[
-    "bicubic", "bilinear", "transformers", "linear", "cubic", "fourier", "tile", "sinusoids",
+    "bicubic",
+    "bilinear",
+    "transformers",
+    "linear",
+    "cubic",
+    "fourier",
+    "tile",
+    "sinusoids",
     "repeat-last",
-]  # fmt: skip
+]
 WAYS: tuple[Way, ...] = get_args(Way)
 #: Ways of resizing a sequence, in the order in which they are listed.
 SEQUENCE_WAYS = WAYS[3:]

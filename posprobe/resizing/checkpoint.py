@@ -45,7 +45,9 @@ def check_not_source(table: PositionTable, path: Path) -> None:
         If the path leads to that file, under whatever name.
     """
     target, source = expand_user(path), Path(table.source.resolved)
-    source_file = source / table.source.file if source.is_dir() and table.source.file else source
+    source_file = (
+        source / table.source.file if source.is_dir() and table.source.file else source
+    )
     if path_exists(target) and source_file.is_file() and target.samefile(source_file):
         raise OutputError(f"{path}: the table was read from this file. Choose another name.")
 
@@ -67,7 +69,9 @@ def check_copy_folder(reference: str, folder: Path) -> Path:
         raise OutputError(f"{folder}: no folder {target.parent}. Create it first.")
     root = source.resolve() if source is not None and source.is_dir() else None
     if root is not None and target.parent.resolve().is_relative_to(root):
-        raise OutputError(f"{folder}: it lies inside the checkpoint itself. Choose another place.")
+        raise OutputError(
+            f"{folder}: it lies inside the checkpoint itself. Choose another place."
+        )
     return target
 
 
@@ -122,7 +126,9 @@ def write_checkpoint(
     if encoding.tensor is None or encoding.rows is None:
         raise NoPositionTable(f"{reference}: it has no table that could be resized.")
     new_tensor = _resize_tensor(checkpoint, encoding.tensor, encoding.rows, table)
-    config, keys = resize_config(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
+    config, keys = resize_config(
+        checkpoint.config, encoding.tensor, encoding.rows, table.layout
+    )
     files = _CopiedFiles.of(source, checkpoint, new_tensor.info.file)
     for name in files.copied:
         if files.root / name != source:  # the file that the user named may be a link
@@ -138,7 +144,8 @@ def write_checkpoint(
                 new_folder.rename(target)
     except OSError as error:
         raise OutputError(
-            f"{folder}: the copy cannot be written ({error.strerror or error}). Choose another "
+            f"{folder}: the copy cannot be written ({error.strerror or error}). Choose "
+            "another "
             "place, or make room."
         ) from error
     return Copied(
@@ -157,7 +164,9 @@ def _local_source(reference: Reference) -> Path | None:
     if colon and prefix == "sample":
         return samples.sample_path(name)
     if not reference.is_path and (colon or reference.source in FORMULAS):
-        raise UsageError(f"{reference.text}: a formula is not a checkpoint. Write it with -o FILE.")
+        raise UsageError(
+            f"{reference.text}: a formula is not a checkpoint. Write it with -o FILE."
+        )
     return reference.path if reference.is_path else None
 
 
@@ -207,8 +216,10 @@ def _check_single_model(checkpoint: Checkpoint, reference: Reference) -> None:
         folder = reference.table if reference.table in checkpoint.models else "text_encoder"
         raise UsageError(
             f"{reference.text}: --into copies one model, and this folder holds "
-            f"{len(checkpoint.models)} ({', '.join(checkpoint.models)}). Name the folder of that "
-            f"model, such as {reference.source}/{folder} (of a repository: download it first)."
+            f"{len(checkpoint.models)} ({', '.join(checkpoint.models)}). Name the folder "
+            "of that "
+            f"model, such as {reference.source}/{folder} (of a repository: download it "
+            "first)."
         )
 
 
@@ -227,19 +238,22 @@ def _resize_tensor(
     if not info.file.endswith(".safetensors"):
         raise UsageError(
             f"{info.file}: --into copies checkpoints in safetensors. Convert it first "
-            "(`save_pretrained` of transformers writes them), or write the table alone with -o "
+            "(`save_pretrained` of transformers writes them), or write the table alone "
+            "with -o "
             "FILE."
         )
     if rows.axis is not None:
         raise UsageError(
-            f"{info.subject}: contains the tables of two axes, and --into changes whole tensors. "
+            f"{info.subject}: contains the tables of two axes, and --into changes whole "
+            "tensors. "
             "Write the table alone with -o FILE."
         )
     old_rows = flatten_rows(checkpoint.read(info.name).values, rows)
     first, last = rows.n_leading_excluded, rows.n_leading_excluded + rows.layout.size
     if any(first <= row < last for row in rows.excluded_rows):
         raise UsageError(
-            f"{info.subject}: special rows stand between its positions. Write the table alone with "
+            f"{info.subject}: special rows stand between its positions. Write the table "
+            "alone with "
             "-o FILE."
         )
     all_rows = np.concatenate(
@@ -250,13 +264,16 @@ def _resize_tensor(
         all_rows = np.moveaxis(all_rows.reshape(1, *shape[2:], shape[1]), -1, 1)
     if not np.isfinite(all_rows).all():
         raise OutputError(
-            f"{info.file}: tensor {info.name}: the new rows do not fit its format {info.dtype}. "
+            f"{info.file}: tensor {info.name}: the new rows do not fit its format "
+            f"{info.dtype}. "
             "Use another way."
         )
     return _NewTensor(info, shape, encode_values(all_rows, info.dtype))
 
 
-def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -> tuple[int, ...]:
+def _new_shape(
+    info: TensorInfo, rows: Rows, table: PositionTable, count: int
+) -> tuple[int, ...]:
     """Return the stored shape with the new sizes in place of the old ones."""
     layout, shape = table.layout, info.shape
     if isinstance(layout, Grid) and rows.channels_first:
@@ -291,7 +308,9 @@ class _CopiedFiles:
     def of(cls, source: Path, checkpoint: Checkpoint, shard: str) -> _CopiedFiles:
         """List the files of a checkpoint, which is a folder or one file."""
         tensors = checkpoint.tensors
-        weights = set(tensors.shards.values()) if isinstance(tensors, ShardedTensors) else {shard}
+        weights = (
+            set(tensors.shards.values()) if isinstance(tensors, ShardedTensors) else {shard}
+        )
         if not source.is_dir():
             config_names = {_CONFIG_FILE} if (source.parent / _CONFIG_FILE).is_file() else set()
             return cls(
@@ -300,7 +319,9 @@ class _CopiedFiles:
         own_files = weights | {choose_weights((p.name for p in source.iterdir()), str(source))}
         all_files = tuple(_list_files(source))
         copied_names = tuple(
-            name for name in all_files if name in own_files or not name.endswith(_WEIGHT_SUFFIXES)
+            name
+            for name in all_files
+            if name in own_files or not name.endswith(_WEIGHT_SUFFIXES)
         )
         return cls(
             source,
@@ -383,7 +404,9 @@ def _check_copy(
         }
         chosen_encoding = choose_table(copied, new_reference, encodings, tensor, stated_grid)
         problem = chosen_encoding.problem or (
-            "" if chosen_encoding.rows and chosen_encoding.rows.layout == layout else "another grid"
+            ""
+            if chosen_encoding.rows and chosen_encoding.rows.layout == layout
+            else "another grid"
         )
         has_same_content = (
             copied.read(new_tensor.info.name).sha256 == sha256(new_tensor.content).hexdigest()
@@ -392,8 +415,10 @@ def _check_copy(
         problem, has_same_content = str(error), True
     if problem or not has_same_content:
         raise OutputError(
-            f"{reference.text}: its configuration states the size in a way that is not known, so "
-            f"that the copy would not be read as a {layout} ({problem or 'other values'}). Write "
+            f"{reference.text}: its configuration states the size in a way that is not "
+            "known, so "
+            f"that the copy would not be read as a {layout} "
+            f"({problem or 'other values'}). Write "
             "the table alone with -o FILE."
         )
     names = [
@@ -406,7 +431,9 @@ def _check_copy(
     ]
     if names:
         raise OutputError(
-            f"{reference.text}: its configuration states one size for {new_tensor.info.name} and "
-            f"for {', '.join(names)}, so that a copy in which one of them has another would not be "
+            f"{reference.text}: its configuration states one size for "
+            f"{new_tensor.info.name} and "
+            f"for {', '.join(names)}, so that a copy in which one of them has another "
+            "would not be "
             "read. Write the table alone with -o FILE."
         )

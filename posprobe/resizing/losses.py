@@ -100,9 +100,12 @@ def _measure_losses(
     with stage(f"Running the model: {name}"):
         batches: Iterable[Array] = inputs.batches(_LABEL)
         return token_losses(
-            model, (batch[:, :length] for batch in batches), mask_token=inputs.mask_token,
-            seed=inputs.seed, name=reference,
-        )  # fmt: skip
+            model,
+            (batch[:, :length] for batch in batches),
+            mask_token=inputs.mask_token,
+            seed=inputs.seed,
+            name=reference,
+        )
 
 
 def _write_each_table(
@@ -114,9 +117,14 @@ def _write_each_table(
     with evaluation_mode(model) as device:
         first_context = torch.as_tensor(batch[:1]).to(device=device)
         target = find_target(
-            model, first_context, explain=False, rows=None, seed=0,
-            tables={way: table.values for way, table in resized_tables.items()}, title=reference,
-        )  # fmt: skip
+            model,
+            first_context,
+            explain=False,
+            rows=None,
+            seed=0,
+            tables={way: table.values for way, table in resized_tables.items()},
+            title=reference,
+        )
     rows = {substitute.name: substitute.rows for substitute in target.substitutes}
     for way in resized_tables:
         target.write(rows[way])
@@ -133,14 +141,20 @@ def _collect_run(
     }
     old_length = len(losses["before"])
     costs_by_way = {
-        name: _cost(token_losses, losses[name], old_length) for name, token_losses in after.items()
+        name: _cost(token_losses, losses[name], old_length)
+        for name, token_losses in after.items()
     }
     return ToldRun(
-        kind=inputs.context_source.description, contexts=before.contexts, task=before.task,
-        before=_cost(before, losses["before"], old_length), ways=costs_by_way,
-        best=_cheapest_ways(after), length=inputs.contexts.length or 0, cut=old_length,
+        kind=inputs.context_source.description,
+        contexts=before.contexts,
+        task=before.task,
+        before=_cost(before, losses["before"], old_length),
+        ways=costs_by_way,
+        best=_cheapest_ways(after),
+        length=inputs.contexts.length or 0,
+        cut=old_length,
         losses=losses,
-    )  # fmt: skip
+    )
 
 
 def _average_ranges(losses: Floats, old_length: int) -> tuple[Part, ...]:
@@ -256,7 +270,8 @@ def _check_rope_parameters(model: Any, reference: str) -> None:
     if not isinstance(rope_parameters, Mapping) or "rope_type" not in rope_parameters:
         reason = "several ladders of rotations" if rope_parameters else "no rope_parameters"
         raise UsageError(
-            f"{reference}: the configuration of {type(model).__name__} has {reason}, so that no "
+            f"{reference}: the configuration of {type(model).__name__} has {reason}, so "
+            "that no "
             "rule of scaling can be given to it as a whole. Leave out --text."
         )
 

@@ -178,15 +178,22 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         )
     training_frequencies = ladders["none"]
     return RulesCompared(
-        name=record.name, source=record.source, base=record.base,
-        pairs=len(training_frequencies), training=training, to=to,
+        name=record.name,
+        source=record.source,
+        base=record.base,
+        pairs=len(training_frequencies),
+        training=training,
+        to=to,
         rules=tuple(
             _measure_rule(name, frequencies, factors[name], training_frequencies, training, to)
             for name, frequencies in ladders.items()
         ),
-        missing=missing, environment=describe_environment("cpu", 0, command), record=record,
-        ladders=ladders, scalings=scalings,
-    )  # fmt: skip
+        missing=missing,
+        environment=describe_environment("cpu", 0, command),
+        record=record,
+        ladders=ladders,
+        scalings=scalings,
+    )
 
 
 def _check_training_length(record: Rotary, target: int) -> int:
@@ -194,12 +201,14 @@ def _check_training_length(record: Rotary, target: int) -> int:
     training = record.training_length or record.max_positions
     if record.window is not None and record.window < target:
         raise UsageError(
-            f"{record.name}: its layers see {record.window} positions of a text of any length, so "
+            f"{record.name}: its layers see {record.window} positions of a text of any "
+            "length, so "
             "that no rule is needed for a longer one."
         )
     if record.axes != 1:
         raise UsageError(
-            f"{record.name}: it turns along {record.axes} axes of a picture, and rules of scaling "
+            f"{record.name}: it turns along {record.axes} axes of a picture, and rules "
+            "of scaling "
             "are for the one axis of a text."
         )
     if training is None:
@@ -209,7 +218,8 @@ def _check_training_length(record: Rotary, target: int) -> int:
         )
     if not training < target <= MAX_TARGET_LENGTH:
         raise UsageError(
-            f"{record.name}: it was trained with {training} positions, and rules of scaling are "
+            f"{record.name}: it was trained with {training} positions, and rules of "
+            "scaling are "
             f"for more, up to {MAX_TARGET_LENGTH}. Choose --to above {training}."
         )
     return training
@@ -228,10 +238,13 @@ def _scaling_rules(record: Rotary, training: int, target: int) -> dict[str, Mapp
         "dynamic": {"rope_type": "dynamic", "factor": 1.0},
         "yarn": {"rope_type": "yarn", "factor": factor, **original},
         "llama3": {
-            "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0, **original,
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            **original,
         },
-    }  # fmt: skip
+    }
     if "long_factor" in record.scaling:
         rules["longrope"] = {**record.scaling, "factor": factor, **original}
     elif record.scaling:

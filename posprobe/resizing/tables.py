@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.descriptive.closeness import cloud
-from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids, settled
+from posprobe.analyses.descriptive.closeness import prepare_cloud
+from posprobe.analyses.descriptive.matching_pursuit import (
+    choose_sinusoids,
+    refine_until_settled,
+)
 from posprobe.arrays import Floats
 from posprobe.errors import MissingExtra, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
@@ -85,10 +88,10 @@ def sinusoids(rows: Floats, size: int) -> Floats:
     n = len(rows)
     if size <= n:
         return rows[:size]
-    table = cloud(rows)
+    table = prepare_cloud(rows)
     if not table.total:
         return repeat_last(rows, size)
-    frequencies = settled(table, choose_sinusoids(table).frequencies[-1])
+    frequencies = refine_until_settled(table, choose_sinusoids(table).frequencies[-1])
     angles = 2 * np.pi * np.outer(np.arange(size) - (n - 1) / 2, frequencies)
     waves = np.concatenate([np.ones((size, 1)), np.cos(angles), np.sin(angles)], axis=1)
     amplitudes = np.linalg.lstsq(waves[:n], rows, rcond=None)[0]
@@ -99,12 +102,16 @@ ResizeAxis: TypeAlias = Callable[[Floats, int], Floats]
 
 #: Ways that spread the old rows over the new range.
 STRETCHING: Mapping[str, ResizeAxis] = {
-    "linear": partial(_spline, degree=1), "cubic": partial(_spline, degree=3), "fourier": fourier,
-}  # fmt: skip
+    "linear": partial(_spline, degree=1),
+    "cubic": partial(_spline, degree=3),
+    "fourier": fourier,
+}
 #: Ways that keep the old rows and add others.
 CONTINUING: Mapping[str, ResizeAxis] = {
-    "tile": tile, "sinusoids": sinusoids, "repeat-last": repeat_last,
-}  # fmt: skip
+    "tile": tile,
+    "sinusoids": sinusoids,
+    "repeat-last": repeat_last,
+}
 RESIZE_BY_WAY: Mapping[str, ResizeAxis] = {**STRETCHING, **CONTINUING}
 
 
@@ -130,11 +137,15 @@ def resize_both_axes(patches: Floats, size: tuple[int, int], way: ResizeAxis) ->
         height, *patches.shape[1:]
     )
     columns_first = np.moveaxis(resized_rows, 1, 0)
-    resized = way(columns_first.reshape(len(columns_first), -1), width).reshape(width, height, -1)
+    resized = way(columns_first.reshape(len(columns_first), -1), width).reshape(
+        width, height, -1
+    )
     return np.moveaxis(resized, 0, 1)
 
 
-def interpolate_as_library(table: PositionTable, old: Grid, new: Grid, way: str) -> NDArray[Any]:
+def interpolate_as_library(
+    table: PositionTable, old: Grid, new: Grid, way: str
+) -> NDArray[Any]:
     """Resize by PyTorch's interpolation, with the same bits as the libraries' own functions.
 
     timm (``bicubic`` and ``bilinear``) filters, in float32. transformers does not, and computes in
@@ -162,9 +173,11 @@ def interpolate_as_library(table: PositionTable, old: Grid, new: Grid, way: str)
     patches = stored.float() if is_filtered else stored
     resized = torch.nn.functional.interpolate(
         patches.reshape(1, old.height, old.width, -1).permute(0, 3, 1, 2),
-        size=(new.height, new.width), mode="bilinear" if way == "bilinear" else "bicubic",
-        align_corners=False, antialias=is_filtered,
-    )  # fmt: skip
+        size=(new.height, new.width),
+        mode="bilinear" if way == "bilinear" else "bicubic",
+        align_corners=False,
+        antialias=is_filtered,
+    )
     rows = resized.permute(0, 2, 3, 1).reshape(new.size, -1)
     return np.ascontiguousarray(rows.to(stored.dtype).to(values.dtype).numpy())
 
@@ -244,7 +257,8 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
         if isinstance(table.layout, Grid):
             raise UsageError(f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {size_text}.")
         raise UsageError(
-            f"{prefix} as a number of positions, such as 1024, and not {size_text}. Where its rows "
+            f"{prefix} as a number of positions, such as 1024, and not {size_text}. "
+            "Where its rows "
             "are patches of an image, say how they lie with --grid ROWSxCOLUMNS."
         )
     if min(sizes) < 1:
@@ -253,7 +267,8 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
     layout: Layout = Grid(*sizes) if len(sizes) == 2 else Sequence(sizes[0])
     if layout.size * table.dim > MAX_RESIZED_NUMBERS:
         raise UsageError(
-            f"{table.name}: a {layout} of width {table.dim} has {layout.size * table.dim:,} "
+            f"{table.name}: a {layout} of width {table.dim} has "
+            f"{layout.size * table.dim:,} "
             f"numbers, and at most {MAX_RESIZED_NUMBERS:,} are made. Choose a smaller size."
         )
     return layout
@@ -275,7 +290,8 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
     too_short = [old for old, new in sides if old < min(new, MIN_SINUSOID_ROWS)]
     if way == "sinusoids" and too_short:
         raise UsageError(
-            f"{table.name}: sinusoids are fitted to {MIN_SINUSOID_ROWS} rows at least, and a "
+            f"{table.name}: sinusoids are fitted to {MIN_SINUSOID_ROWS} rows at least, "
+            "and a "
             f"{table.layout} has {too_short[0]} along an axis. Use another way."
         )
 

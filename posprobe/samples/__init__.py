@@ -76,4 +76,6 @@ def sample_path(name: str) -> Path:
         return _folder() / name
     close = get_close_matches(name.lower(), names, n=1, cutoff=0.4)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UnknownReference(f"sample:{name}: no such sample.{hint} Choose from {', '.join(names)}.")
+    raise UnknownReference(
+        f"sample:{name}: no such sample.{hint} Choose from {', '.join(names)}."
+    )

@@ -204,7 +204,9 @@ def check(
     order = relations.compared_subjects()
     findings.sort(key=lambda finding: (order.index(finding.what), finding.part))
     weights = {"moved", "other_weights"} if same_weights else set()
-    causes = tuple(finding for finding in findings if not finding.alike or finding.cause in weights)
+    causes = tuple(
+        finding for finding in findings if not finding.alike or finding.cause in weights
+    )
     compared = tuple(finding for finding in findings if finding not in causes)
     unsure = any(finding.decides for finding in missing) or not findings
     is_alike = False if causes else (None if unsure else True)

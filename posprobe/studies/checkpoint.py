@@ -64,9 +64,15 @@ def analyze_any(
     if not isinstance(loaded, tuple):
         tokens = _sample_tokens(loaded, only, seed=seed, offline=offline)
         return analyze(
-            loaded, only=only, nulls=nulls, device=device, seed=seed, command=command,
-            tokens=tokens, all_rows=all_rows,
-        )  # fmt: skip
+            loaded,
+            only=only,
+            nulls=nulls,
+            device=device,
+            seed=seed,
+            command=command,
+            tokens=tokens,
+            all_rows=all_rows,
+        )
     if nulls < 0:
         raise UsageError(f"--nulls {nulls}: it must be 0 or more.")
     if only is not None:
@@ -221,7 +227,9 @@ def _measure_layers(
             for reading, layer_results in measured.items():
                 weights_and_biases = (*projections.with_gain(), projections.biases)
                 layer_results.append(
-                    measure_layer_weights(layer, *weights_and_biases, pair_order=reading, **options)
+                    measure_layer_weights(
+                        layer, *weights_and_biases, pair_order=reading, **options
+                    )
                 )
     return measured, row_norms, skipped, problem
 
@@ -255,7 +263,8 @@ def scheme_length(rows: slice | None) -> int | None:
     if rows.start not in (None, 0) or rows.stop is None or rows.stop < 2:
         start, stop = ("" if bound is None else bound for bound in (rows.start, rows.stop))
         raise UsageError(
-            f"--rows {start}:{stop}: an encoding without a table depends on distances alone. "
+            f"--rows {start}:{stop}: an encoding without a table depends on distances "
+            "alone. "
             "Name a length of at least 2: --rows 0:N."
         )
     return int(rows.stop)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Similarity, Spectrum
 from posprobe.analyses.composition.processes import fit_process
-from posprobe.analyses.descriptive.closeness import Closeness, cka, closeness, cloud
+from posprobe.analyses.descriptive.closeness import Closeness, cka, closeness, prepare_cloud
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, describe_environment
@@ -209,7 +209,9 @@ class Comparison(PairwiseComparison):
             for name, result in similarities.items()
             if name in spectra and not isinstance(result.layout, Grid)
         }
-        references["spectra"] = make_labels_printable({name: spectra[name] for name in sequences})
+        references["spectra"] = make_labels_printable(
+            {name: spectra[name] for name in sequences}
+        )
         figures = report_figures(similarities, ("similarity",)) if similarities else {}
         if components := select_results(results_by_label, "pca", PCA):
             figures |= report_figures(components, ("variance",), references)
@@ -254,7 +256,9 @@ def compare_any(
     """
     tables = [record for record in records if isinstance(record, PositionTable)]
     if len(tables) == len(records):
-        return compare(*tables, only=only, nulls=nulls, device=device, seed=seed, command=command)
+        return compare(
+            *tables, only=only, nulls=nulls, device=device, seed=seed, command=command
+        )
     from posprobe.studies.checkpoint import scheme_length
     from posprobe.studies.kernels import compare_kernels
 
@@ -319,13 +323,17 @@ def compare(
         else table[:sequence_length]
         for table in tables
     ]
-    clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in shared_tables]
+    clouds = [
+        prepare_cloud(np.asarray(table.values, dtype=np.float64)) for table in shared_tables
+    ]
 
     def measure_pair(i: int, j: int) -> tuple[Closeness, PairBand | None]:
         x, y = shared_tables[i], shared_tables[j]
         if x.layout != y.layout:
             return _undefined_closeness(x, y), None
-        return closeness(clouds[i], clouds[j]), _pair_band(x, y, max(nulls, DEFAULT_DRAWS), seed)
+        return closeness(clouds[i], clouds[j]), _pair_band(
+            x, y, max(nulls, DEFAULT_DRAWS), seed
+        )
 
     pairs = measure_pairs(len(tables), measure_pair)
     return Comparison(
@@ -378,7 +386,9 @@ def symmetric_matrix(size: int, numbers: Mapping[tuple[int, int], float | None])
     return matrix
 
 
-def apply_labels(records: Sequence[_Record], labels: Sequence[str] | None) -> tuple[_Record, ...]:
+def apply_labels(
+    records: Sequence[_Record], labels: Sequence[str] | None
+) -> tuple[_Record, ...]:
     """Name records by labels, one for each; without labels they keep their names.
 
     Raises
@@ -395,7 +405,9 @@ def apply_labels(records: Sequence[_Record], labels: Sequence[str] | None) -> tu
         raise UsageError(
             f"{len(records)} encodings need a list of as many labels, texts that are not empty."
         )
-    return tuple(replace(record, name=label) for record, label in zip(records, labels, strict=True))
+    return tuple(
+        replace(record, name=label) for record, label in zip(records, labels, strict=True)
+    )
 
 
 def make_names_unique(names: Sequence[str]) -> tuple[str, ...]:

@@ -48,10 +48,13 @@ KINDS_WITHOUT_TABLE = (
     Drawing("table", help_text="the table itself"),
     Drawing("heads", help_text="relative, rotary and ALiBi encodings"),
     Drawing(
-        "comparison", help_text="similarity, profiles and spectra together",
-        shows_several_tables=True, has_centring=True, has_columns=True,
+        "comparison",
+        help_text="similarity, profiles and spectra together",
+        shows_several_tables=True,
+        has_centring=True,
+        has_columns=True,
     ),
-)  # fmt: skip
+)
 #: Measurement and title of the kinds of figures that show a run of a model.
 RUN_FIGURES: Mapping[str, tuple[str, str]] = {
     "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
@@ -98,7 +101,8 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
     """
     if kind not in kinds():
         raise UsageError(
-            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; `posprobe figure "
+            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; `posprobe "
+            "figure "
             "series` draws a training run from a sweep."
         )
     if centred is not None and kind not in (able := _kinds_with("has_centring")):
@@ -128,7 +132,8 @@ def select_tables(kind: str, records: Sequence[Encoding]) -> list[PositionTable]
     )
     if not min_tables <= len(tables) <= max_tables:
         raise UsageError(
-            f"{kind} draws {min_tables} to {max_tables} tables, and {len(tables)} are given. "
+            f"{kind} draws {min_tables} to {max_tables} tables, and {len(tables)} are "
+            "given. "
             f"Several are drawn by {', '.join(multi_table_kinds())}."
         )
     if len(tables) == 1 or kind in {"similarity", "budget"}:
@@ -205,7 +210,9 @@ def _measure_tables(
 ) -> dict[str, Mapping[str, Result]]:
     """Return the results that a drawing shows, the drawn one first, by the name of the table."""
     measurements = [
-        name for name, measurement in TABLE_MEASUREMENTS.items() if drawing in measurement.drawings
+        name
+        for name, measurement in TABLE_MEASUREMENTS.items()
+        if drawing in measurement.drawings
     ]
     requested = measurements or ("similarity", "spectrum")
     return {
@@ -263,7 +270,8 @@ def draw_schemes(
         unique = drop_equal_rotations(select_results(results, "rotation", Rotation))
         if len(unique) > MAX_PAPER_ROTATIONS:
             raise UsageError(
-                f"{len(unique)} rotations differ and {MAX_PAPER_ROTATIONS} share a figure. Pick "
+                f"{len(unique)} rotations differ and {MAX_PAPER_ROTATIONS} share a "
+                "figure. Pick "
                 f"one with REF#NAME out of {', '.join(unique)}."
             )
         drawn_schemes = [
@@ -273,7 +281,9 @@ def draw_schemes(
         text = captions.rotation_caption(unique)
     elif isinstance(first_scheme, LinearBias):
         drawn_schemes = [first_scheme]
-        figure = slopes_figure(figure_format, make_labels_printable({names[0]: first_scheme}), {})
+        figure = slopes_figure(
+            figure_format, make_labels_printable({names[0]: first_scheme}), {}
+        )
         text = captions.slopes_caption(first_scheme)
     else:
         heads_by_name = select_results(results, "heads", Heads)
@@ -377,7 +387,8 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
     recover_leftovers(path)
     if path_exists(caption_path) and not _is_own_caption(caption_path):
         raise OutputError(
-            f"{caption_path}: posprobe did not write this text, and the caption would replace "
+            f"{caption_path}: posprobe did not write this text, and the caption would "
+            "replace "
             "it. Move it away, or choose another name."
         )
     return path, caption_path

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
-from posprobe.analyses.descriptive.kernels import standardised, walks
+from posprobe.analyses.descriptive.kernels import draw_walk_correlations, standardise
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import HeadIndex, Origin, match_heads
 from posprobe.analyses.result import as_block, plain
@@ -133,7 +133,10 @@ class KernelComparison(PairwiseComparison):
             name: _nan_to_none(getattr(measured, name)[0])
             for name in ("half_width", "monotone_fraction", "asymmetry")
         } | {"translation_invariance": self.invariance[index]}
-        undefined = {"translation_invariance": FLAT_CURVE_REASON, **as_block(measured)["undefined"]}
+        undefined = {
+            "translation_invariance": FLAT_CURVE_REASON,
+            **as_block(measured)["undefined"],
+        }
         return {
             "label": self.labels[index],
             "name": record.name,
@@ -144,7 +147,9 @@ class KernelComparison(PairwiseComparison):
             "causal": _is_causal(record),
             "positions": _record_length(record),
             **numbers,
-            "undefined": {key: undefined[key] for key, number in numbers.items() if number is None},
+            "undefined": {
+                key: undefined[key] for key, number in numbers.items() if number is None
+            },
             "notes": list(record.notes),
             **({"run": record.run} if isinstance(record, MeasuredHeads) else {}),
             "source": describe_source(record.source),
@@ -174,9 +179,9 @@ class KernelComparison(PairwiseComparison):
         from posprobe.figures.styles import make_labels_printable
 
         curves = [
-            standardised(curve, curve.size // 2)
+            standardise(curve, curve.size // 2)
             if isinstance(self.layout, Grid)
-            else standardised(_fold_offsets(curve), 0)[1:]
+            else standardise(_fold_offsets(curve), 0)[1:]
             for curve in self.curves
         ]
         results = make_labels_printable(dict(zip(self.labels, curves, strict=True)))
@@ -189,7 +194,9 @@ class KernelComparison(PairwiseComparison):
                 figures["heads"] = self._heads_figure(first, second)
         return figures
 
-    def _heads_figure(self, first: MeasuredHeads, second: MeasuredHeads) -> Callable[[], Figure]:
+    def _heads_figure(
+        self, first: MeasuredHeads, second: MeasuredHeads
+    ) -> Callable[[], Figure]:
         """Return the builder of the figure of the best matching heads of two runs."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.rotary_use import matched_heads_figure
@@ -207,7 +214,9 @@ class KernelComparison(PairwiseComparison):
         return partial(matched_heads_figure, REPORT, results, baselines)
 
 
-def _visible_curves(first: MeasuredHeads, second: MeasuredHeads, n: int) -> tuple[Floats, Floats]:
+def _visible_curves(
+    first: MeasuredHeads, second: MeasuredHeads, n: int
+) -> tuple[Floats, Floats]:
     """Return the curves of two runs' heads, only at earlier keys if either run is causal."""
     visible = n if first.causal or second.causal else None
     return first.curves(n)[:, :visible], second.curves(n)[:, :visible]
@@ -280,7 +289,7 @@ def compare_kernels(
         invariance=invariance,
         correlation=_pairwise_cosines([_centre_curve(curve) for curve in curves]),
         alignment=_pairwise_cosines([_centre_kernel(kernel) for kernel in kernels]),
-        walk=None if isinstance(layout, Grid) else walks(layout.size, seed),
+        walk=None if isinstance(layout, Grid) else draw_walk_correlations(layout.size, seed),
         environment=describe_environment("cpu", seed, command),
     )
 
@@ -344,7 +353,8 @@ def _measure(record: Encoding, layout: Layout) -> tuple[Floats, Floats, float | 
         table = record if len(record) == n else record[:n]
         if not np.any(table.values, axis=1).all():
             raise InvalidTable(
-                f"{record.name}: a zero row has no direction, so its cosines are undefined. Leave "
+                f"{record.name}: a zero row has no direction, so its cosines are "
+                "undefined. Leave "
                 "it out with --rows A:B."
             )
         cosine = similarity(table).raw
@@ -459,7 +469,9 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
             raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
         return MeasuredHeads(
             values=_offset_curves(curves, use["layers"], places),
-            layout=Positions(min(layer["window"] for layer in use["layers"] if layer["window"])),
+            layout=Positions(
+                min(layer["window"] for layer in use["layers"] if layer["window"])
+            ),
             name=str(document["name"]),
             source=Source(reference, str(folder.resolve())),
             causal=not any(layer["both_sides"] for layer in use["layers"]),
@@ -502,6 +514,8 @@ def _offset_curves(
         ):
             raise ValueError(f"layer {layer} has no curves over {layer_window} distances")
         curve = curves[row, head, layer_window - 1 if sees_both_sides else 0 :][:window]
-        earlier_keys = curves[row, head, :layer_window][::-1][:window] if sees_both_sides else curve
+        earlier_keys = (
+            curves[row, head, :layer_window][::-1][:window] if sees_both_sides else curve
+        )
         head_curves.append(np.concatenate([curve[:0:-1], earlier_keys]))
     return np.stack(head_curves)

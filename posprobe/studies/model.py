@@ -21,7 +21,11 @@ from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import find_model_source
 from posprobe.forward.models import first_device, is_timm_source
 from posprobe.measurements.model import MODEL_MEASUREMENTS, Contexts, ModelInputs
-from posprobe.measurements.model.contexts import IMAGES_MESSAGE, ContextSource, read_context_source
+from posprobe.measurements.model.contexts import (
+    IMAGES_MESSAGE,
+    ContextSource,
+    read_context_source,
+)
 from posprobe.nulls import DEFAULT_DRAWS, MAX_DRAWS
 from posprobe.progress import stage
 from posprobe.questions.models import RUN_QUESTIONS as MODEL_QUESTIONS, ModelRun
@@ -100,9 +104,11 @@ class ForwardAnalysis(Saveable):
     def run(self) -> ModelRun:
         """The run as the questions take it."""
         return ModelRun(
-            self.results, self.model["dtype"], images="shape" in self.contexts,
+            self.results,
+            self.model["dtype"],
+            images="shape" in self.contexts,
             random=self.contexts.get("random", False),
-        )  # fmt: skip
+        )
 
     @property
     def answers(self) -> Mapping[str, Answer]:
@@ -154,7 +160,9 @@ class ForwardAnalysis(Saveable):
             figures |= MODEL_MEASUREMENTS[name].prepare_figures({self.name: result})
         return figures
 
-    def paper_figure(self, kind: str, *, venue: str = "acl", span: Span = "column") -> PaperFigure:
+    def paper_figure(
+        self, kind: str, *, venue: str = "acl", span: Span = "column"
+    ) -> PaperFigure:
         """Draw one figure of this run for a paper, with its caption.
 
         Parameters
@@ -259,14 +267,26 @@ def analyze_model(
         raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
     location: dict[str, Any] = {"revision": revision, "offline": offline}
     request = _Request(
-        reference, used_contexts, requested, (positions, layers, nulls), location, trust_remote_code
+        reference,
+        used_contexts,
+        requested,
+        (positions, layers, nulls),
+        location,
+        trust_remote_code,
     )
     weight_notes: dict[str, list[str]] = {}
     model = forward.load_model(
-        reference, device=device, device_map=device_map, dtype=dtype, allow_missing=allow_missing,
-        trust_remote_code=trust_remote_code, head=request.needs_head, check=request.check,
-        noted=weight_notes.update, **location,
-    )  # fmt: skip
+        reference,
+        device=device,
+        device_map=device_map,
+        dtype=dtype,
+        allow_missing=allow_missing,
+        trust_remote_code=trust_remote_code,
+        head=request.needs_head,
+        check=request.check,
+        noted=weight_notes.update,
+        **location,
+    )
     inputs = request.inputs(model)
     contexts_block = inputs.describe()
     if only is None:
@@ -303,13 +323,20 @@ class _Request:
         """Return the inputs of a model; the source of the contexts is read once."""
         if self.context_source is None:
             self.context_source = read_context_source(
-                self.reference, model, self.contexts,
-                trust_remote_code=self.trust_remote_code, **self.location,
-            )  # fmt: skip
+                self.reference,
+                model,
+                self.contexts,
+                trust_remote_code=self.trust_remote_code,
+                **self.location,
+            )
         return ModelInputs(
-            self.reference, model, self.contexts, self.context_source, *self.selection,
+            self.reference,
+            model,
+            self.contexts,
+            self.context_source,
+            *self.selection,
             **self.location,
-        )  # fmt: skip
+        )
 
     def needs_head(self, empty_model: Any) -> bool:
         """Tell whether the head is needed: a model without it is smaller."""
@@ -324,7 +351,9 @@ class _Request:
         inputs.check()
         unmet_needs = [MODEL_MEASUREMENTS[name].needs(inputs) for name in self.measurements]
         if all(unmet_needs):
-            raise UsageError(f"{self.reference}: {self.measurements[0]} needs {unmet_needs[0]}.")
+            raise UsageError(
+                f"{self.reference}: {self.measurements[0]} needs {unmet_needs[0]}."
+            )
 
 
 def _describe_model(model: Any) -> dict[str, Any]:
@@ -358,7 +387,9 @@ def _requested_measurements(only: Iterable[str] | None) -> list[str]:
                 f"unknown measurement {name!r}. Choose from {', '.join(MODEL_MEASUREMENTS)}."
             )
     if not names:
-        raise UsageError(f"no measurement is chosen. Choose from {', '.join(MODEL_MEASUREMENTS)}.")
+        raise UsageError(
+            f"no measurement is chosen. Choose from {', '.join(MODEL_MEASUREMENTS)}."
+        )
     return [name for name in MODEL_MEASUREMENTS if name in names]
 
 
@@ -377,14 +408,18 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
             f"--nulls {nulls}: the number of random walks must be between 0 and {MAX_DRAWS}."
         )
     stated_inputs = [
-        f"--{kind}" for kind in ("text", "images", "tokens") if getattr(contexts, kind) is not None
+        f"--{kind}"
+        for kind in ("text", "images", "tokens")
+        if getattr(contexts, kind) is not None
     ]
     if len(stated_inputs) > 1:
         raise UsageError(
             f"{' and '.join(stated_inputs)}: a model takes one of them. Leave the others out."
         )
     if isinstance(contexts.tokens, Path) and not path_exists(contexts.tokens):
-        raise UnknownReference(f"{contexts.tokens}: no such file. Check the path after --tokens.")
+        raise UnknownReference(
+            f"{contexts.tokens}: no such file. Check the path after --tokens."
+        )
     if contexts.text and not path_exists(contexts.text):
         raise UnknownReference(f"{contexts.text}: no such file. Check the path after --text.")
     if contexts.images and not folder_exists(contexts.images):

@@ -124,7 +124,9 @@ def published_values() -> tuple[Published, ...]:
 def _make_published(
     *, model: str, quantity: str, source: str, note: str = "", **entry: Any
 ) -> Published:
-    field_values = _load_data()["sources"][source] | _load_data()["quantities"][quantity] | entry
+    field_values = (
+        _load_data()["sources"][source] | _load_data()["quantities"][quantity] | entry
+    )
     if note:
         field_values["evidence"] += f"; {note}"
     return Published(model=model, title=_models()[model].title, **field_values)
@@ -164,7 +166,9 @@ def _match_model(model: _Model, table: PositionTable) -> Match | None:
     if source.revision is not None:  # only tables from the Hub have a commit
         return "hub" if source.resolved in model.hub else None
     has_checksum = model.sha256 and source.dtype == "F32" and source.sha256 is not None
-    has_hub_name = PurePath(source.resolved).name in {hub.rpartition("/")[2] for hub in model.hub}
+    has_hub_name = PurePath(source.resolved).name in {
+        hub.rpartition("/")[2] for hub in model.hub
+    }
     return "name" if has_hub_name and not has_checksum else None
 
 
@@ -181,6 +185,5 @@ def _describe_difference(value: Published, table: PositionTable) -> str:
         stop = min(stop, first_row + N_PUBLISHED_ROWS)
     if (first_row, stop) == value.rows:
         return ""
-    return (
-        f"published for rows {value.rows[0]} to {value.rows[1] - 1}, here {first_row} to {stop - 1}"
-    )
+    first, last = value.rows[0], value.rows[1] - 1
+    return f"published for rows {first} to {last}, here {first_row} to {stop - 1}"

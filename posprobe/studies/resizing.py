@@ -53,7 +53,9 @@ MAX_POOLED_CELLS = 160
 MAX_SEAM_SHIFT = 4
 
 
-def measure_effect(resized: PositionTable, original: PositionTable, *, stretched: bool) -> Effect:
+def measure_effect(
+    resized: PositionTable, original: PositionTable, *, stretched: bool
+) -> Effect:
     """Measure the effect of resizing on a table.
 
     Parameters
@@ -79,7 +81,10 @@ def measure_effect(resized: PositionTable, original: PositionTable, *, stretched
         else _created_seams(original, new_seams.between, resized, stretched=stretched)
     )
     special = tuple(outlier.row + resized.start for outlier in new_seams.special)
-    zero, too_many = "no row differs from the mean row", f"more than {MAX_MATRIX_ROWS} positions"
+    zero, too_many = (
+        "no row differs from the mean row",
+        f"more than {MAX_MATRIX_ROWS} positions",
+    )
     undefined = {
         "same_place": zero,
         "same_position": zero,
@@ -124,7 +129,9 @@ def pooled_cosines(table: PositionTable) -> Floats:
     rows -= rows.mean(axis=0)
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     units = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
-    starts = np.unique(np.linspace(0, len(rows), MAX_POOLED_CELLS, endpoint=False).astype(np.intp))
+    starts = np.unique(
+        np.linspace(0, len(rows), MAX_POOLED_CELLS, endpoint=False).astype(np.intp)
+    )
     sizes = np.diff(np.append(starts, len(rows)))
     # The mean over all pairs of two blocks is the product of the blocks' means.
     means = np.add.reduceat(units, starts, axis=0) / sizes[:, None]
@@ -154,7 +161,8 @@ def _nearest_patches(old: Layout, new: Layout) -> NDArray[np.intp]:
     patches = _patch_indices(old)
     sides = zip(patches.shape, _patch_indices(new).shape, strict=True)
     nearest = [
-        (2 * np.arange(new_side) + 1) * old_side // (2 * new_side) for old_side, new_side in sides
+        (2 * np.arange(new_side) + 1) * old_side // (2 * new_side)
+        for old_side, new_side in sides
     ]
     return patches[np.ix_(*nearest)].ravel()
 
@@ -236,7 +244,9 @@ class WaysCompared(Saveable):
     before: Annotated[Effect, "The old table beside itself."]
     ways: tuple[ToldWay, ...]
     missing: Annotated[dict[str, Text], "By way, why it is left out."]
-    run: Annotated[ToldRun | None, "The model run with each table; null where it was not."] = None
+    run: Annotated[ToldRun | None, "The model run with each table; null where it was not."] = (
+        None
+    )
     environment: EnvironmentBlock
     tables: Annotated[Mapping[str, PositionTable], HIDDEN]
     cosines: Annotated[Mapping[str, Floats], HIDDEN]
@@ -310,7 +320,8 @@ def compare(
     rotary = _one_rotation(loaded)
     if how is not None or isinstance(to, tuple):
         raise UsageError(
-            f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
+            f"{rotary.name}: rotary positions have no table. Give a length with --to N, "
+            "without "
             "--how: all rules of scaling are compared."
         )
     rules = compare_rules(rotary, to=to, command=command)
@@ -345,11 +356,14 @@ def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
     if len(rotations) > 1:
         names = ", ".join(f"#{record.name}" for record in rotations)
         raise UsageError(
-            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. Pick one "
+            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. "
+            "Pick one "
             f"with {names}."
         )
     if not rotations:
-        description = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
+        description = (
+            "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
+        )
         raise NoPositionTable(
             f"{loaded[0].name}: it has {description} and no table of positions that could "
             "be resized. `posprobe analyze REF` shows what they are."
@@ -366,7 +380,8 @@ def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contex
         has_patches = any(isinstance(scheme, Rotary) and scheme.axes > 1 for scheme in loaded)
     if has_patches or not contexts.text:
         raise UsageError(
-            f"{name}: a model is run at another size on a text (--text FILE), where its positions "
+            f"{name}: a model is run at another size on a text (--text FILE), where its "
+            "positions "
             "lie on a line."
         )
 

@@ -123,7 +123,9 @@ class SchemeAnalysis(Plottable):
             for prefix, scheme_results in self._prefixed_results()
             for name, result in scheme_results.items()
         }
-        return dict(sorted(results_by_name.items(), key=lambda item: not item[0].endswith("heads")))
+        return dict(
+            sorted(results_by_name.items(), key=lambda item: not item[0].endswith("heads"))
+        )
 
     def _prefixed_results(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
         """Yield the key prefix and the results of each scheme."""
@@ -149,7 +151,9 @@ class SchemeAnalysis(Plottable):
         arrays: dict[str, NDArray[Any]] = {}
         for number, results in enumerate(self.results):
             for result in results.values():
-                arrays |= {f"{number}_{name}": values for name, values in stored(result).items()}
+                arrays |= {
+                    f"{number}_{name}": values for name, values in stored(result).items()
+                }
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -216,7 +220,10 @@ def analyze_schemes(
         check_record(candidate)
         if isinstance(candidate, PositionTable):
             raise UsageError(f"{candidate.name} is a table: analyse it with posprobe.analyze.")
-    if length is not None and not 2 <= check_integer("the length", length) <= MAX_REQUESTED_LENGTH:
+    if (
+        length is not None
+        and not 2 <= check_integer("the length", length) <= MAX_REQUESTED_LENGTH
+    ):
         raise UsageError(
             f"a length of {length}: from 2 to {MAX_REQUESTED_LENGTH} positions are looked at."
         )
@@ -260,7 +267,9 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
             }
         case LinearBias():
             return {
-                "heads": heads(record.curves(_curve_length(record, length)), causal=record.causal)
+                "heads": heads(
+                    record.curves(_curve_length(record, length)), causal=record.causal
+                )
             }
         case Rotary():
             # The scaling rule depends on the context length, even in layers with a window.

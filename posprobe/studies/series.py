@@ -28,9 +28,10 @@ HEADLINE_NUMBERS = (
 SERIES_NUMBERS = (*HEADLINE_NUMBERS, "similarity.centered.translation_invariance")
 #: Labels of the measures of a table's path during training.
 PATH_LABELS: Mapping[str, str] = {
-    "first": "distance from the first", "last": "distance from the last",
+    "first": "distance from the first",
+    "last": "distance from the last",
     "sinusoid": "1 - CKA with the sinusoid",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,7 +142,9 @@ class Series:
         """Return the numbers, answers and path that the figure shows, by their labels."""
         labels = compared_numbers()
         defined_keys = [
-            key for key in SERIES_NUMBERS if any(v is not None for v in self.numbers.get(key, ()))
+            key
+            for key in SERIES_NUMBERS
+            if any(v is not None for v in self.numbers.get(key, ()))
         ]
         undefined = (None,) * len(self.steps)
         numbers = {
@@ -165,7 +168,8 @@ class Series:
             f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."
         ]
         sentences.append(
-            "Way of the table: relative Frobenius distance from the tables of the first and the "
+            "Way of the table: relative Frobenius distance from the tables of the first "
+            "and the "
             "last step, estimated from projections, and 1 less the CKA with the sinusoid."
         )
         if self.answers:

@@ -10,11 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result
-from posprobe.analyses.descriptive.similarity import within_reach
+from posprobe.analyses.descriptive.similarity import check_row_count
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
 from posprobe.arrays import Array, Device, Positions, check_device, positions, run_concurrently
-from posprobe.blocks import EnvironmentBlock, creation_time, describe_environment, describe_table
+from posprobe.blocks import (
+    EnvironmentBlock,
+    creation_time,
+    describe_environment,
+    describe_table,
+)
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.measurements import (
     TABLE_MEASUREMENTS,
@@ -30,7 +35,12 @@ from posprobe.measurements.baselines import (
 )
 from posprobe.nulls import MAX_DRAWS, NULL_MODELS
 from posprobe.progress import stage
-from posprobe.report.document import Finding, answer_table_questions, list_findings, verdict_block
+from posprobe.report.document import (
+    Finding,
+    answer_table_questions,
+    list_findings,
+    verdict_block,
+)
 from posprobe.report.files import ANALYSIS_SCHEMA
 from posprobe.report.saved import Plottable
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
@@ -226,7 +236,9 @@ def analyze(
         from posprobe.studies.schemes import analyze_schemes
 
         if only is not None or nulls or tokens is not None or all_rows:
-            refused = "only, nulls, tokens and all_rows apply to position tables, and it has none."
+            refused = (
+                "only, nulls, tokens and all_rows apply to position tables, and it has none."
+            )
             raise UsageError(f"{records[0].name}: {refused}")
         return analyze_schemes(*records, seed=seed, command=command)
     names = check_request(only, nulls, device)
@@ -240,7 +252,7 @@ def analyze(
     inputs = TableInputs(table, stored_positions, seed, tokens, {})
     measurements = _select_measurements(inputs, names)
     if {"similarity", "grid"} & set(measurements):
-        within_reach(len(table))
+        check_row_count(len(table))
     device_positions = positions(table, device, sums_squares=True)
     inputs = TableInputs(table, device_positions, seed, tokens, measurements, all_rows)
     table_verdicts = _measure(inputs, ask=names is None or "all" in names)
@@ -256,7 +268,9 @@ def analyze(
 
 def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
     """Take the measurements and answer the questions, concurrently if the table is small."""
-    is_small = inputs.positions.xp is np and inputs.table.values.size < MIN_PARALLEL_PRODUCT_SIZE
+    is_small = (
+        inputs.positions.xp is np and inputs.table.values.size < MIN_PARALLEL_PRODUCT_SIZE
+    )
 
     def measure(names: Iterable[str]) -> dict[str, Result]:
         results = {}
@@ -278,7 +292,9 @@ def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
 
     def measure_whole() -> None:
         whole_table_names = (
-            name for name, measurement in inputs.measurements.items() if measurement.uses_all_rows
+            name
+            for name, measurement in inputs.measurements.items()
+            if measurement.uses_all_rows
         )
         _summaries(measure(whole_table_names))  # some numbers are computed on first use
         if is_small:  # for a large table they wait until its own values are freed
@@ -310,13 +326,17 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
     floor = quantisation_floor(quantised.step, *table.shape)
     n_above = int((values > floor).sum())
     return (
-        f"the numbers were dequantised from {quantised.name}, in steps of {quantised.step:.3g}: "
-        f"rounding to them makes singular values up to {floor:.3g}, and {n_above} of {len(values)} "
+        f"the numbers were dequantised from {quantised.name}, in steps of "
+        f"{quantised.step:.3g}: "
+        f"rounding to them makes singular values up to {floor:.3g}, and {n_above} of "
+        f"{len(values)} "
         "principal components lie above that"
     )
 
 
-def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tuple[str, ...] | None:
+def check_request(
+    only: Iterable[str] | None, nulls: int, device: Device
+) -> tuple[str, ...] | None:
     """Check a request before any table is read, and return the names of the analyses.
 
     Raises
@@ -363,11 +383,15 @@ def _select_measurements(
         name: measurement.needs(inputs) for name, measurement in TABLE_MEASUREMENTS.items()
     }
     applicable = {
-        name: TABLE_MEASUREMENTS[name] for name, unmet_need in unmet_needs.items() if not unmet_need
+        name: TABLE_MEASUREMENTS[name]
+        for name, unmet_need in unmet_needs.items()
+        if not unmet_need
     }
     if requested is None:
         return {
-            name: measurement for name, measurement in applicable.items() if not measurement.is_slow
+            name: measurement
+            for name, measurement in applicable.items()
+            if not measurement.is_slow
         }
     for name in requested:
         if unmet_needs.get(name):
@@ -382,4 +406,6 @@ def select_results(
 ) -> dict[str, R]:
     """Return the result of this name and class of each subject that has it."""
     results = {label: results.get(name) for label, results in results_by_label.items()}
-    return {label: result for label, result in results.items() if isinstance(result, result_class)}
+    return {
+        label: result for label, result in results.items() if isinstance(result, result_class)
+    }

@@ -171,9 +171,13 @@ def _with_lineages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _present_labels(rows: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dict[str, str]:
+def _present_labels(
+    rows: Sequence[Mapping[str, Any]], keys: Mapping[str, str]
+) -> dict[str, str]:
     return {
-        key: label for key, label in keys.items() if any(row.get(key) is not None for row in rows)
+        key: label
+        for key, label in keys.items()
+        if any(row.get(key) is not None for row in rows)
     }
 
 
@@ -183,14 +187,18 @@ def _run_section(key: str, run: Series) -> Section:
     no_changes = "No answer changes." if run.answers else "No question was asked."
     bullets = run.changes or (no_changes,)
     return Section(
-        key, f"Training run: {_shorten(run.name)}", paragraphs=(f"{steps}.",), bullets=bullets,
+        key,
+        f"Training run: {_shorten(run.name)}",
+        paragraphs=(f"{steps}.",),
+        bullets=bullets,
         pictures=(Picture(key, _curves_description(run)),),
-    )  # fmt: skip
+    )
 
 
 def _curves_description(run: Series) -> str:
     return (
-        f"{_shorten(run.name)}: numbers of the table and of the sinusoid, the way of the table, "
+        f"{_shorten(run.name)}: numbers of the table and of the sinusoid, the way of the "
+        "table, "
         "and the answers at every step"
     )
 

@@ -40,14 +40,25 @@ USER_PREFIX = "user."
 _DESCRIPTION_COLUMNS: Mapping[str, ColumnType] = {
     **dict.fromkeys(
         (
-            "reference", "lineage", "name", "commit", "resolved", "file", "tensor", "dtype",
-            "sha256", "stored_shape", "scheme", "family", "layout",
+            "reference",
+            "lineage",
+            "name",
+            "commit",
+            "resolved",
+            "file",
+            "tensor",
+            "dtype",
+            "sha256",
+            "stored_shape",
+            "scheme",
+            "family",
+            "layout",
         ),
         "string",
     ),
     **dict.fromkeys(("height", "width", "positions", "dim", "head_count"), "int64"),
     "summary": "string",
-}  # fmt: skip
+}
 #: Column of the seams: the position to the right of each.
 SEAM_COLUMN = "seams.at"
 #: Columns after the numbers; the times are the only columns that differ between two runs.
@@ -63,11 +74,21 @@ MAX_CSV_COLUMNS = 40
 #: Prefix of the columns that a saved run of a rotary model adds.
 _ROTARY_USE_PREFIX = "rotary_use.summary."
 _CSV_NUMBERS = (
-    "budget.rotation", "budget.smooth", "similarity.centered.neighbour_mean",
-    "similarity.centered.translation_invariance", "pca.stable_rank", "pca.participation_ratio",
-    "pca.top3", "spectrum.entropy", "sinusoid.cka", "shift.skill", "grid.row_share",
-    "grid.column_share", "norms.mean", "base",
-)  # fmt: skip
+    "budget.rotation",
+    "budget.smooth",
+    "similarity.centered.neighbour_mean",
+    "similarity.centered.translation_invariance",
+    "pca.stable_rank",
+    "pca.participation_ratio",
+    "pca.top3",
+    "spectrum.entropy",
+    "sinusoid.cka",
+    "shift.skill",
+    "grid.row_share",
+    "grid.column_share",
+    "norms.mean",
+    "base",
+)
 
 
 @cache
@@ -85,7 +106,9 @@ def columns() -> Mapping[str, ColumnType]:
             if number.compared:
                 column_types[f"{key}.sinusoid"] = "double"
     for block in (RelativeBlock, RotaryBlock, LinearBiasBlock):
-        column_types |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
+        column_types |= dict(
+            _scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"})
+        )
     column_types |= dict(_scalars(Summary, set(), _ROTARY_USE_PREFIX))
     return column_types | dict(_SWEEP_COLUMNS)
 
@@ -109,7 +132,9 @@ def headline_columns(user_columns: Iterable[str]) -> set[str]:
     return set(list(names)[:MAX_CSV_COLUMNS])
 
 
-def _scalars(block: Any, excluded: Set[str], prefix: str = "") -> Iterator[tuple[str, ColumnType]]:
+def _scalars(
+    block: Any, excluded: Set[str], prefix: str = ""
+) -> Iterator[tuple[str, ColumnType]]:
     """Yield key path and type of the numbers and words of a block and of the blocks in it."""
     hints = shown if is_dataclass(block) else get_type_hints
     for name, hint in hints(block).items():
@@ -125,7 +150,9 @@ def _column_type(hint: Any) -> ColumnType | None:
     """Return the column type of a hint for one number or word; None for any other hint."""
     hint = in_json(hint)
     union = get_origin(hint) in (Union, UnionType)
-    members = [member for member in get_args(hint) if member is not NoneType] if union else [hint]
+    members = (
+        [member for member in get_args(hint) if member is not NoneType] if union else [hint]
+    )
     if len(members) > 1:
         return None
     (member,) = members
@@ -148,9 +175,13 @@ def is_row(row: Mapping[str, Any]) -> bool:
 def _has_type(value: Any, column_type: ColumnType) -> bool:
     match column_type:
         case "strings":
-            return isinstance(value, list) and all(isinstance(element, str) for element in value)
+            return isinstance(value, list) and all(
+                isinstance(element, str) for element in value
+            )
         case "rows":
-            return isinstance(value, list) and all(_has_type(element, "int64") for element in value)
+            return isinstance(value, list) and all(
+                _has_type(element, "int64") for element in value
+            )
         case "double":
             is_exact_integer = type(value) is int and abs(value) <= 2**53  # exact as a float
             return is_exact_integer or (type(value) is float and math.isfinite(value))
@@ -217,7 +248,9 @@ def _scheme_rows(analysis: SchemeAnalysis) -> Iterator[dict[str, Any]]:
         document = SchemeAnalysis((record,), (results,), analysis.environment).to_dict()
         (scheme,) = document["schemes"]
         values = {key: lookup(scheme, key) for key in columns()}
-        row = {key: value for key, value in values.items() if not isinstance(value, Mapping | list)}
+        row = {
+            key: value for key, value in values.items() if not isinstance(value, Mapping | list)
+        }
         row |= _description_cells(scheme) | {"positions": scheme.get("max_positions")}
         yield _select_defined(row | _verdict_cells(document))
 
@@ -234,7 +267,9 @@ def run_row(document: Block) -> dict[str, Any]:
     """
     if not document.get("rotary_use"):
         raise UsageError(f"{document['name']}: this run did not measure what rotary heads do.")
-    row = {key: lookup(document, key) for key in columns() if key.startswith(_ROTARY_USE_PREFIX)}
+    row = {
+        key: lookup(document, key) for key in columns() if key.startswith(_ROTARY_USE_PREFIX)
+    }
     try:
         metadata = {
             "name": document["name"],
@@ -243,7 +278,9 @@ def run_row(document: Block) -> dict[str, Any]:
         }
         cells = _select_defined(row | metadata | _verdict_cells(document))
     except (LookupError, TypeError) as error:
-        raise InvalidCheckpoint(f"analysis.json: it lacks {error}. Run the model again.") from error
+        raise InvalidCheckpoint(
+            f"analysis.json: it lacks {error}. Run the model again."
+        ) from error
     for key, value in cells.items():
         if not _has_type(value, columns()[key]):
             raise InvalidCheckpoint(
@@ -278,7 +315,9 @@ def _verdict_cells(document: Block) -> dict[str, Any]:
 
 def _select_defined(row: Mapping[str, Any]) -> dict[str, Any]:
     column_types = columns()
-    return {key: value for key, value in row.items() if key in column_types and value is not None}
+    return {
+        key: value for key, value in row.items() if key in column_types and value is not None
+    }
 
 
 def convert_user_columns(rows: Sequence[dict[str, Any]]) -> dict[str, ColumnType]:

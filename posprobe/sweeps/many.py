@@ -115,7 +115,9 @@ def _write_table(
     # The table is written to memory first: a Parquet writer that fails to close its file tries
     # again when it is garbage-collected.
     buffer = pa.BufferOutputStream()
-    parquet.write_table(pa.Table.from_pylist(encodable_rows, schema), buffer, compression="zstd")
+    parquet.write_table(
+        pa.Table.from_pylist(encodable_rows, schema), buffer, compression="zstd"
+    )
     path.write_bytes(buffer.getvalue())
 
 
@@ -181,7 +183,9 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
         )
     advice = "Run the same sweep again to rebuild it."
     read_errors = OSError, pa.ArrowException
-    explained = explain_errors(InvalidCheckpoint, f"{path}: it is damaged", advice, *read_errors)
+    explained = explain_errors(
+        InvalidCheckpoint, f"{path}: it is damaged", advice, *read_errors
+    )
     with explained, open_regular(path) as file:
         return parquet.ParquetFile(file).read()
 
@@ -394,9 +398,14 @@ class Sweep:
             counts["failed"] += bool(record["failures"])
             return None
         return Task(
-            entry.reference, self.options, recorded_state, self.folder / "bundles",
-            (self.folder / "requests", self.requests), self.offline, self.time_limit,
-        )  # fmt: skip
+            entry.reference,
+            self.options,
+            recorded_state,
+            self.folder / "bundles",
+            (self.folder / "requests", self.requests),
+            self.offline,
+            self.time_limit,
+        )
 
     def failures(self) -> list[dict[str, Any]]:
         """Return the failures of these references: reference, exit code and message."""
@@ -404,7 +413,9 @@ class Sweep:
         return [
             failure
             for entry in self.entries
-            for failure in (self._read_recorded(entry.reference) or {"failures": ()})["failures"]
+            for failure in (self._read_recorded(entry.reference) or {"failures": ()})[
+                "failures"
+            ]
         ]
 
     def to_arrow(self) -> pa.Table:
@@ -432,7 +443,8 @@ class Sweep:
             names = sorted(path.name for path in self.folder.glob("*"))
             if not _is_sweep(self.folder, names):
                 raise OutputError(
-                    f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
+                    f"{self.folder}: not a sweep's folder: it holds "
+                    f"{', '.join(names[:4])}. "
                     "Choose another --out."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
@@ -446,7 +458,8 @@ class Sweep:
         return explain_errors(
             OutputError,
             f"{self.folder}: it cannot be written",
-            "Make room, mend its permissions, or choose another --out; what is recorded there "
+            "Make room, mend its permissions, or choose another --out; what is recorded "
+            "there "
             "stays.",
             OSError,
         )
@@ -471,7 +484,8 @@ class Sweep:
             path = self.folder / name
             if path_exists(path) and _checksum(path) != written.get(name):
                 raise OutputError(
-                    f"{path}: changed since the sweep wrote it, and would be lost. Move it away, "
+                    f"{path}: changed since the sweep wrote it, and would be lost. Move "
+                    "it away, "
                     "then run the same command: nothing is computed twice."
                 )
 
@@ -537,7 +551,9 @@ class Sweep:
                 file.writelines(atlas(rows, user_types, description, counts, runs))
             written = {name: _checksum(scratch / name) for name in USER_FILES}
             full_description = {**description, "counts": counts, "written": written}
-            (scratch / DESCRIPTION_FILE).write_text(_dump_json(full_description), encoding="utf-8")
+            (scratch / DESCRIPTION_FILE).write_text(
+                _dump_json(full_description), encoding="utf-8"
+            )
         return full_description
 
     def _collect_rows(
@@ -678,7 +694,11 @@ def sweep(
 
 
 def _make_options(
-    only: Iterable[str] | None, nulls: int, rows: slice | None, revision: str | None, bundles: bool
+    only: Iterable[str] | None,
+    nulls: int,
+    rows: slice | None,
+    revision: str | None,
+    bundles: bool,
 ) -> Options:
     names = (only,) if isinstance(only, str) else only
     requested = None if names is None else tuple(dict.fromkeys(names))

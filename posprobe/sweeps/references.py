@@ -62,8 +62,10 @@ def drop_repeated(entries: Iterable[Entry]) -> list[Entry]:
             differences = first_entry.columns.items() ^ entry.columns.items()
             names = sorted({name for name, _ in differences})
             raise UsageError(
-                f"{first_entry.location} and {entry.location}: both are {entry.reference!r}, and "
-                f"their columns differ: {', '.join(map(repr, names[:8]))}. Keep one of them: a "
+                f"{first_entry.location} and {entry.location}: both are "
+                f"{entry.reference!r}, and "
+                f"their columns differ: {', '.join(map(repr, names[:8]))}. Keep one of "
+                "them: a "
                 "reference is analysed once, and has one set of columns."
             )
     return list(entries_by_reference.values())
@@ -120,7 +122,8 @@ def _parse_csv(text: str, name: str) -> Iterator[Entry]:
         if REFERENCE_COLUMN not in header or "" in header or len(set(header)) < len(header):
             names = ", ".join(map(repr, header[:8])) or "nothing"
             raise UsageError(
-                f"{name}: its first line names {names}. Name each column once, and one of them "
+                f"{name}: its first line names {names}. Name each column once, and one "
+                "of them "
                 f"{REFERENCE_COLUMN!r}, with commas between them."
             )
         for row in rows:
@@ -128,10 +131,14 @@ def _parse_csv(text: str, name: str) -> Iterator[Entry]:
                 continue
             location = f"{name}, line {rows.line_num}"
             if len(row) != len(header):
-                raise UsageError(f"{location}: it has {len(row)} fields, the header {len(header)}.")
+                raise UsageError(
+                    f"{location}: it has {len(row)} fields, the header {len(header)}."
+                )
             # An empty cell is a missing value, whatever the type of its column.
             cells = zip(header, row, strict=True)
-            yield _make_entry({column: cell for column, cell in cells if cell.strip()}, location)
+            yield _make_entry(
+                {column: cell for column, cell in cells if cell.strip()}, location
+            )
     except csv.Error as error:
         raise UsageError(f"{name}, line {rows.line_num}: not valid CSV ({error}).") from error
 
@@ -149,7 +156,8 @@ def _make_entry(record: Mapping[str, Any], location: str) -> Entry:
         is_number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
         if not isinstance(name, str) or not (is_number or isinstance(value, str)):
             raise UsageError(
-                f"{location}: {name!r} is {value!r:.40}. A column holds text, or numbers of at "
+                f"{location}: {name!r} is {value!r:.40}. A column holds text, or numbers "
+                "of at "
                 "most 18 digits: write it as one of them, or leave it out."
             )
         columns[name] = value
@@ -252,7 +260,9 @@ def list_revisions(reference: str, pattern: str) -> list[Entry]:
     """
     parsed = parse_reference(reference)
     if parsed.is_path or ":" in parsed.source or parsed.revision:
-        raise UsageError(f"{reference}: --revisions lists those of one Hub repository: OWNER/NAME.")
+        raise UsageError(
+            f"{reference}: --revisions lists those of one Hub repository: OWNER/NAME."
+        )
     from posprobe.checkpoints.transfer import list_revisions
 
     names = list_revisions(parsed.source)
@@ -262,7 +272,9 @@ def list_revisions(reference: str, pattern: str) -> list[Entry]:
             names_by_commit.setdefault(commit, name)
     if not names_by_commit:
         examples = ", ".join(repr(name) for name, _ in names[:8])
-        raise UsageError(f"{parsed.source}: no revision matches {pattern!r}. It has {examples}.")
+        raise UsageError(
+            f"{parsed.source}: no revision matches {pattern!r}. It has {examples}."
+        )
     table = f"#{parsed.table}" if parsed.table else ""
     entries = []
     for commit, name in names_by_commit.items():
@@ -292,10 +304,14 @@ def gather(
         As `list_revisions`.
     """
     if not references:
-        raise UsageError("there is nothing to sweep. Name references, a folder, or --from FILE.")
+        raise UsageError(
+            "there is nothing to sweep. Name references, a folder, or --from FILE."
+        )
     if revisions is None:
         return [
-            entry for numbered in enumerate(references, 1) for entry in _expand_reference(*numbered)
+            entry
+            for numbered in enumerate(references, 1)
+            for entry in _expand_reference(*numbered)
         ]
     if len(references) != 1 or not isinstance(references[0], str):
         raise UsageError("--revisions takes exactly one reference: a Hub repository.")
@@ -331,6 +347,7 @@ def read_file(path: Path) -> list[Entry]:
         raise UnknownReference(f"{path}: no such file. Check the path after --from.") from error
     except OSError as error:
         raise UsageError(
-            f"{path}: it cannot be read ({error.strerror}). --from takes a list of references; `-` "
+            f"{path}: it cannot be read ({error.strerror}). --from takes a list of "
+            "references; `-` "
             "is standard input."
         ) from error

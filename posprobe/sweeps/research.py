@@ -115,7 +115,9 @@ def research_table(
         table_rows = [
             row
             for reference in sources
-            for row in _analyze_reference(str(reference), keys, rows, draws, seed, offline=offline)
+            for row in _analyze_reference(
+                str(reference), keys, rows, draws, seed, offline=offline
+            )
         ]
     lines = [
         (
@@ -125,7 +127,9 @@ def research_table(
         for row in table_rows
     ]
     band_description = (
-        f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}" if band else ""
+        f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}"
+        if band
+        else ""
     )
     caption = _caption(table_rows, lines, band_description, position_range)
     return _template(format).render(labels=_labels(keys), lines=lines, caption=caption)
@@ -177,23 +181,41 @@ def _check_keys(keys: Iterable[str], available: Iterable[str], subject: str = ""
         if key not in selectable:
             ordered = [name for name in columns() if name in selectable]
             ordered += sorted(selectable - set(ordered))
-            raise UsageError(f"{subject}unknown number {key!r}. Choose from {', '.join(ordered)}.")
+            raise UsageError(
+                f"{subject}unknown number {key!r}. Choose from {', '.join(ordered)}."
+            )
 
 
 def _analyze_reference(
-    reference: str, keys: Sequence[str], rows: slice | None, nulls: int, seed: int, *, offline: bool
+    reference: str,
+    keys: Sequence[str],
+    rows: slice | None,
+    nulls: int,
+    seed: int,
+    *,
+    offline: bool,
 ) -> list[Row]:
     """Measure what the requested numbers need, and no more."""
     if (run := run_document(reference)) is not None:
         return [run_row(run) | {"reference": reference}]
     loaded = load_any(reference, rows=rows, offline=offline)
-    requested = None if isinstance(loaded, tuple) else _required_measurements(keys, loaded, seed)
+    requested = (
+        None if isinstance(loaded, tuple) else _required_measurements(keys, loaded, seed)
+    )
     # Query and key weights take long to read, so they are only read for their numbers.
-    weights: dict[int, Any] | None = None if any(key.startswith("weights.") for key in keys) else {}
+    weights: dict[int, Any] | None = (
+        None if any(key.startswith("weights.") for key in keys) else {}
+    )
     analysis = analyze_any(
-        loaded, only=requested, nulls=nulls, rows=rows, device="cpu", seed=seed, offline=offline,
+        loaded,
+        only=requested,
+        nulls=nulls,
+        rows=rows,
+        device="cpu",
+        seed=seed,
+        offline=offline,
         weights=weights,
-    )  # fmt: skip
+    )
     table_rows: list[Any] = analysis_rows(analysis, reference)
     if isinstance(analysis, Analysis):
         for key, baselines in analysis.to_dict()["nulls"]["numbers"].items():
@@ -205,7 +227,9 @@ def _analyze_reference(
 def _required_measurements(
     keys: Sequence[str], table: PositionTable, seed: int
 ) -> tuple[str, ...] | None:
-    names = dict.fromkeys(key.partition(".")[0] for key in keys if key not in _UNMEASURED_COLUMNS)
+    names = dict.fromkeys(
+        key.partition(".")[0] for key in keys if key not in _UNMEASURED_COLUMNS
+    )
     if not set(names) <= set(TABLE_MEASUREMENTS):
         # Answers and sentences depend on all measurements.
         return (
@@ -240,7 +264,9 @@ def _format_number(key: str, value: Any) -> str:
         return " ".join(map(str, value))
     # Numbers of the user's columns stay as they are; ours get three significant figures.
     is_measured = (
-        isinstance(value, float) and not key.startswith(USER_PREFIX) and 5e-4 <= abs(value) < 99.95
+        isinstance(value, float)
+        and not key.startswith(USER_PREFIX)
+        and 5e-4 <= abs(value) < 99.95
     )
     return format_cell(value, "#.3g") if is_measured else format_cell(value)
 
@@ -248,7 +274,9 @@ def _format_number(key: str, value: Any) -> str:
 def _format_band(row: Row, key: str, band: str | None) -> str:
     ends = row.get(f"{key}.{band}")
     return (
-        f"{_format_number(key, ends['p5'])} to {_format_number(key, ends['p95'])}" if ends else ""
+        f"{_format_number(key, ends['p5'])} to {_format_number(key, ends['p95'])}"
+        if ends
+        else ""
     )
 
 
@@ -272,11 +300,17 @@ def _caption(
         sentences.append("– not measured.")
     if position_range:
         start, stop = position_range
-        last = "the end" if stop is None else f"{stop - 1}" if stop > 0 else f"{stop} from the end"
+        last = (
+            "the end" if stop is None else f"{stop - 1}" if stop > 0 else f"{stop} from the end"
+        )
         sentences.append(f"Positions {start or 0} to {last}.")
-    sentences += [f"{_row_name(row)}: {_row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]]
+    sentences += [
+        f"{_row_name(row)}: {_row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]
+    ]
     if len(table_rows) > MAX_SOURCED_ROWS:
-        sentences.append(f"And {len(table_rows) - MAX_SOURCED_ROWS} more, which the sweep names.")
+        sentences.append(
+            f"And {len(table_rows) - MAX_SOURCED_ROWS} more, which the sweep names."
+        )
     versions = sorted({str(row.get("posprobe") or version("posprobe")) for row in table_rows})
     return " ".join([*sentences, f"Made with posprobe {' and '.join(versions)}."])
 
@@ -294,12 +328,21 @@ def _row_source(row: Row) -> str:
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~#$])")
 _LATEX = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
-    "–": "--", "×": r"$\times$", "²": r"\textsuperscript{2}", "…": r"\dots{}",
-    "[": "{[}", "]": "{]}",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    "–": "--",
+    "×": r"$\times$",
+    "²": r"\textsuperscript{2}",
+    "…": r"\dots{}",
+    "[": "{[}",
+    "]": "{]}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-}  # fmt: skip
+}
 
 
 @cache
@@ -323,7 +366,11 @@ def _template(table_format: str) -> Template:
 
 
 def _escape_markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", escape_invisible(text)).replace("&", "&amp;").replace("<", "&lt;")
+    return (
+        _MARKDOWN.sub(r"\\\1", escape_invisible(text))
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+    )
 
 
 def _escape_latex(text: str) -> str:
@@ -331,7 +378,8 @@ def _escape_latex(text: str) -> str:
     # LaTeX would join two hyphens to a dash.
     pairs = zip(escaped, [*escaped[1:], ""], strict=False)
     return "".join(
-        "-{}" if (letter, next_letter) == ("-", "-") else letter for letter, next_letter in pairs
+        "-{}" if (letter, next_letter) == ("-", "-") else letter
+        for letter, next_letter in pairs
     )
 
 

@@ -124,12 +124,15 @@ class Nearest:
 
     def __repr__(self) -> str:
         names = [
-            f"{relations.relation_phrase(match.likeness)} {match.name}" for match in self.matches
+            f"{relations.relation_phrase(match.likeness)} {match.name}"
+            for match in self.matches
         ]
         return format_repr(self, repr(self.name), *names, f"compared={self.compared}")
 
 
-def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5) -> Nearest:
+def nearest(
+    given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5
+) -> Nearest:
     """Find the known tables that a table was copied or fine-tuned from.
 
     Distances are relative Frobenius distances on the positions that both tables have, estimated
@@ -169,7 +172,9 @@ def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: in
     """
     if most < 1:
         raise UsageError(f"--limit {most}: at least one table is named.")
-    query_table = load(os.fspath(given)) if isinstance(given, str | os.PathLike) else table(given)
+    query_table = (
+        load(os.fspath(given)) if isinstance(given, str | os.PathLike) else table(given)
+    )
     return nearest_to(query_table, sweep, most)
 
 
@@ -222,7 +227,8 @@ def read_fingerprints(
                 yield _read_line(raw_line, f"{path}, line {line_number}")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
-            f"{sweep}: contains no {FINGERPRINT_FILE}. Run `posprobe sweep … --out {sweep}` to its "
+            f"{sweep}: contains no {FINGERPRINT_FILE}. Run `posprobe sweep … --out "
+            f"{sweep}` to its "
             "end."
         ) from error
     except OSError as error:
@@ -377,10 +383,13 @@ def _distances_from_ends(
 ) -> dict[str, tuple[float | None, ...]]:
     """Return the distance of each table of the runs to the first and the last of its run."""
     ends = {
-        row["reference"]: (run[0]["reference"], run[-1]["reference"]) for run in runs for row in run
+        row["reference"]: (run[0]["reference"], run[-1]["reference"])
+        for run in runs
+        for row in run
     }
     sketches = (
-        (str(metadata.get("reference")), sketch) for metadata, sketch in read_fingerprints(folder)
+        (str(metadata.get("reference")), sketch)
+        for metadata, sketch in read_fingerprints(folder)
     )
     run_sketches = {reference: sketch for reference, sketch in sketches if reference in ends}
     return {

@@ -129,10 +129,17 @@ def run(task: Task) -> dict[str, Any]:
     shared_requests.set(SharedRequests(*task.request_slots))
     cores.set(1)
     deadline.set(time.monotonic() + task.time_limit)
-    record: dict[str, Any] = {"reference": task.reference, "state": "", "rows": [], "failures": []}
+    record: dict[str, Any] = {
+        "reference": task.reference,
+        "state": "",
+        "rows": [],
+        "failures": [],
+    }
     with _record_failures(record, task.reference):
         parsed = parse_reference(task.reference)
-        record["state"], pinned = resolve_state(parsed, task.options.revision, offline=task.offline)
+        record["state"], pinned = resolve_state(
+            parsed, task.options.revision, offline=task.offline
+        )
         if record["state"] == task.recorded_state:
             return record | {"unchanged": True}
         _analyze(task, record, task.reference, pinned)
@@ -170,16 +177,24 @@ def _analyze(task: Task, record: dict[str, Any], reference: str, pinned: Referen
 
 
 def _measure(
-    task: Task, reference: str, loaded: PositionTable | tuple[Scheme, ...], positions: slice | None
+    task: Task,
+    reference: str,
+    loaded: PositionTable | tuple[Scheme, ...],
+    positions: slice | None,
 ) -> list[dict[str, Any]]:
     """Analyse a loaded table or schemes, and return the rows."""
     options = task.options
     # The choice of analyses concerns tables; schemes are always measured completely.
     requested = options.only if isinstance(loaded, PositionTable) else None
     analysis = analyze_any(
-        loaded, only=requested, nulls=options.nulls, rows=positions, device="cpu",
-        offline=task.offline, command=f"posprobe sweep {reference}",
-    )  # fmt: skip
+        loaded,
+        only=requested,
+        nulls=options.nulls,
+        rows=positions,
+        device="cpu",
+        offline=task.offline,
+        command=f"posprobe sweep {reference}",
+    )
     extra_columns: dict[str, Any] = {}
     if options.bundles:
         extra_columns["bundle"] = _save_bundle(analysis, loaded, task.bundle_folder, reference)
@@ -234,7 +249,9 @@ def reference_state(parsed: Reference) -> str | None:
         with suppress(OSError):
             status = file.stat()
             file_stats.append((file.name, status.st_size, status.st_mtime_ns))
-    return hashlib.sha256(json.dumps(file_stats).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(file_stats).encode("utf-8", "surrogatepass")).hexdigest()[
+        :32
+    ]
 
 
 def resolve_state(
@@ -273,7 +290,9 @@ def _record_failures(record: dict[str, Any], reference: str) -> Iterator[None]:
         code, message = 1, "it took longer than the time limit and was given up."
     except Exception as error:  # noqa: BLE001 - a bug in one task must not end the others
         code = 1
-        message = f"a bug: {type(error).__name__}: {error}. `posprobe analyze --debug` traces it."
+        message = (
+            f"a bug: {type(error).__name__}: {error}. `posprobe analyze --debug` traces it."
+        )
     else:
         return
     record["failures"].append(failure(reference, code, message))
@@ -329,7 +348,9 @@ def resolve_engine(jobs: int | None, scheduler: str | None) -> Engine:
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: it must be at least 1.")
     # More workers than cores would only slow each other down.
-    return Engine("dask" if scheduler else "processes", min(jobs or n_cores, n_cores), scheduler)
+    return Engine(
+        "dask" if scheduler else "processes", min(jobs or n_cores, n_cores), scheduler
+    )
 
 
 @dataclass(frozen=True)
@@ -358,7 +379,8 @@ class _Pool:
                 if not n_remaining:
                     cause = f"{type(error).__name__}: {shorten_message(str(error))}"
                     raise Unreachable(
-                        f"no worker starts ({cause}). What is recorded stays. Free memory, or "
+                        f"no worker starts ({cause}). What is recorded stays. Free "
+                        "memory, or "
                         "allow more processes, and run it again."
                     ) from error
         raise AssertionError
@@ -379,7 +401,9 @@ class _Pool:
             return type(error).__name__
 
 
-def run_tasks(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterator[dict[str, Any]]:
+def run_tasks(
+    tasks: Iterator[Task], engine: Engine, time_limit: float
+) -> Iterator[dict[str, Any]]:
     """Run tasks and yield their records (see `run`) in the order in which they finish.
 
     Parameters
@@ -441,7 +465,8 @@ def _run_alone(task: Task, pool: _Pool) -> dict[str, Any]:
     if not isinstance(record, str):
         return record
     message = (
-        f"its worker ended twice ({record}): it ran out of memory, or over its time limit, or was "
+        f"its worker ended twice ({record}): it ran out of memory, or over its time "
+        "limit, or was "
         "killed. Analyse fewer positions with --rows A:B."
     )
     state = None
@@ -544,7 +569,8 @@ def _connect(scheduler: str | None) -> Iterator[Any]:
             client.wait_for_workers(1, timeout=FIRST_WORKER_TIMEOUT_SECONDS)
         except TimeoutError as error:
             raise Unreachable(
-                f"{scheduler}: no worker is there after {FIRST_WORKER_TIMEOUT_SECONDS} seconds. "
+                f"{scheduler}: no worker is there after {FIRST_WORKER_TIMEOUT_SECONDS} "
+                "seconds. "
                 f"Start one with `dask worker {scheduler}`."
             ) from error
         local_version = version("posprobe")
@@ -562,7 +588,8 @@ def _connect(scheduler: str | None) -> Iterator[Any]:
 def _check_connected(client: Any, scheduler: str | None, error: BaseException) -> None:
     if client.status != "running":
         raise Unreachable(
-            f"{scheduler}: the scheduler was lost. What is recorded stays: the same command goes "
+            f"{scheduler}: the scheduler was lost. What is recorded stays: the same "
+            "command goes "
             "on from there."
         ) from error
 

@@ -1,8 +1,8 @@
-"""The one place that speaks: sentences of answers, from the facts that they follow from.
+"""Sentences of answers, from the facts that they follow from.
 
-A template belongs to a question and a reason; all of them stand in ``answers.toml``, with the parts
-of sentences that several share. Parts that must choose are functions of the facts, in the modules
-beside it. What is written here, and only here, is what a reader reads; no rule reads it.
+A template belongs to a question and a reason. All templates are in ``answers.toml``, with the parts
+of sentences that several share. Parts that depend on conditions are functions of the facts, in the
+modules of this package. All text for readers comes from here, and no rule depends on it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from posprobe.page import Picture
 from posprobe.text import Block
 from posprobe.words.formats import Template, TemplateFormatter, capitalise, write_minus_signs
 
-#: What is said of each question, cause and null.
+#: Templates of each question, cause and null model.
 ANSWER_TEXTS = read_data("words/answers.toml")
-#: Every question in at most five words, by its name, in the order of a page.
+#: Questions in at most five words, by name, in the order of a page.
 QUESTION_TEXTS: Mapping[str, str] = {
     name: texts["ask"] for name, texts in ANSWER_TEXTS.items() if "ask" in texts
 }
-#: What drawings show, by what they are of and by their name.
+#: Descriptions of drawings, by their subject and name.
 PICTURE_TEXTS: Mapping[str, Mapping[str, str]] = read_data("words/pictures.toml")
-#: Beside answers about a grid with outlier patches.
+#: Note on the answers about a grid with outlier patches.
 REPLACED_PATCHES_NOTE = (
-    "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
+    "Outlier patches are replaced by the mean of their neighbours in the answers and in "
+    "the row "
     "and column codes. All other numbers and figures are of the table as it is."
 )
-#: Null tables, by name.
+#: Phrases for the null models, by name.
 NULL_TEXTS: Mapping[str, str] = ANSWER_TEXTS["nulls"]
-#: After a sentence whose yes does not stand among the other questions.
+#: Sentence added to a yes that is not significant given the number of questions.
 MANY_QUESTIONS_NOTE = "Given the number of questions asked, this is not significant."
 
 
 @cache
 def templates() -> Mapping[tuple[str, str], str]:
-    """Return every template by question and reason, but for those that all questions share."""
+    """Return the templates by question and reason, except those that all questions share."""
     return {
         (name, reason): text
         for name in QUESTION_TEXTS
@@ -50,7 +51,7 @@ def templates() -> Mapping[tuple[str, str], str]:
 
 @cache
 def function_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
-    """Return the parts that are made by functions, by question: of each kind of subject."""
+    """Return the parts that functions make, by question, for each kind of subject."""
     from posprobe.words import models, schemes, tables
 
     return models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.TABLE_PARTS
@@ -58,13 +59,16 @@ def function_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
 
 @cache
 def _question_parts(question: str) -> Mapping[str, Template]:
-    texts, shared_texts = ANSWER_TEXTS[question].get("parts", {}), ANSWER_TEXTS["shared"]["parts"]
+    texts, shared_texts = (
+        ANSWER_TEXTS[question].get("parts", {}),
+        ANSWER_TEXTS["shared"]["parts"],
+    )
     function_texts = (parts.get(question, {}) for parts in function_parts())
     return dict(ChainMap(*map(dict, function_texts), texts, shared_texts))
 
 
 def answer_sentence(answer: Answer) -> str:
-    """Say an answer in words.
+    """Return an answer as a sentence.
 
     Raises
     ------
@@ -77,7 +81,7 @@ def answer_sentence(answer: Answer) -> str:
 
 
 def summary_sentence(answer: Answer) -> str:
-    """Say an answer in a summary of a run; empty where nothing is said of it there."""
+    """Return an answer as a sentence of a run's summary; empty where the summary omits it."""
     text: str = ANSWER_TEXTS[answer.question].get("summary", {}).get(answer.reason, "")
     return _fill_template(answer, text)
 
@@ -88,13 +92,12 @@ def _reason_sentence(answer: Answer, reason: str) -> str:
 
 
 def _fill_template(answer: Answer, template: str) -> str:
-    return write_minus_signs(
-        TemplateFormatter(_question_parts(answer.question), f=answer.facts).format(template)
-    )
+    formatter = TemplateFormatter(_question_parts(answer.question), f=answer.facts)
+    return write_minus_signs(formatter.format(template))
 
 
 def cause_clause(cause: Cause) -> str:
-    """Say in a clause why a row is special, or what changes at a seam."""
+    """Return a clause on why a row is an outlier, or what changes at a seam."""
     causes = "; ".join(map(cause_clause, cause.causes))
     text: str = ANSWER_TEXTS["causes"][cause.kind]
     return write_minus_signs(text.format(*cause.numbers, f=cause, causes=causes))
@@ -103,14 +106,14 @@ def cause_clause(cause: Cause) -> str:
 def describe_pictures(
     subject: str, names: Iterable[str], alternative: str = ""
 ) -> tuple[Picture, ...]:
-    """Return drawings with what they show, or ``alternative`` where no words are known."""
+    """Return drawings with their descriptions, or ``alternative`` where there is none."""
     return tuple(Picture(name, PICTURE_TEXTS[subject].get(name, alternative)) for name in names)
 
 
 def claim_sentence(answer: Block) -> str:
-    """Return the sentence of an answer's block; that of version 1 without the answer before it.
+    """Return the sentence of an answer's block, in version 1 without the verdict before it.
 
-    Empty for what version 1 says of grids that is asked of lines alone.
+    It is empty for questions that version 1 answers about grids but that concern sequences alone.
     """
     text: str = answer["sentence"]
     if "reason" in answer:

@@ -1,4 +1,4 @@
-"""Texts beside figures: how to read one, of what it is and how it was made, why it is lacking."""
+"""Captions of figures: how to read them, their provenance, and why one is missing."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from posprobe.analyses import Heads, Rotation
 
 
-#: Components that a figure draws against position.
+#: Largest number of components that a figure draws against position.
 MAX_CAPTION_COMPONENTS = 6
-#: Periods that a caption lists.
+#: Largest number of periods that a caption lists.
 MAX_CAPTION_PERIODS = 12
-#: Letters of a checksum or commit that identify it.
+#: Leading digits that identify a checksum or commit.
 N_CHECKSUM_DIGITS = 12
 
 
 def baselines_caption(draws: int) -> str:
-    """Say what numbers stand beside: the sinusoid's, and null models' where any were drawn."""
+    """Return the caption of numbers with their baselines: sinusoid, and null models if drawn."""
     caption = "Each number, and the same number of the sinusoid of this shape"
     if draws:
         caption += f" and of null models (5 to 95 % of {format_count(draws, 'draw')})"
@@ -51,7 +51,9 @@ def _caption_texts() -> Mapping[str, Any]:
 
 
 def _fill_caption(figure: str, **names: Any) -> str:
-    return TemplateFormatter(_caption_texts()["parts"], **names).format(_caption_texts()[figure])
+    return TemplateFormatter(_caption_texts()["parts"], **names).format(
+        _caption_texts()[figure]
+    )
 
 
 def _bridging_names(result: Bridging) -> Mapping[str, Any]:
@@ -94,7 +96,7 @@ def _table_names(table: PositionTable) -> Mapping[str, Any]:
     return {"limit": float(np.percentile(np.abs(table.values), 99))}
 
 
-#: From a result what its text names besides it.
+#: Values of the placeholders in a caption, from the result, by figure.
 _NAMES_BY_FIGURE: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
     "bridging": _bridging_names,
     "clock": _clock_names,
@@ -105,7 +107,7 @@ _NAMES_BY_FIGURE: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
     "trajectory": lambda result: _component_names(result, 2),
     "winding": _winding_names,
 }
-#: How rows are drawn, by whether they are centred; None draws both ways.
+#: Phrases on the drawn rows, by whether they are centred; None for both.
 _CENTRING_TEXTS = {
     True: "after subtracting the mean row",
     False: "as stored",
@@ -116,17 +118,17 @@ _CENTRING_TEXTS = {
 def reading_caption(
     figure: str, description: str, results: Any, *, centred: bool | None = None
 ) -> str:
-    """Say how to read a figure in a paper; where nothing is written of it, what it ``description``.
+    """Return a caption on how to read a figure; its ``description`` where there is no text.
 
     Parameters
     ----------
     figure, description
-        Name of the figure, and what it draws in a few words.
+        Name of the figure, and its content in a few words.
     results
-        The result, or results by label where a figure shows several.
+        Result of the analysis, or results by label where a figure shows several.
     centred
-        Whether rows are drawn after subtracting their mean; where None, as figures choose: a single
-        table both ways, of several the matrices as stored and the profiles centred.
+        Whether to draw rows after subtracting their mean; None for the choice of the figure: a
+        single table both ways, for several tables the matrices as stored and the profiles centred.
     """
     if figure not in _caption_texts():
         return f"{capitalise(description)}."
@@ -138,21 +140,22 @@ def reading_caption(
         for label, result in results_by_name.items()
     ]
     first_result = next(iter(results_by_name.values()))
-    is_single = len(results_by_name) == 1 and not (
-        figure == "profile" and isinstance(first_result.layout, Grid)
-    )
+    is_grid_profile = figure == "profile" and isinstance(first_result.layout, Grid)
+    is_single = len(results_by_name) == 1 and not is_grid_profile
     if centred is None and not is_single:
         centred = figure == "profile"
     placeholders = {"each": "; ".join(captions), "treated": _CENTRING_TEXTS[centred]}
     return _fill_caption(figure, r=first_result, **names(first_result), **placeholders)
 
 
-# Why a figure is lacking.
+# Reasons why a figure is missing.
 
 
 def _path_reason(result: PCA) -> str:
     is_short = result.count < 2
-    return result.undefined or ("a path needs two components, and there is one" if is_short else "")
+    return result.undefined or (
+        "a path needs two components, and there is one" if is_short else ""
+    )
 
 
 def _wave_reason(result: SinusoidFit) -> str:
@@ -176,18 +179,18 @@ def _movement_reason(result: MeanDecomposition) -> str:
 
 def _plane_reason(result: MeanDecomposition) -> str:
     width = next(iter(result.layers.values())).pos.shape[1]
+    if reason := _movement_reason(result):
+        return reason
     is_too_small = result.layout.size < 3 or width < 2
-    return _movement_reason(result) or (
-        "a path needs three positions and two dimensions" if is_too_small else ""
-    )
+    return "a path needs three positions and two dimensions" if is_too_small else ""
 
 
 def _positions_reason(effect: SubstitutionEffect) -> str:
     return "" if effect.by_position is not None else "the outputs have no positions"
 
 
-#: From a result, why a figure cannot be drawn; empty where it can. Of others, why all of the result
-#: is undefined, if it is.
+#: Functions from a result to the reason why a figure cannot be drawn, empty where it can, by
+#: figure. For other figures, the reason is why the whole result is undefined.
 MISSING_FIGURE_REASONS: Mapping[str, Callable[[Any], str]] = {
     "bridging": lambda result: "" if result.axes else result.undefined,
     "rotary_curves": no_heads_reason,
@@ -195,7 +198,7 @@ MISSING_FIGURE_REASONS: Mapping[str, Callable[[Any], str]] = {
     "cosines": _movement_reason,
     "first": _receiver_reason,
     "paths": _plane_reason,
-    # A figure of a running model has this name, too.
+    # A figure of a running model has the same name.
     "shift": lambda result: result.undefined if isinstance(result, Shift) else "",
     "sinusoid": _wave_reason,
     "substitution_positions": _positions_reason,
@@ -204,13 +207,13 @@ MISSING_FIGURE_REASONS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-# Of what a figure is, and how it was made.
+# Provenance of a figure.
 
 
 def join_caption(*sentences: str) -> str:
-    """Join sentences into one paragraph, ended by what made the figure.
+    """Join sentences into one paragraph that ends with a credit.
 
-    A byte of a file's name that is not text is written as an escape.
+    Bytes of a file name that are not text are written as escapes.
     """
     credit = f"Made with posprobe {version('posprobe')}."
     text = escape_invisible(" ".join(" ".join([*filter(None, sentences), credit]).split()))
@@ -218,13 +221,12 @@ def join_caption(*sentences: str) -> str:
 
 
 def provenance_caption(names: Sequence[str], records: Sequence[PositionTable | Scheme]) -> str:
-    """Say of each record what it is, which rows were kept, and where it was read."""
+    """Return sentences on each record: what it is, its rows, and where it was read."""
     sentences = []
     for name, record in zip(names, records, strict=True):
         source = _describe_source(record.source)
-        sentences.append(
-            f"{name}: {_describe_record(record)}{f'; {source}' if source != name else ''}."
-        )
+        source_text = f"; {source}" if source != name else ""
+        sentences.append(f"{name}: {_describe_record(record)}{source_text}.")
     return " ".join(sentences)
 
 
@@ -238,9 +240,8 @@ def _describe_record(record: PositionTable | Scheme) -> str:
         case LinearBias():
             return f"linear biases (ALiBi), {format_count(record.heads, 'head')}"
         case RelativeBias():
-            return (
-                f"relative {record.quantity}, {record.layout}, {format_count(record.heads, 'head')}"
-            )
+            heads = format_count(record.heads, "head")
+            return f"relative {record.quantity}, {record.layout}, {heads}"
 
 
 def _describe_table(record: PositionTable) -> str:
@@ -273,14 +274,15 @@ def _describe_source(source: Source) -> str:
 
 
 def heads_caption(heads_by_name: Mapping[str, Heads]) -> str:
-    """Say how to read curves by distance."""
+    """Return the caption of curves by distance."""
     return _fill_caption(next(iter(heads_by_name.values())).quantity)
 
 
 def rotation_caption(rotations_by_name: Mapping[str, Rotation]) -> str:
-    """Say how to read ladders of wavelengths."""
+    """Return the caption of ladders of wavelengths."""
     lengths = "; ".join(
-        f"{name}: {int((result.wavelength > result.target).sum())} of {len(result.wavelength)} "
+        f"{name}: {int((result.wavelength > result.target).sum())} of "
+        f"{len(result.wavelength)} "
         f"pairs never complete a turn in {result.target} positions"
         for name, result in rotations_by_name.items()
         if result.target
@@ -289,5 +291,5 @@ def rotation_caption(rotations_by_name: Mapping[str, Rotation]) -> str:
 
 
 def slopes_caption(record: LinearBias) -> str:
-    """Say how to read linear biases."""
+    """Return the caption of linear biases."""
     return _fill_caption("slopes", most=record.slopes.max(), least=record.slopes.min())

@@ -1,4 +1,4 @@
-"""What is said of several tables or encodings side by side, and of the steps of a training run."""
+"""Sentences about several tables or encodings, and about the steps of a training run."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from posprobe.words import QUESTION_TEXTS
 from posprobe.words.formats import capitalise, format_count, format_similarity, join_words
 from posprobe.words.lines import describe_table
 
-#: Answers in the order in which they are told.
+#: Verdicts in the order in which sentences name them.
 _VERDICT_ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")
-#: Pairs without a distance that a note names.
-_MAX_SEPARATE_PAIRS = 2
+#: Largest number of pairs without a distance that a note names.
+MAX_SEPARATE_PAIRS = 2
 
 
 def shared_sentence(shared: Shared) -> str:
-    """Say how several subjects answer one question."""
+    """Return the sentence on the answers of several subjects to one question."""
     verdicts = set(shared.answers.values())
     question = QUESTION_TEXTS[shared.question]
     if len(verdicts) == 1:
         return f"{question} {capitalise(verdicts.pop())}, for all."
-    parts = [
-        f"{verdict} for {join_words([label for label, answer in shared.answers.items() if answer == verdict])}"
-        for verdict in _VERDICT_ORDER
-        if verdict in verdicts
-    ]
-    return f"{question} {capitalise(join_words(parts))}."
+    clauses = []
+    for verdict in _VERDICT_ORDER:
+        labels = [label for label, answer in shared.answers.items() if answer == verdict]
+        if labels:
+            clauses.append(f"{verdict} for {join_words(labels)}")
+    return f"{question} {capitalise(join_words(clauses))}."
 
 
 def agreement_sentence(shared_answers: Sequence[Shared]) -> str:
-    """Say which answers are the same for all subjects, and which contradict each other."""
+    """Return sentences on the answers that all subjects share, and on contradictions."""
     sentences = []
     for verdict in _VERDICT_ORDER:
         names = [
@@ -46,14 +46,18 @@ def agreement_sentence(shared_answers: Sequence[Shared]) -> str:
         sentences = ["No question has the same answer for all."]
     n_differing = sum(not shared.same for shared in shared_answers)
     fixed_texts = {0: "No answers contradict each other.", 1: "One answer differs."}
-    return " ".join([*sentences, fixed_texts.get(n_differing, f"{n_differing} answers differ.")])
+    return " ".join(
+        [*sentences, fixed_texts.get(n_differing, f"{n_differing} answers differ.")]
+    )
 
 
 def pair_sentence(pair: Block) -> str:
-    """Say how similar two tables are, beside random walks with their steps."""
+    """Return the sentence on the similarity of two tables, compared with random walks."""
     first, second = pair["tables"]
     if pair["cka"] is None:
-        return f"{first} and {second}: no distance ({pair['undefined'].get('cka', 'undefined')})."
+        return (
+            f"{first} and {second}: no distance ({pair['undefined'].get('cka', 'undefined')})."
+        )
     walk = (pair["nulls"] or {}).get("walk")
     if walk is None:
         return f"{first} and {second} have a CKA of {format_similarity(pair['cka'])} (0 to 1)."
@@ -70,7 +74,9 @@ def comparison_headline(pairs: Sequence[Block]) -> str:
     """Say how similar tables are: two of them, or of several pairs how many."""
     if len(pairs) == 1 and not similarity_verdict(pairs[0]):
         return pair_sentence(pairs[0])
-    return walk_comparison([(pair["tables"], similarity_verdict(pair)) for pair in pairs], "{} are")
+    return walk_comparison(
+        [(pair["tables"], similarity_verdict(pair)) for pair in pairs], "{} are"
+    )
 
 
 def walk_comparison(pairs: Sequence[tuple[Sequence[str], str]], noun: str) -> str:
@@ -97,7 +103,7 @@ def walk_comparison(pairs: Sequence[tuple[Sequence[str], str]], noun: str) -> st
 
 
 def similarity_verdict(pair: Block) -> str:
-    """Answer whether two tables are more similar than random walks; empty without such a band."""
+    """Return whether two tables are more similar than random walks; empty without a band."""
     walk = (pair["nulls"] or {}).get("walk")
     if pair["cka"] is None or walk is None:
         return ""
@@ -105,7 +111,7 @@ def similarity_verdict(pair: Block) -> str:
 
 
 def pair_line(pair: Block, name: str) -> AnswerLine:
-    """Return how similar two tables are as a line."""
+    """Return the similarity of two tables as a line."""
     question, cka = " · ".join(pair["tables"]), pair["cka"]
     if cka is None:
         return AnswerLine(name, "", question, "CKA (0–1)")
@@ -114,27 +120,37 @@ def pair_line(pair: Block, name: str) -> AnswerLine:
         return AnswerLine(name, "", question, "CKA (0–1)", format_similarity(cka))
     chance = f"{format_similarity(walk['p5'])} to {format_similarity(walk['p95'])}"
     return AnswerLine(
-        name, similarity_verdict(pair), question, "CKA (0–1)", format_similarity(cka), chance, tested=cka,
-        interval=(walk["p5"], walk["p95"]), facts=_distances_sentence(pair),
-    )  # fmt: skip
+        name,
+        similarity_verdict(pair),
+        question,
+        "CKA (0–1)",
+        format_similarity(cka),
+        chance,
+        tested=cka,
+        interval=(walk["p5"], walk["p95"]),
+        facts=_distances_sentence(pair),
+    )
 
 
 def pair_sentences(pair: Block) -> Iterator[str]:
-    """Say how similar two tables are by all distances."""
+    """Yield sentences on the similarity of two tables by all measures."""
     yield pair_sentence(pair)
     if not similarity_verdict(pair) and pair["procrustes"] is not None:
         yield _distances_sentence(pair)
 
 
 def _distances_sentence(pair: Block) -> str:
+    procrustes, overlap = (
+        format_value(pair[key]) for key in ("procrustes", "subspace_overlap")
+    )
     return (
-        f"Procrustes distance {format_value(pair['procrustes'])} (0: a rotated copy), subspace overlap "
-        f"{format_value(pair['subspace_overlap'])} (1: the same subspace)."
+        f"Procrustes distance {procrustes} (0: a rotated copy), subspace overlap {overlap} "
+        "(1: the same subspace)."
     )
 
 
 def citation_sentence(value: Block) -> str:
-    """Say where a value was published, and why it may differ."""
+    """Return sentences on where a value was published, and why it may differ."""
     text = f"{value['citation']}, {value['where']}."
     if value["differs"]:
         text += f" Not the same quantity: {value['differs']}."
@@ -177,7 +193,7 @@ def compared_rows_notes(document: Block) -> Iterator[str]:
         if pair["cka"] is None and len({shapes[label] for label in pair["tables"]}) > 1
     ]
     if separate_labels:
-        yield f"There is no distance between {join_words(separate_labels, _MAX_SEPARATE_PAIRS)}."
+        yield f"There is no distance between {join_words(separate_labels, MAX_SEPARATE_PAIRS)}."
 
 
 def _grid_shape(layout: Block) -> tuple[int, ...]:
@@ -195,18 +211,18 @@ def seam_sentence(seam: SeamHistory) -> str:
         )
     if seam.gone is not None:
         changes.append(f"is gone at step {seam.gone}")
-    sentence = f"The break between positions {seam.left} and {seam.left + 1} {join_words(changes)}"
+    sentence = (
+        f"The break between positions {seam.left} and {seam.left + 1} {join_words(changes)}"
+    )
     return f"{sentence}{_step_notes(seam.last, seam.earlier)}."
 
 
 def answer_change_sentence(change: AnswerHistory) -> str:
-    """Say when the answer to a question changes."""
-    sentence = (
-        f"{change.before.capitalize()} at step {change.until}, {change.after} at step {change.step}"
-    )
-    return (
-        f"{QUESTION_TEXTS[change.question]} {sentence}{_step_notes(change.last, change.earlier)}."
-    )
+    """Return the sentence on when the answer to a question changes."""
+    sentence = f"{change.before.capitalize()} at step {change.until}"
+    sentence += f", {change.after} at step {change.step}"
+    notes = _step_notes(change.last, change.earlier)
+    return f"{QUESTION_TEXTS[change.question]} {sentence}{notes}."
 
 
 def _step_notes(is_last: bool, earlier: int) -> str:

@@ -1,4 +1,4 @@
-"""Numbers, counts and lists in the words of a sentence, and templates that use them as formats."""
+"""Formats of numbers, counts and lists in sentences, and templates that use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from posprobe.text import format_percent, format_period, format_value
 
-#: A hyphen in the place of a minus sign: before a number, and not within a name or an exponent.
+#: Pattern of a hyphen used as minus sign: before a number, and not within a name or an exponent.
 _HYPHEN_PATTERN = re.compile(r"(?<![\w.])-(?=\d)")
 
 
@@ -19,7 +19,7 @@ def write_minus_signs(text: str) -> str:
 
 
 def format_hundredths(value: float) -> str:
-    """Return a number with two decimals, and no minus before zero."""
+    """Return a number with two decimals, without a minus before zero."""
     return f"{round(value, 2) + 0.0:.2f}"
 
 
@@ -41,7 +41,7 @@ def format_two_figures(value: float) -> str:
 
 
 def format_whole_percent(share: float) -> str:
-    """Return a share in whole per cent: what is not all is not 100 %, and what is there not 0 %."""
+    """Return a share in whole per cent; only 0 is written as 0 %, and only 1 as 100 %."""
     if 0 < share < 0.005:
         return "less than 1 %"
     if 0.995 <= share < 1 - 1e-9:
@@ -65,14 +65,14 @@ _NUMBER_WORDS = (
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:
-    """Count things: ``1 row``, ``3 rows``, ``2 patches``."""
+    """Return a count with its noun: ``1 row``, ``3 rows``, ``2 patches``."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {plural or noun + ('es' if noun.endswith('ch') else 's')}"
 
 
 def format_number(value: Any) -> str:
-    """Write a number as a configuration would: whole where it is, with commas."""
+    """Return a number of a configuration: an integer where it is one, with commas."""
     if isinstance(value, list | tuple):
         return " × ".join(map(format_number, value))
     if not isinstance(value, int | float):
@@ -83,14 +83,15 @@ def format_number(value: Any) -> str:
 
 
 def choose_plural(value: Any, forms: str) -> str:
-    """Choose between the words on both sides of a bar: those before it where there is one."""
+    """Return the singular before the bar of ``forms`` for a count of one, else the plural."""
     singular, _, plural = forms.partition("|")
-    return singular if (len(value) if isinstance(value, Sequence) else value) == 1 else plural
+    count = len(value) if isinstance(value, Sequence) else value
+    return singular if count == 1 else plural
 
 
 def format_turns(turns: float) -> str:
-    """Count turns, near one to the hundredth."""
-    # Near one turn, which is where the answer changes, a tenth is too coarse.
+    """Return a number of turns, near one turn to the hundredth."""
+    # Near one turn, where the answer changes, a tenth is too coarse.
     if turns < 1:
         return f"{min(turns, 0.99):.2f} turns"
     return f"{turns:.2f} turns" if turns < 1.5 else f"{turns:.{1 if turns < 10 else 0}f} turns"
@@ -102,7 +103,7 @@ def spell_number(count: int) -> str:
 
 
 def capitalise(text: str) -> str:
-    """Begin a sentence with a capital, but leave a name before a colon as it is."""
+    """Capitalise a sentence, unless it begins with a name before a colon."""
     first_word = text.partition(" ")[0]
     return text if first_word.endswith(":") else text[:1].upper() + text[1:]
 
@@ -112,20 +113,19 @@ def join_words(words: Sequence[str], max_words: int = 6) -> str:
     visible_words = list(words)
     if len(words) > max_words:
         visible_words = [*words[: max_words - 1], f"{len(words) - max_words + 1} more"]
-    return (
-        " and ".join([", ".join(visible_words[:-1]), visible_words[-1]])
-        if len(visible_words) > 1
-        else "".join(visible_words)
-    )
+    if len(visible_words) < 2:
+        return "".join(visible_words)
+    return " and ".join([", ".join(visible_words[:-1]), visible_words[-1]])
 
 
-#: Shortest run of positions that is named by its ends, and the most names in a row.
+#: Fewest neighbouring positions that are named as a range.
 _MIN_RANGE_POSITIONS = 3
+#: Largest number of ranges or patches that are named in a list.
 _MAX_NAMED_PLACES = 8
 
 
 def name_positions(numbers: Sequence[int]) -> str:
-    """Name positions, which rise: ``position 5``, ``positions 0–3 and 1023``."""
+    """Name positions in rising order: ``position 5``, ``positions 0–3 and 1023``."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][-1] + 1:
@@ -134,11 +134,10 @@ def name_positions(numbers: Sequence[int]) -> str:
             ranges.append([number])
     names: list[str] = []
     for positions in ranges:
-        names += (
-            [f"{positions[0]}–{positions[-1]}"]
-            if len(positions) >= _MIN_RANGE_POSITIONS
-            else map(str, positions)
-        )
+        if len(positions) >= _MIN_RANGE_POSITIONS:
+            names.append(f"{positions[0]}–{positions[-1]}")
+        else:
+            names += map(str, positions)
     return f"position{'' if len(numbers) == 1 else 's'} {join_words(names, _MAX_NAMED_PLACES)}"
 
 
@@ -147,22 +146,33 @@ def name_patches(numbers: Sequence[int], width: int) -> str:
     indices = [divmod(number, width) for number in numbers]
     if len(indices) == 1:
         return f"the patch in row {indices[0][0]} and column {indices[0][1]}"
-    return f"the patches {join_words([f'({y}, {x})' for y, x in indices], _MAX_NAMED_PLACES)} (row, column)"
+    names = join_words([f"({row}, {column})" for row, column in indices], _MAX_NAMED_PLACES)
+    return f"the patches {names} (row, column)"
 
 
-#: A format string for the names that it is given, or a function of the facts.
+#: Format string for the names of a `TemplateFormatter`, or function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
-#: What may stand after the colon of a template's field, with words of its own after a space.
+#: Functions by the name after the colon of a template's field; words after a space are an argument.
 TEMPLATE_FORMATS: Mapping[str, Callable[..., str]] = {
-    "capital": capitalise, "either": choose_plural, "fine_percent": format_percent, "lower": str.lower,
-    "number": format_number, "percent": format_whole_percent, "period_of": format_period, "rounded": format_rounded, "show": format_value,
-    "similarity": format_similarity, "some": format_count, "spelled": spell_number, "turned": format_turns,
+    "capital": capitalise,
+    "either": choose_plural,
+    "fine_percent": format_percent,
+    "lower": str.lower,
+    "number": format_number,
+    "percent": format_whole_percent,
+    "period_of": format_period,
+    "rounded": format_rounded,
+    "show": format_value,
+    "similarity": format_similarity,
+    "some": format_count,
+    "spelled": spell_number,
+    "turned": format_turns,
     "two_figures": format_two_figures,
-}  # fmt: skip
+}
 
 
 class TemplateFormatter(Formatter):
-    """Fills templates: a field is one of the names, or a part of the sentence.
+    """Formatter of templates, whose fields are names or parts of the sentence.
 
     Parameters
     ----------
@@ -177,7 +187,7 @@ class TemplateFormatter(Formatter):
         self.parts, self.names = parts, names
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Any) -> Any:
-        """Return the argument of a number, what a name names, or the part of a sentence."""
+        """Return the argument of an index, the value of a name, or the part of a sentence."""
         del kwargs
         if isinstance(key, int):
             return args[key]
@@ -187,10 +197,12 @@ class TemplateFormatter(Formatter):
         return self.format(part) if isinstance(part, str) else part(self.names["f"])
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """Write a value by one of `TEMPLATE_FORMATS`, as a part that it names, or as Python does."""
+        """Format a value by `TEMPLATE_FORMATS`, as the part that it names, or as Python does."""
         name, _, words = format_spec.partition(" ")
         if name == "part":
             return str(self.get_value(value, (), {})) if value else ""
         if name in TEMPLATE_FORMATS:
-            return TEMPLATE_FORMATS[name](value, words) if words else TEMPLATE_FORMATS[name](value)
+            return (
+                TEMPLATE_FORMATS[name](value, words) if words else TEMPLATE_FORMATS[name](value)
+            )
         return format(value, format_spec)

@@ -1,4 +1,4 @@
-"""Answers in a line each: a short question, a measure, one value, and what chance gives of it."""
+"""Answers as lines: a short question, a measure, its value, and its range by chance."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from posprobe.words.formats import (
     join_words,
 )
 
-#: How numbers of one measure are written.
+#: Function that formats the numbers of a measure.
 NumberFormat = Callable[[float], str]
-#: What an answer means that was tested.
+#: Meaning of a tested answer.
 TEST_KEY = "yes: p ≤ 0.02; by chance: 5–95 %."
 
 
 def _format_share(value: float) -> str:
-    """Write a share in per cent; of small ones two digits count."""
+    """Format a share in per cent, with two digits where it is small."""
     return f"{100 * value:.2g} %" if 0.0001 <= value < 0.0095 else format_whole_percent(value)
 
 
@@ -72,7 +72,7 @@ def _ladder_measure(facts: Block) -> tuple[str, NumberFormat]:
     return f"deviation from × {facts['factor']:.1f}", _format_share
 
 
-#: From the facts of an answer what was tested, and how such numbers are written.
+#: Measure that was tested and its format, from the facts of an answer, by question.
 _TEST_MEASURES: Mapping[str, Callable[[Block], tuple[str, NumberFormat]]] = {
     "order": _order_measure,
     "smooth": _smooth_measure,
@@ -108,7 +108,7 @@ def _outlier_columns(facts: Block) -> dict[str, Any]:
     if facts.get("positions") is None:
         return {}
     largest, chance, count = facts.get("largest"), facts.get("chance"), len(facts["positions"])
-    # A row may be odd by its norm or its direction alone.
+    # A row may be an outlier by its norm or its direction alone.
     if chance is None or (count and largest <= chance[1]):
         return {"measure": "far from neighbours", "value": str(count or "none")}
     value, low, high = (
@@ -121,7 +121,7 @@ def _outlier_columns(facts: Block) -> dict[str, Any]:
     }
 
 
-#: Answers without a test of their own.
+#: Columns of answers without a test of their own, from their facts, by question.
 _FACT_COLUMNS: Mapping[str, Callable[[Block], dict[str, Any]]] = {
     "closed_form": _formula_columns,
     "seams": _seam_columns,
@@ -130,24 +130,26 @@ _FACT_COLUMNS: Mapping[str, Callable[[Block], dict[str, Any]]] = {
 
 
 def table_lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
-    """Return the answers of a block ``verdict`` in a line each, in the order of the page.
+    """Return one line for each answer of a block ``verdict``, in the order of the page.
 
     Parameters
     ----------
     verdict
-        The block; what version 1 did not keep is left out.
+        Block of the answers; facts that version 1 did not keep are left out.
     grid
-        Whether the positions are patches, of which some questions are not asked.
+        Whether the positions are patches, about which some questions are not asked.
     """
     answers = {answer["question"]: answer for answer in verdict["answers"]}
     names = [name for name in QUESTION_TEXTS if name in answers]
     if grid:
-        names = [name for name in names if name not in {"seams", "rotations", "winding", "ladder"}]
+        names = [
+            name for name in names if name not in {"seams", "rotations", "winding", "ladder"}
+        ]
     elif answers.get("rotations", {}).get("answer") == "yes":
-        # It is the same fact.
+        # The winding is the same fact.
         names = [name for name in names if name != "winding"]
     elif answers.get("ladder", {}).get("answer") != "yes":
-        # A series of what there is none of is not asked about.
+        # Without rotations there is no ladder to ask about.
         names = [name for name in names if name != "ladder"]
     return tuple(answer_line(answers[name], grid=grid) for name in names)
 
@@ -160,9 +162,12 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
         question = "Outlier patches?"
     if name == "smooth" and facts.get("curve") is not None:
         return AnswerLine(
-            name, answer["answer"], "Only a smooth curve?", "R²: curve, rotations",
+            name,
+            answer["answer"],
+            "Only a smooth curve?",
+            "R²: curve, rotations",
             f"{format_hundredths(facts['curve'])}, {format_hundredths(facts['waves'])}",
-        )  # fmt: skip
+        )
     if name == "rotations" and answer["reason"] == "formula" and not facts.get("lines"):
         return AnswerLine(name, answer["answer"], question, "periodic components", "many")
     if name in _FACT_COLUMNS:
@@ -178,24 +183,23 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
 def chance_line(
     answer: Block, question: str, measure: str, number_format: NumberFormat, value: str = ""
 ) -> AnswerLine:
-    """Return an answer's block as a line with what it was held against, if with anything.
+    """Return an answer's block as a line with its range by chance, where there is one.
 
     Parameters
     ----------
     answer
-        The block.
+        Block of the answer.
     question, measure
-        See `AnswerLine`.
+        Columns of the `AnswerLine`.
     number_format
-        Format of such numbers.
+        Format of the numbers of this measure.
     value
-        Text that is shown in place of the number that was tested.
+        Text that is shown instead of the number that was tested.
     """
+    name, verdict = answer["question"], answer["answer"]
     number, interval = answer.get("tested"), answer.get("interval")
     if number is None or not interval:
-        return AnswerLine(
-            answer["question"], answer["answer"], question, measure, value or NO_VALUE
-        )
+        return AnswerLine(name, verdict, question, measure, value or NO_VALUE)
     low, high = (use_minus_sign(number_format(limit)) for limit in interval)
     chance = low if low == high else f"{low.removesuffix(' %')} to {high}"
     value, p = value or use_minus_sign(number_format(number)), format_p_value(answer)
@@ -204,41 +208,39 @@ def chance_line(
     facts = f"{measure}: {value}. By chance ({null}{draws_text}): {chance}."
     if p != NO_VALUE:
         facts += f" p {'' if p[0] == '≤' else '= '}{p}."
-    return AnswerLine(
-        answer["question"], answer["answer"], question, measure, value, chance, p, number,
-        tuple(interval), facts,
-    )  # fmt: skip
+    columns = (name, verdict, question, measure, value, chance, p)
+    return AnswerLine(*columns, number, tuple(interval), facts)
 
 
 def format_p_value(answer: Block) -> str:
-    """Write the p-value of an answer's block; ``≤`` where more draws could have made it smaller."""
+    """Format the p-value of an answer's block, with ``≤`` where more draws could lower it."""
     if answer["p"] is None or not answer.get("draws", True):
         return NO_VALUE
     if answer["p"] > (answer.get("least") or 0.0):
         return f"{answer['p']:.2g}"
-    # A bound is rounded up: p ≤ 0.0068 is false of 1/146.
+    # A bound is rounded up: p ≤ 0.0068 would be false for 1/146.
     rounded_up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(answer["p"])))
     return f"≤ {float(rounded_up):.2g}"
 
 
 @dataclass(frozen=True)
 class BudgetTerm:
-    """A part of the variance budget, as its bar names it.
+    """A term of the variance budget, as its bar shows it.
 
     Parameters
     ----------
-    kind, look
-        Key of `posprobe.analyses.composition.budget.BUDGET_TERMS`, and its class of colours.
+    kind, colour_class
+        Key of `posprobe.analyses.composition.budget.BUDGET_TERMS`, and its colour class.
     share
         Share of the variance around the mean row.
     value
-        The share in words.
+        Text of the share.
     name, label, short_label
         Name in full, name in the bar, and name where the bar is narrow.
     """
 
     kind: str
-    look: str
+    colour_class: str
     share: float
     value: str
     name: str
@@ -246,12 +248,12 @@ class BudgetTerm:
     short_label: str
 
 
-#: Classes of the colours of rotations, from the fastest.
-_N_ROTATION_COLOURS = 5
+#: Number of colour classes of rotations, from the fastest.
+N_ROTATION_COLOURS = 5
 
 
 def budget_terms(document: Block) -> tuple[BudgetTerm, ...]:
-    """Return the parts of a document's budget; none where it has no budget."""
+    """Return the terms of a document's budget; none where it has no budget."""
     blocks = (document.get("budget") or {}).get("parts") or ()
     term_blocks = [block for block in blocks if block["part"] != "mean"]
     total = sum(block["share"] for block in term_blocks)
@@ -266,27 +268,32 @@ def budget_terms(document: Block) -> tuple[BudgetTerm, ...]:
             name = f"{label} ({BUDGET_LABELS[kind]})"
         if kind == "rotation":
             name = f"rotation, period {label}"
-            colour_class = f"r{min(rank if n_rotations <= _N_ROTATION_COLOURS else rank * _N_ROTATION_COLOURS // n_rotations, 4)}"
+            colour_class = f"r{_colour_index(rank, n_rotations)}"
             rank += 1
         share = block["share"] / total
-        terms.append(
-            BudgetTerm(
-                kind, colour_class, share, format_whole_percent(share), name, label, short_name
-            )
-        )
+        share_text = format_whole_percent(share)
+        terms.append(BudgetTerm(kind, colour_class, share, share_text, name, label, short_name))
     return tuple(terms)
 
 
+def _colour_index(rank: int, n_rotations: int) -> int:
+    """Return the colour class of a rotation by its rank from the fastest."""
+    if n_rotations > N_ROTATION_COLOURS:
+        rank = rank * N_ROTATION_COLOURS // n_rotations
+    return min(rank, N_ROTATION_COLOURS - 1)
+
+
 def budget_note(document: Block) -> str:
-    """Say how much of the variance the parts do not explain; empty where that is chance."""
+    """Return a note on the variance that no term explains; empty where that is chance."""
     budget = document.get("budget") or {}
     if budget.get("explained") is not False:
         return ""
-    return f"{format_whole_percent(budget['misfit'] - budget['typical_misfit'])} not explained by these parts"
+    excess_misfit = budget["misfit"] - budget["typical_misfit"]
+    return f"{format_whole_percent(excess_misfit)} not explained by these parts"
 
 
 def budget_sums(terms: tuple[BudgetTerm, ...]) -> list[tuple[float, str]]:
-    """Return what several parts of one nature hold together, and how that is called."""
+    """Return the total shares of terms of one kind, each with its label."""
     kinds_by_name = {"rotations": ("rotation",), "row + column code": ("rows", "columns")}
     sums = []
     for name, kinds in kinds_by_name.items():
@@ -297,25 +304,23 @@ def budget_sums(terms: tuple[BudgetTerm, ...]) -> list[tuple[float, str]]:
 
 
 def answers_key(document: Block) -> str:
-    """Say which rows the answers about a table are about, and what they are held against."""
+    """Return the key to the answers about a table: their rows, and their levels."""
     verdict, table = document["verdict"], document["table"]
     small_effects = [
         QUESTION_TEXTS[answer["question"]].rstrip("?")
         for answer in verdict["answers"]
         if answer.get("reason") == "small" and answer["answer"] == "no"
     ]
-    text = (
-        f"{TEST_KEY} {join_words(small_effects)}: significant but small."
-        if small_effects
-        else TEST_KEY
-    )
+    text = TEST_KEY
+    if small_effects:
+        text += f" {join_words(small_effects)}: significant but small."
     if verdict.get("rows") and verdict["rows"] != table["rows"]:
         return f"Answers: positions {verdict['rows'][0]}–{verdict['rows'][1] - 1}. {text}"
     return capitalise(text)
 
 
 def describe_table(table: Block) -> str:
-    """Say in a line, after its name, how large a table is and which tensor it is."""
+    """Describe the size of a table and its tensor in one line."""
     layout, source = table["layout"], table["source"]
     rows = f"{table['positions']:,} positions"
     if layout["type"] == "grid":

@@ -1,4 +1,4 @@
-"""What is said of a run of a model."""
+"""Sentences about a run of a model."""
 
 from __future__ import annotations
 
@@ -37,34 +37,39 @@ from posprobe.words.formats import (
 )
 from posprobe.words.lines import NumberFormat, chance_line
 
-#: What contexts are.
+#: Phrases for the origin of contexts.
 CONTEXT_SOURCES: Mapping[str, str] = ANSWER_TEXTS["sources"]
-#: Whether a layer ignores position, or why it was not measured.
+#: Texts on whether a layer ignores position, or why it was not measured.
 LAYER_REASONS: Mapping[str, str] = ANSWER_TEXTS["layers"]
 
 
-def contexts_phrase(f: DistanceHeads | RotaryUse) -> str:
-    """Say what contexts the numbers are of."""
-    return f"on {f.contexts:,} contexts of {f.length:,} tokens {CONTEXT_SOURCES[f.source]}".rstrip()
+def contexts_phrase(facts: DistanceHeads | RotaryUse) -> str:
+    """Return a phrase on the contexts of the numbers."""
+    source = CONTEXT_SOURCES[facts.source]
+    return f"on {facts.contexts:,} contexts of {facts.length:,} tokens {source}".rstrip()
 
 
-def _distance_share_clause(f: DistanceHeads) -> str:
-    if f.told.share is None or f.told.least is None or f.told.most is None:
+def _distance_share_clause(facts: DistanceHeads) -> str:
+    summary = facts.told
+    if summary.share is None or summary.least is None or summary.most is None:
         return "All logits of a query are equal"
-    # An estimate of nothing can be a little below 0.
+    # The estimate of a zero share can be slightly negative.
     share, low, high = (
-        format_whole_percent(max(share, 0.0)) for share in (f.told.share, f.told.least, f.told.most)
+        format_whole_percent(max(share, 0.0))
+        for share in (summary.share, summary.least, summary.most)
     )
     range_text = high if low == high else f"{low.removesuffix(' %')} to {high}"
-    return f"Distance alone explains {share} ({range_text}) of the differences between a query's logits"
+    return (
+        f"Distance alone explains {share} ({range_text}) of the differences between a "
+        "query's "
+        "logits"
+    )
 
 
 def list_peaks(heads: Sequence[Block]) -> str:
     """List the preferred distances of a layer's heads, most frequent first."""
-    common_peaks = Counter(head["peak"] for head in heads if head["peak"] is not None).most_common(
-        4
-    )
-    return ", ".join(f"{peak} ({count})" for peak, count in common_peaks) or "–"
+    counts = Counter(head["peak"] for head in heads if head["peak"] is not None)
+    return ", ".join(f"{peak} ({count})" for peak, count in counts.most_common(4)) or "–"
 
 
 def count_verdicts(heads: Sequence[Block]) -> str:
@@ -74,18 +79,19 @@ def count_verdicts(heads: Sequence[Block]) -> str:
 
 
 def no_heads_reason(rotary_use: RotaryUse) -> str:
-    """Say why nothing can be drawn; empty where it can."""
+    """Return the reason why nothing can be drawn; empty where it can."""
     return "" if rotary_use.heads else "no layer could be measured"
 
 
-#: What a measurement needs that a model lacks.
+#: Requirement of the rotary measurements.
 NEEDS_ROTARY = "a text model of transformers with rotary embeddings"
+#: Requirement of the measurements of a table.
 NEEDS_ADDED = "positions that are added to the input; this model rotates queries and keys"
 
 
-#: Why what came after an interruption was not measured.
+#: Reason why results after an interruption are missing.
 INTERRUPTED_REASON = "the run was interrupted"
-#: Most words of a summary.
+#: Largest number of words in a summary.
 MAX_SUMMARY_WORDS = 60
 
 
@@ -93,17 +99,20 @@ MAX_SUMMARY_WORDS = 60
 
 
 def _layers_sentence(*layers: LayerShare | None, with_noise: bool = True) -> str:
-    """Say what position explains at layers of which it can be told: each with its own noise."""
-    parts = [
-        f"{format_percent(layer.share or 0.0)}{'' if index else ' of the hidden-state variance'} at "
-        f"layer {layer.layer}"
-        + (f" (sampling noise {format_percent(layer.noise)})" if with_noise and layer.noise else "")
-        for index, layer in enumerate(layer for layer in layers if layer and layer.clear)
-    ]
-    return f"Position explains {' and '.join(parts)}." if parts else ""
+    """Return the sentence on the shares of clear layers, each with its sampling noise."""
+    clauses: list[str] = []
+    for layer in layers:
+        if layer is None or not layer.clear:
+            continue
+        subject = "" if clauses else " of the hidden-state variance"
+        clause = f"{format_percent(layer.share or 0.0)}{subject} at layer {layer.layer}"
+        if with_noise and layer.noise:
+            clause += f" (sampling noise {format_percent(layer.noise)})"
+        clauses.append(clause)
+    return f"Position explains {' and '.join(clauses)}." if clauses else ""
 
 
-# Other tables in the place of the model's own.
+# Substitutes for the model's own table.
 
 _SCHEME_PHRASES = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
 _MEASURE_PHRASES = {
@@ -113,28 +122,32 @@ _MEASURE_PHRASES = {
 }
 
 
-def _task_phrase(f: CostMeasure) -> str:
-    return f"the {f.task.replace(' ', '-')} loss"
+def _task_phrase(cost_measure: CostMeasure) -> str:
+    return f"the {cost_measure.task.replace(' ', '-')} loss"
 
 
-def _cost_clause(f: Removal) -> str:
-    cost = format_with_error(f.cost, f.error)
-    if f.worth.measure == "loss":
-        loss_text = format_with_error(f.loss, f.loss_error)
-        return f"{_task_phrase(f.worth)} changes by {cost} nats (unchanged: {loss_text})"
-    if f.worth.measure == "divergence":
-        answers_text = format_percent_with_error(f.answers, f.answers_error)
+def _cost_clause(removal: Removal) -> str:
+    cost = format_with_error(removal.cost, removal.error)
+    if removal.worth.measure == "loss":
+        loss_text = format_with_error(removal.loss, removal.loss_error)
+        return f"{_task_phrase(removal.worth)} changes by {cost} nats (unchanged: {loss_text})"
+    if removal.worth.measure == "divergence":
+        answers_text = format_percent_with_error(removal.answers, removal.answers_error)
         return f"outputs diverge by {cost} nats; {answers_text} of the top answers change"
     return f"the last hidden states change by {cost} times their norm"
 
 
-def _substitute_clause(f: SufficientSubstitute) -> str:
-    subject = capitalise(f.label) if f.size else f"A random table ({f.label})"
-    suffix = ", worse than no positions" if f.kept < -N_SURE_STANDARD_ERRORS * f.error else ""
-    task = _MEASURE_PHRASES.get(f.worth.measure) or _task_phrase(f.worth)
+def _substitute_clause(substitute: SufficientSubstitute) -> str:
+    kept, error, cost_measure = substitute.kept, substitute.error, substitute.worth
+    subject = f"A random table ({substitute.label})"
+    if substitute.size:
+        subject = capitalise(substitute.label)
+    verb = "keep" if (substitute.size or 1) > 1 else "keeps"
+    task = _MEASURE_PHRASES.get(cost_measure.measure) or _task_phrase(cost_measure)
+    suffix = ", worse than no positions" if kept < -N_SURE_STANDARD_ERRORS * error else ""
     return (
-        f"{subject} keep{'' if (f.size or 1) > 1 else 's'} {format_percent_with_error(f.kept, f.error)} of "
-        f"what {_SCHEME_PHRASES[f.worth.scheme]} worth to {task}{suffix}"
+        f"{subject} {verb} {format_percent_with_error(kept, error)} of "
+        f"what {_SCHEME_PHRASES[cost_measure.scheme]} worth to {task}{suffix}"
     )
 
 
@@ -146,37 +159,52 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "kept": {
         "explained": lambda f: _layers_sentence(f.first, f.last),
         "explains": lambda f: _layers_sentence(f.first, f.last, with_noise=False),
-        # What position explains at the first layer, where that can be told.
+        # Share of position at the first layer, where it is clear.
         "before": lambda f: f" {explained}" if (explained := _layers_sentence(f.first)) else "",
         "noise": lambda f: "little" if f.last.noise else "",
     },
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
     "heads": {
-        "offsets": lambda f: join_words([f"{peak_name(e.offset)} ({e.heads})" for e in f.offsets]),
+        "offsets": lambda f: join_words(
+            [f"{peak_name(preferred.offset)} ({preferred.heads})" for preferred in f.offsets]
+        ),
     },
     "needed": {
         "cost": _cost_clause,
         "change": lambda f: format_with_error(f.cost, f.error),
-        "unit": lambda f: "of the norm of the states" if f.worth.measure == "states" else "nats",
+        "unit": lambda f: (
+            "of the norm of the states" if f.worth.measure == "states" else "nats"
+        ),
     },
     "few": _SUBSTITUTE_PARTS,
     "random": _SUBSTITUTE_PARTS,
     "distance": {
-        "on": contexts_phrase, "explains": _distance_share_clause, "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
+        "on": contexts_phrase,
+        "explains": _distance_share_clause,
+        "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
         "turning": lambda f: "" if f.told.never is None else "strength",
     },
-}  # fmt: skip
+}
 
 
-#: Questions of whose answers a summary tells, the first ones first.
+#: Questions that a summary answers, most important first.
 _SUMMARY_ORDER = (
-    "distance", "kept", "order", "order_without", "absolute", "few", "needed", "apart", "heads",
-    "first", "blank",
-)  # fmt: skip
+    "distance",
+    "kept",
+    "order",
+    "order_without",
+    "absolute",
+    "few",
+    "needed",
+    "apart",
+    "heads",
+    "first",
+    "blank",
+)
 
 
 def summarise_run(answers: Mapping[str, Answer], run: ModelRun) -> str:
-    """Sum a run up in at most `MAX_SUMMARY_WORDS` words, the first answers first.
+    """Summarise a run in at most `MAX_SUMMARY_WORDS` words, most important answers first.
 
     Parameters
     ----------
@@ -187,17 +215,11 @@ def summarise_run(answers: Mapping[str, Answer], run: ModelRun) -> str:
     """
     clauses: dict[str, str] = {}
     for name in _SUMMARY_ORDER:
-        clause_text = summary_sentence(answers[name]) if name in answers else ""
-        extended_clauses = {**clauses, name: clause_text}
-        if (
-            clause_text
-            and len(
-                " ".join(
-                    [*extended_clauses.values(), _random_contexts_note(run, extended_clauses)]
-                ).split()
-            )
-            <= MAX_SUMMARY_WORDS
-        ):
+        sentence = summary_sentence(answers[name]) if name in answers else ""
+        extended_clauses = {**clauses, name: sentence}
+        note = _random_contexts_note(run, extended_clauses)
+        n_words = len(" ".join([*extended_clauses.values(), note]).split())
+        if sentence and n_words <= MAX_SUMMARY_WORDS:
             clauses = extended_clauses
     if not clauses:
         return "No question has a clear answer."
@@ -205,7 +227,7 @@ def summarise_run(answers: Mapping[str, Answer], run: ModelRun) -> str:
 
 
 def _random_contexts_note(run: ModelRun, clauses: Mapping[str, str]) -> str:
-    """Say that contexts are random; the sentence on distances names its own."""
+    """Return a note that contexts are random; the sentence on distances names its own."""
     if not (run.random and run.contexts) or list(clauses) == ["distance"]:
         return ""
     measured = "The rest is measured" if "distance" in clauses else "Measured"
@@ -213,14 +235,14 @@ def _random_contexts_note(run: ModelRun, clauses: Mapping[str, str]) -> str:
 
 
 def interrupted_notes(title: str, result: Any) -> tuple[str, ...]:
-    """Say over how many contexts a result is that was interrupted; nothing of others."""
+    """Return a note on the contexts of an interrupted result; none for other results."""
     if not getattr(result, "stopped", False):
         return ()
     return (f"{title}: {INTERRUPTED_REASON} after {format_count(result.contexts, 'context')}",)
 
 
 def unmeasured_notes(result: Any) -> tuple[str, ...]:
-    """Say which layers of rotary use were not measured, and why; nothing of others."""
+    """Return notes on layers whose rotary use was not measured; none for other results."""
     if not isinstance(result, RotaryUse):
         return ()
     reasons: dict[str, list[str]] = {}
@@ -234,9 +256,9 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
     )
 
 
-# Answers in a line, and what stands above them, from the blocks of a document.
+# Lines of answers and their key, from the blocks of a document.
 
-#: What the answers are held against.
+#: Key to the ranges by chance.
 RUN_KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
 
 
@@ -244,16 +266,18 @@ def _change_measure(_: Block) -> tuple[str, str]:
     return "change of states", ""
 
 
-def _substitute_measure(f: Block) -> tuple[str, str]:
-    return "share kept", use_minus_sign(format_percent_with_error(f["kept"], f["error"]))
+def _substitute_measure(facts: Block) -> tuple[str, str]:
+    return "share kept", use_minus_sign(
+        format_percent_with_error(facts["kept"], facts["error"])
+    )
 
 
-def _distance_measure(f: Block) -> tuple[str, str]:
-    counts = [f["told"][verdict] for verdict in ("yes", "no", "open")]
+def _distance_measure(facts: Block) -> tuple[str, str]:
+    counts = [facts["told"][verdict] for verdict in ("yes", "no", "open")]
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
-#: From the facts of an answer a measure, and its value where that is not the number tested.
+#: Measure, and its value where that is not the number tested, from the facts, by question.
 _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "kept": lambda f: (
         f"explained at layer {f['last']['layer']}",
@@ -271,9 +295,9 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "few": _substitute_measure,
     "random": _substitute_measure,
 }
-#: What is no share is written with two figures.
+#: Questions about a relative change, which is written with two figures and not as a share.
 _CHANGE_QUESTIONS = {"order", "order_without", "absolute"}
-#: Held against no cost, or nine tenths kept, which is no chance: the value has its standard error.
+#: Questions whose value has a standard error: their limits, no cost or nine tenths, are no chance.
 _COST_QUESTIONS = {"needed", "few", "random"}
 
 
@@ -284,7 +308,7 @@ def _format_short_share(share: float | None) -> str:
 
 
 def run_line(answer: Block) -> AnswerLine:
-    """Return an answer's block as a line; what version 1 did not keep is left out."""
+    """Return an answer's block as a line, without facts that version 1 did not keep."""
     name, facts = answer["question"], answer.get("facts")
     measure, value = _RUN_MEASURES[name](facts) if facts else ("", NO_VALUE)
     if name in _COST_QUESTIONS:
@@ -298,24 +322,26 @@ def run_line(answer: Block) -> AnswerLine:
 
 
 def shorten_reference(reference: str) -> str:
-    """Shorten a reference that is a path to the last of its parts."""
+    """Shorten a reference that is a path to its last component."""
     is_path = reference.startswith((".", "/", "~"))
     return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
 
 
 def describe_run(document: Block) -> str:
-    """Say which model was run, and on what."""
+    """Describe the model of a run and its contexts."""
     model, contexts = document["model"], document["contexts"]
     parts = [f"{model['class']}", f"{model['parameters']:,} parameters", model["dtype"]]
     if contexts["used"]:
         shape = contexts.get("shape")
-        size = " × ".join(map(str, shape)) if shape else format_count(contexts["length"], "token")
+        size = (
+            " × ".join(map(str, shape)) if shape else format_count(contexts["length"], "token")
+        )
         seed = "" if contexts["seed"] is None else f", seed {contexts['seed']}"
         parts.append(f"run on {contexts['used']} × {contexts['kind']} ({size}{seed})")
     return " · ".join(parts)
 
 
-#: Weights by which a checkpoint differs from its model.
+#: Notes on weights in which a checkpoint differs from its model.
 _WEIGHT_DIFFERENCES: Mapping[str, str] = {
     "missing_weights": "Weights that the checkpoint lacks are random, and show nothing",
     "unused_weights": "Weights of the checkpoint that the model does not take were left out",
@@ -323,7 +349,7 @@ _WEIGHT_DIFFERENCES: Mapping[str, str] = {
 
 
 def run_notes(document: Block) -> Iterator[str]:
-    """Say what a reader must know of a run before anything else."""
+    """Return the notes that a reader of a run must know before anything else."""
     for key, remark in _WEIGHT_DIFFERENCES.items():
         if names := document["model"].get(key):
             yield f"{remark}: {join_words(names)}."

@@ -1,4 +1,4 @@
-"""What is said of two copies of a model, and of two tables of which one may come from the other."""
+"""Sentences about two copies of a model, and about two tables that may be related."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from posprobe.words.formats import (
     format_two_figures,
 )
 
-#: Most lines that the terminal gets.
+#: Largest number of lines in the terminal.
 MAX_CHECK_LINES = 12
 
 
@@ -35,25 +35,23 @@ def _check_texts() -> Mapping[str, Any]:
 
 
 def compared_subjects() -> tuple[str, ...]:
-    """Return what of two copies is compared, in the order in which it is told."""
+    """Return the names of what is compared of two copies, in the order of the report."""
     return tuple(_check_texts()["what"])
 
 
 def _format_size(value: float | None) -> str:
-    return (
-        "less than 0.00001"
-        if value is not None and value < 1e-5
-        else format_two_figures(value or 0.0)
-    )
+    if value is not None and value < 1e-5:
+        return "less than 0.00001"
+    return format_two_figures(value or 0.0)
 
 
 def _layers_phrase(finding: Finding) -> str:
     layers = finding.more.get("layers")
-    read = f", {finding.more['read']}" if "read" in finding.more else ""
+    pair_order = f", {finding.more['read']}" if "read" in finding.more else ""
     if not layers:
         return ""
     noun = "layer" if len(layers) == 1 else "layers"
-    return f"{noun} {', '.join(map(str, layers[:6]))}{read}: "
+    return f"{noun} {', '.join(map(str, layers[:6]))}{pair_order}: "
 
 
 def _cap_phrase(value: float | None) -> str:
@@ -65,7 +63,7 @@ def _angles_key(finding: Finding) -> str:
     return way if way in {"positions", "product"} else "all_angles"
 
 
-#: Parts of lines that must choose.
+#: Parts of lines that depend on the finding.
 FINDING_PARTS: Mapping[str, Template] = {
     "again": lambda f: (
         f", rounded to {f.more['type']} in {f.more['side'].upper()}" if "type" in f.more else ""
@@ -96,17 +94,17 @@ def _finding_line(finding: Finding) -> str:
 
 
 def not_compared_reason(reason: str, details: str = "") -> str:
-    """Say why something was not compared; a reason that is no key is a message already."""
+    """Return why something was not compared; a reason that is no key is already a message."""
     text: str | None = _check_texts()["not_compared"].get(reason)
     return text.format(*details.split(" | "), about=details) if text else reason
 
 
 def finding_sentence(finding: Finding) -> str:
-    """Say one finding in a sentence."""
-    part_text = f" of {finding.part}" if finding.part else ""
-    text = (
-        f"{_check_texts()['what'][finding.what].capitalize()}{part_text}: {_finding_line(finding)}."
-    )
+    """Return one finding as a sentence."""
+    subject = _check_texts()["what"][finding.what].capitalize()
+    if finding.part:
+        subject += f" of {finding.part}"
+    text = f"{subject}: {_finding_line(finding)}."
     if finding.first_distance is None:
         return text
     return f"{text} {_harm_sentence(finding)}."
@@ -123,25 +121,25 @@ def _harm_sentence(finding: Finding) -> str:
 
 
 def subject_name(kind: str, part: str) -> str:
-    """Name what was compared, and of which encoding where there are several."""
+    """Return the name of what was compared, with the encoding where there are several."""
     name: str = _check_texts()["what"][kind]
     return f"{name} {part}".rstrip()
 
 
 def check_question(a: str, b: str) -> str:
-    """Say what a check is about."""
+    """Return the question that a check answers."""
     return f"Do A ({a}) and B ({b}) encode position alike?"
 
 
 def not_compared_sentence(reason: str) -> str:
-    """Say that something was not compared."""
+    """Return the sentence that something was not compared."""
     return f"Not compared: {reason}."
 
 
 def verdict_sentences(
     is_alike: bool | None, causes: Sequence[str], alike: Sequence[str]
 ) -> list[str]:
-    """Return the verdict and, of a difference, the likely cause, from the names of relations."""
+    """Return the verdict and, for a difference, its likely cause, from names of relations."""
     texts = _check_texts()["causes"]
     if is_alike is None:
         return ["Cannot tell."]
@@ -149,7 +147,10 @@ def verdict_sentences(
         side_causes = {"moved", "other_weights"} & {*alike}
         return [f"Alike{': other weights, same positions' if side_causes else ''}."]
     hints = [texts[cause]["likely"] for cause in causes if "likely" in texts[cause]][:1]
-    return [f"Different: {texts[causes[0]].get('head')}", *(f"Likely: {hint}" for hint in hints)]
+    return [
+        f"Different: {texts[causes[0]].get('head')}",
+        *(f"Likely: {hint}" for hint in hints),
+    ]
 
 
 def check_lines(
@@ -159,7 +160,7 @@ def check_lines(
     missing: Iterable[str],
     context: int | None,
 ) -> list[str]:
-    """Return the verdict, what differs, what is alike, and the likely cause."""
+    """Return the verdict, the differences, the equal findings, and the likely cause."""
     names = ([finding.cause for finding in findings] for findings in (causes, compared))
     headline, *hints = verdict_sentences(is_alike, *names)
     body = [line for finding in causes for line in _finding_rows(finding, "differs", context)]
@@ -181,32 +182,36 @@ def _finding_rows(finding: Finding, verdict: str, context: int | None) -> Iterat
     yield f"  {subject_name(finding.what, finding.part):<16}{_finding_line(finding):<56}  {verdict}"
     if finding.first_distance is not None:
         length = f"; the context is {context:,}" if context else ""
-        yield f"  {'':<16}{_harm_sentence(finding)[:1].lower()}{_harm_sentence(finding)[1:]}{length}"
+        harm = _harm_sentence(finding)
+        yield f"  {'':<16}{harm[:1].lower()}{harm[1:]}{length}"
 
 
-#: Probability above which as small a distance is what chance makes.
+#: Largest probability of as small a distance by chance at which the tables may be related.
 MAX_EXCLUDED_CHANCE_P = 0.05
 _CHANCE_TEXT = f"{MAX_RELATED_CHANCE:.0e}".replace("-0", "-")
 _NUMBER_FORMAT_NAMES: Mapping[str | None, str] = {
-    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-}  # fmt: skip
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
 
 
 def relation_phrase(likeness: Likeness) -> str:
-    """Say what a table is to another, whose name follows."""
+    """Return the relation of a table to another, whose name follows."""
     if likeness.distance is None:
         return "not comparable with"
     if likeness.shift:
         rows = format_count(likeness.shift, "row")
-        cut = f"first {rows} cut off from"
-        return cut if likeness.relation == "rows_cut" else f"{rows} put in front of"
-    return (
-        f"{likeness.relation} {'to' if likeness.relation in ('identical', 'unrelated') else 'from'}"
-    )
+        if likeness.relation == "rows_cut":
+            return f"first {rows} cut off from"
+        return f"{rows} put in front of"
+    preposition = "to" if likeness.relation in ("identical", "unrelated") else "from"
+    return f"{likeness.relation} {preposition}"
 
 
 def evidence_sentences(likeness: Likeness) -> str:
-    """Say what is known of the distance of two tables."""
+    """Return sentences on the distance of two tables."""
     if likeness.distance is None or likeness.chance is None:
         width_a, width_b = likeness.widths
         if width_a != width_b:
@@ -214,17 +219,17 @@ def evidence_sentences(likeness: Likeness) -> str:
         return "They have no positions in common, or one is zero."
     if likeness.relation == "identical" and likeness.whole:
         return f"All {likeness.rows} rows are equal (same SHA-256)."
-    sentence = (
-        f"Relative distance {_format_distance(likeness.distance)} {_distance_scope(likeness)}"
-    )
+    distance = _format_distance(likeness.distance)
+    sentence = f"Relative distance {distance} {_distance_scope(likeness)}"
     if likeness.relation == "identical":
         return f"{sentence}: equal, as far as fingerprints can tell."
     if likeness.relation == "rounded":
         return f"{sentence}: within rounding to {_NUMBER_FORMAT_NAMES[likeness.rounded_to]}."
     if not likeness.related:
+        p = f"p = {likeness.chance:.2g}"
         if likeness.chance > MAX_EXCLUDED_CHANCE_P:
-            return f"{sentence}: no closer than chance (p = {likeness.chance:.2g})."
-        return f"{sentence}: chance is not excluded (p = {likeness.chance:.2g}, required {_CHANCE_TEXT})."
+            return f"{sentence}: no closer than chance ({p})."
+        return f"{sentence}: chance is not excluded ({p}, required {_CHANCE_TEXT})."
     sentence = f"{sentence}: closer than chance (p < {_CHANCE_TEXT})."
     if likeness.distance > MAX_RELATED_DISTANCE:
         sentence += " This far apart, they may share only their initial values."
@@ -238,7 +243,7 @@ def _format_distance(value: float) -> str:
 
 
 def _distance_scope(likeness: Likeness) -> str:
-    """Say what the distance is about."""
+    """Return a phrase on the rows that the distance is about."""
     if likeness.rows:
         return (
             f"over all {likeness.rows} positions"

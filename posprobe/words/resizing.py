@@ -1,4 +1,4 @@
-"""What is said of another size: of each way of resizing, of rules of scaling, and of their cost."""
+"""Sentences about resizing: the ways of resizing, rules of scaling, and their cost."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from posprobe.relations.resized import Copied, Period, Rule, Run, Way
 from posprobe.text import Block, format_value, format_with_error
 from posprobe.words.formats import format_count, format_two_figures, join_words
 
-#: How positions that a way adds come about.
+#: Origin of the positions that a way adds, by way.
 _ADDED_ROWS_TEXTS: Mapping[str, str] = {
     "tile": "new ones repeat the table",
     "repeat-last": "new ones are copies of the last or nearest",
     "sinusoids": "new ones are extrapolated and untrained",
 }
-#: What changes, and how its numbers are told.
+#: Names of the numbers that change.
 _CHANGED_NUMBERS: Mapping[str, str] = {
     "neighbour_cosine": "mean cosine of neighbours",
     "translation_invariance": "share of similarity that distance explains",
     "norm_mean": "mean norm",
     "norm_min": "smallest norm",
 }
-#: How well rows keep their relative places.
-_PLACE_VERBS: Mapping[str, str] = {"lost": "do not keep", "partly": "partly keep", "kept": "keep"}
+#: Verbs for the degree to which rows keep their relative places.
+_PLACE_VERBS: Mapping[str, str] = {
+    "lost": "do not keep",
+    "partly": "partly keep",
+    "kept": "keep",
+}
 
 
 def way_sentences(way: Way) -> tuple[str, ...]:
-    """Say what a way of resizing keeps, and what it changes."""
+    """Return sentences on what a way of resizing keeps and changes."""
     return tuple(_iterate_way_sentences(way))
 
 
@@ -38,14 +42,12 @@ def _iterate_way_sentences(way: Way) -> Iterator[str]:
     elif way.alike:
         yield "All rows are equal, before and after: the table tells no positions apart."
     else:
-        yield from (
-            _stretched_sentences(way) if way.kind == "stretches" else _continued_sentences(way)
-        )
+        is_stretched = way.kind == "stretches"
+        yield from _stretched_sentences(way) if is_stretched else _continued_sentences(way)
         yield from map(_period_sentence, way.periods)
         for name in way.changed:
-            new_value, old_value = (
-                _format_short(getattr(way, name)),
-                _format_short(getattr(way.before, name)),
+            old_value, new_value = (
+                _format_short(getattr(numbers, name)) for numbers in (way.before, way)
             )
             yield f"The {_CHANGED_NUMBERS[name]} becomes {new_value} (before {old_value})."
         yield from _break_sentences(way)
@@ -59,21 +61,23 @@ def _stretched_sentences(way: Way) -> Iterator[str]:
     if way.place is None or way.position is None:
         yield "Every row that both tables have is the mean row: there is nothing to keep."
         return
-    sentence = f"{_PLACE_VERBS[way.place]} their relative place (mean cosine {way.same_place:z.2f})"
-    yield f"Stretched: {_position_noun(way)} {sentence}{_distances_phrase(way.factors) if way.place == 'kept' else ''}."
+    predicate = f"{_PLACE_VERBS[way.place]} their relative place"
+    distances = _distances_phrase(way.factors) if way.place == "kept" else ""
+    cosine = f"mean cosine {way.same_place:z.2f}"
+    yield f"Stretched: {_position_noun(way)} {predicate} ({cosine}){distances}."
     if way.position == "kept":
         cosine = f"mean cosine {way.same_position:z.2f}"
         yield f"Rows also resemble the old ones at the same position ({cosine})."
 
 
 def _distances_phrase(factors: Mapping[str, float]) -> str:
-    """Say what becomes of distances; nothing where they hardly change."""
-    parts = [
-        f"divided by {format_two_figures(factor)}{'' if axis == 'positions' else f' between {axis}'}"
-        for axis, factor in factors.items()
-        if format_two_figures(factor) != "1"
-    ]
-    return f", so the model sees distances {join_words(parts)}" if parts else ""
+    """Return a phrase on changed distances; empty where they hardly change."""
+    changes = []
+    for axis, factor in factors.items():
+        if (factor_text := format_two_figures(factor)) != "1":
+            axis_text = "" if axis == "positions" else f" between {axis}"
+            changes.append(f"divided by {factor_text}{axis_text}")
+    return f", so the model sees distances {join_words(changes)}" if changes else ""
 
 
 def _continued_sentences(way: Way) -> Iterator[str]:
@@ -91,14 +95,12 @@ def _continued_sentences(way: Way) -> Iterator[str]:
 def _period_sentence(period: Period) -> str:
     axis = "" if period.axis == "positions" else f" along the {period.axis}"
     old_period, new_period = (
-        format_two_figures(period or 0) for period in (period.before, period.now)
+        format_two_figures(positions or 0) for positions in (period.before, period.now)
     )
-    sentence = f"The leading period{axis} of {old_period} positions"
-    return (
-        f"{sentence} is lost."
-        if period.change == "lost"
-        else f"{sentence} {period.change} ({new_period} now)."
-    )
+    subject = f"The leading period{axis} of {old_period} positions"
+    if period.change == "lost":
+        return f"{subject} is lost."
+    return f"{subject} {period.change} ({new_period} now)."
 
 
 def _break_sentences(way: Way) -> Iterator[str]:
@@ -118,25 +120,32 @@ def _position_noun(way: Way) -> str:
 
 
 def rule_sentences(rule: Rule) -> str:
-    """Say what a rule of scaling slows down, and what it leaves to new angles."""
+    """Return sentences on the pairs that a scaling slows, and on those at new angles."""
     slowest_text = f" (up to {format_two_figures(rule.slowest)} times)" if rule.slowed else ""
     sentences = (
-        f"Of {format_count(rule.pairs, 'pair')}, {rule.slowed} turn more slowly{slowest_text} and {rule.extrapolated} "
-        f"reach angles unseen in training. The mean rotation between neighbours is "
-        f"{format_value(rule.kernel_at_1)}."
+        f"Of {format_count(rule.pairs, 'pair')}, {rule.slowed} turn more "
+        f"slowly{slowest_text} "
+        f"and {rule.extrapolated} reach angles unseen in training. The mean rotation "
+        "between "
+        f"neighbours is {format_value(rule.kernel_at_1)}."
     )
     if rule.attention_factor != 1:
-        sentences += f" Logits are multiplied by {format_two_figures(rule.attention_factor**2)}."
+        sentences += (
+            f" Logits are multiplied by {format_two_figures(rule.attention_factor**2)}."
+        )
     return sentences
 
 
 def cost_sentences(run: Run) -> str:
-    """Say which way or rule costs the model least, and what cannot be told from it."""
+    """Return sentences on the way or rule of least cost, and on those not worse within errors."""
     best, *other_ways = run.best
     cost = run.ways[best].value
     sentences = (
-        f"`{best}` costs the model least: {cost:.3f} nats per {run.task} at {run.length} tokens. The "
-        f"unchanged model has {run.before.value:.3f} on the first {run.cut} of the same windows."
+        f"`{best}` costs the model least: {cost:.3f} nats per {run.task} at {run.length} "
+        "tokens. "
+        f"The unchanged model has {run.before.value:.3f} on the first {run.cut} of the "
+        "same "
+        "windows."
     )
     if other_ways:
         do = "does" if len(other_ways) == 1 else "do"
@@ -145,11 +154,11 @@ def cost_sentences(run: Run) -> str:
     return sentences
 
 
-# What stands above and beside them, from the blocks of a document.
+# Leads, headlines and lines, from the blocks of a document.
 
 
 def ways_lead(old: Block, new: Block) -> str:
-    """Say from which size to which a table is resized."""
+    """Return a phrase on the old and the new size of a table."""
     return f"from a {_layout_phrase(old)} to a {_layout_phrase(new)}"
 
 
@@ -160,7 +169,7 @@ def _layout_phrase(layout: Block) -> str:
 
 
 def rules_lead(document: Block) -> str:
-    """Say from which length to which rotary positions are scaled."""
+    """Return a phrase on the old and the new length of rotary positions."""
     return (
         f"rotary embeddings with base {document['base']:g}, from {document['training']:,} "
         f"positions to {document['to']:,}"
@@ -168,41 +177,45 @@ def rules_lead(document: Block) -> str:
 
 
 def ways_headline(ways: Sequence[Block]) -> str:
-    """Say which ways stretch a table and which continue it."""
+    """Return the sentence on the ways that stretch a table and those that continue it."""
     kinds = {"stretches": "stretched with", "continues": "continued at its end with"}
     names_by_kind = {
         kind: [f"`{way['how']}`" for way in ways if way["kind"] == kind] for kind in kinds
     }
     clauses = [
-        f"{kinds[kind]} {join_words(names, 9)}" for kind, names in names_by_kind.items() if names
+        f"{kinds[kind]} {join_words(names, 9)}"
+        for kind, names in names_by_kind.items()
+        if names
     ]
     return f"The table is {' and '.join(clauses)}."
 
 
 def rules_headline(rules: Sequence[Block], pairs: int) -> str:
-    """Say by which rules pairs reach angles that training has not shown."""
-    counts = [f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules]
-    return f"Of {format_count(pairs, 'pair')}, {join_words(counts, 9)} reach angles unseen in training."
+    """Return the sentence on the pairs that reach angles unseen in training, by rule."""
+    counts = join_words([f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules], 9)
+    return f"Of {format_count(pairs, 'pair')}, {counts} reach angles unseen in training."
 
 
-#: What a run of the model measures.
+#: Measure of a run of the model.
 LOSS_MEASURE = "mean loss (nats)"
 
 
 def format_cost(block: Block) -> str:
-    """Write what the model loses with one table, or by one rule."""
+    """Format the loss of the model with one table, or one rule."""
     return format_with_error(block["value"], block["error"])
 
 
 def run_key(run: Block | None) -> str:
-    """Say what a model was run on; empty where it was not."""
+    """Return the key to a run: its contexts; empty without a run."""
     if run is None:
         return ""
-    return f"{run['contexts']} windows of {run['kind'].removeprefix('windows of ')}, no training."
+    return (
+        f"{run['contexts']} windows of {run['kind'].removeprefix('windows of ')}, no training."
+    )
 
 
 def way_line(way: Block, run: Block | None) -> AnswerLine:
-    """Return what a way keeps, or what it costs the model, as a line without an answer."""
+    """Return the similarity that a way keeps, or its loss, as a line without an answer."""
     name, way_name = f"way-{way['how']}", way["how"]
     if run is not None:
         return AnswerLine(name, "", way_name, LOSS_MEASURE, format_cost(run["ways"][way_name]))
@@ -213,18 +226,17 @@ def way_line(way: Block, run: Block | None) -> AnswerLine:
 
 
 def rule_line(rule: Block, pairs: int, run: Block | None) -> AnswerLine:
-    """Return what a rule leaves to new angles, or costs the model, as a line without an answer."""
-    name = f"rule-{rule['rule']}"
-    if run is not None and rule["rule"] in run["ways"]:
-        return AnswerLine(
-            name, "", rule["rule"], LOSS_MEASURE, format_cost(run["ways"][rule["rule"]])
-        )
+    """Return the pairs that a rule leaves at new angles, or its loss, as a line."""
+    rule_name, name = rule["rule"], f"rule-{rule['rule']}"
+    if run is not None and rule_name in run["ways"]:
+        cost = format_cost(run["ways"][rule_name])
+        return AnswerLine(name, "", rule_name, LOSS_MEASURE, cost)
     count = f"{rule['extrapolated']} of {pairs}"
-    return AnswerLine(name, "", rule["rule"], "pairs at unseen angles", count)
+    return AnswerLine(name, "", rule_name, "pairs at unseen angles", count)
 
 
 def copied_sentences(copied: Copied) -> tuple[str, ...]:
-    """Say what became of a checkpoint that was copied with its table at another size."""
+    """Return sentences on a copy of a checkpoint with its table at another size."""
     old_shape, new_shape = ("x".join(map(str, shape)) for shape in (copied.was, copied.now))
     sentences = [f"{copied.tensor} in {copied.file}: {old_shape} became {new_shape}"]
     if copied.keys:

@@ -1,4 +1,4 @@
-"""What is said of encodings without a table, and of kernels side by side."""
+"""Sentences about encodings without a table, and about kernels."""
 
 from __future__ import annotations
 
@@ -31,13 +31,16 @@ from posprobe.words.formats import (
 )
 from posprobe.words.lines import TEST_KEY, chance_line
 
-#: Encodings that a sentence names, and that a headline does.
+#: Largest number of encodings that a sentence names.
 MAX_NAMED_ENCODINGS = 4
+#: Largest number of encodings that a headline names.
 MAX_HEADLINE_ENCODINGS = 2
 
 
-def _join_encodings(parts: Sequence[tuple[str, str]], max_parts: int = MAX_NAMED_ENCODINGS) -> str:
-    """Join what is said of each encoding: with its name if there are several, of many the first."""
+def _join_encodings(
+    parts: Sequence[tuple[str, str]], max_parts: int = MAX_NAMED_ENCODINGS
+) -> str:
+    """Join clauses about encodings, with their names if there are several."""
     if len(parts) == 1:
         return f"{capitalise(parts[0][1])}."
     texts = [f"{name}: {text}" for name, text in parts[:max_parts]]
@@ -59,30 +62,28 @@ def _visible_phrase(ladder: RotaryLadder) -> str:
 
 
 def _pairs_phrase(ladder: RotaryLadder) -> str:
-    """Count the pairs of a head, those of all axes."""
+    """Return the number of pairs of a head, over all axes."""
     axis_text = f" ({ladder.pairs} per axis)" if ladder.axes > 1 else ""
     return f"{format_count(ladder.axes * ladder.pairs, 'pair')}{axis_text}"
 
 
 def _turn_clause(ladder: RotaryLadder) -> str:
-    longest_text = (
-        "" if ladder.longest is None else f" (the slowest needs {ceil(ladder.longest):,})"
+    n_slow = (ladder.slow or 0) * ladder.axes
+    text = (
+        f"{n_slow} of {_pairs_phrase(ladder)} never turn within the {_visible_phrase(ladder)}"
     )
-    return f"{(ladder.slow or 0) * ladder.axes} of {_pairs_phrase(ladder)} never turn within the {_visible_phrase(ladder)}{longest_text}"
+    if ladder.longest is not None:
+        text += f" (the slowest needs {ceil(ladder.longest):,})"
+    return text
 
 
 def _turns_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
-    return _join_encodings(
-        [
-            (ladder.name, _turn_clause(ladder))
-            for ladder in facts.encodings
-            if ladder.slow is not None
-        ]
-    )
+    ladders = [ladder for ladder in facts.encodings if ladder.slow is not None]
+    return _join_encodings([(ladder.name, _turn_clause(ladder)) for ladder in ladders])
 
 
 def _sign_clause(ladder: RotaryLadder) -> str:
-    """Say how far the mean rotation stays positive: the logit of equal unit pairs is just that."""
+    """Return a clause on how far the mean rotation, the logit of equal unit pairs, is positive."""
     score = "with identical query and key, the RoPE score"
     if ladder.first is None and ladder.axes > 1:
         return f"{score} is never negative along one axis: the pairs of the others stand still"
@@ -106,10 +107,8 @@ def _rule_clause(ladder: RotaryLadder) -> str:
 
 
 def _rules_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
-    changed_ladders = [ladder for ladder in facts.encodings if ladder.changes]
-    return _join_encodings(
-        [(ladder.name, _rule_clause(ladder)) for ladder in changed_ladders or facts.encodings]
-    )
+    ladders = [ladder for ladder in facts.encodings if ladder.changes] or facts.encodings
+    return _join_encodings([(ladder.name, _rule_clause(ladder)) for ladder in ladders])
 
 
 # Linear biases.
@@ -117,9 +116,8 @@ def _rules_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
 
 def _falls_sentences(facts: SchemeFacts[LinearSlopes]) -> str:
     slopes = [slope for linear_slopes in facts.encodings for slope in linear_slopes.slopes]
-    sentences = [
-        f"The bias falls by {_format_range(slopes)} logits per position in {format_count(len(slopes), 'head')}."
-    ]
+    heads = format_count(len(slopes), "head")
+    sentences = [f"The bias falls by {_format_range(slopes)} logits per position in {heads}."]
     for length in dict.fromkeys(linear_slopes.length for linear_slopes in facts.encodings):
         windows = [
             window
@@ -132,7 +130,7 @@ def _falls_sentences(facts: SchemeFacts[LinearSlopes]) -> str:
     return " ".join(sentences)
 
 
-# What was learned of each distance.
+# Learned values per distance.
 
 
 def _near_sentence(noun: str, facts: SchemeFacts[HeadPreference]) -> str:
@@ -144,22 +142,23 @@ def _near_sentence(noun: str, facts: SchemeFacts[HeadPreference]) -> str:
     if n_far:
         sentence += f" and {n_far} those beyond a quarter of the length"
     n_unordered = facts.total("varying") - n_ordered
-    return (
-        f"{sentence}; {n_unordered} of {n_heads} have no order." if n_unordered else f"{sentence}."
-    )
+    if n_unordered:
+        sentence += f"; {n_unordered} of {n_heads} have no order"
+    return f"{sentence}."
 
 
 def _sides_sentence(facts: SchemeFacts[HeadPreference]) -> str:
     counts = facts.value or {}
+    heads = format_count(facts.total("ordered"), "head")
     return (
-        f"{format_count(facts.total('ordered'), 'head')} with an order of distances: the largest bias is at an "
-        f"earlier key in {counts['before']}, at a later key in {counts['after']}, at neither in "
+        f"{heads} with an order of distances: the largest bias is at an earlier key in "
+        f"{counts['before']}, at a later key in {counts['after']}, at neither in "
         f"{counts['same']}."
     )
 
 
 def _limit_sentences(noun: str, facts: SchemeFacts[DistanceLimit]) -> str:
-    """Say each limit once, with the encodings that it is of where others have another or none."""
+    """Return one sentence per limit, with its encodings where others have another limit or none."""
     names_by_limit: dict[str, list[str]] = {}
     for limit in sorted(facts.encodings, key=lambda limit: limit.reach or 0):
         if limit.reach is not None:
@@ -188,7 +187,7 @@ SCHEME_PARTS: Mapping[str, Mapping[str, Template]] = {
 }
 
 
-# Answers in a line.
+# Lines of answers.
 
 
 def _turning_measure(facts: Block) -> tuple[str, str]:
@@ -200,10 +199,12 @@ def _turning_measure(facts: Block) -> tuple[str, str]:
 
 
 def _distance_range_measure(measure: str, key: str) -> Callable[[Block], tuple[str, str]]:
-    """Return how a distance is told that some encodings have, from the least to the largest."""
+    """Return the measure of a distance that some encodings have, with its range."""
 
     def answer(facts: Block) -> tuple[str, str]:
-        distances = [encoding[key] for encoding in facts["encodings"] if encoding[key] is not None]
+        distances = [
+            encoding[key] for encoding in facts["encodings"] if encoding[key] is not None
+        ]
         extremes = sorted({min(distances), max(distances)}) if distances else ()
         return measure, " to ".join(f"{distance:,}" for distance in extremes) or "none"
 
@@ -235,12 +236,11 @@ def _near_measure(facts: Block) -> tuple[str, str]:
 
 
 def _rule_measure(facts: Block) -> tuple[str, str]:
-    return "rule", ", ".join(
-        dict.fromkeys(encoding["rule"] for encoding in facts["encodings"])
-    ) or "none"
+    rules = dict.fromkeys(encoding["rule"] for encoding in facts["encodings"])
+    return "rule", ", ".join(rules) or "none"
 
 
-#: From the facts of an answer a measure and its value.
+#: Measure and its value, from the facts of an answer, by question.
 _SCHEME_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "rotary_turns": _turning_measure,
     "rotary_positive": _distance_range_measure("first negative distance", "first"),
@@ -249,7 +249,10 @@ _SCHEME_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "alibi_reach": _remaining_measure,
     "bias_smooth": _structured_measure,
     "bias_near": _near_measure,
-    "bias_sides": lambda f: ("heads: before, after", ", ".join(_count_heads(f, "before", "after"))),
+    "bias_sides": lambda f: (
+        "heads: before, after",
+        ", ".join(_count_heads(f, "before", "after")),
+    ),
     "bias_limit": _distance_range_measure("from distance", "reach"),
     "cosine_smooth": _structured_measure,
     "cosine_near": _near_measure,
@@ -258,13 +261,13 @@ _SCHEME_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 
 
 def scheme_line(answer: Block) -> AnswerLine:
-    """Return an answer's block as a line; what version 1 did not keep is left out."""
+    """Return an answer's block as a line, without facts that version 1 did not keep."""
     question, facts = QUESTION_TEXTS[answer["question"]], answer.get("facts")
     measure, value = _SCHEME_MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
     return chance_line(answer, question, measure, format_two_figures, value)
 
 
-#: What an answer means, of what a configuration decides and of what was learned.
+#: Meaning of answers, by whether the values were learned.
 SCHEME_KEYS: Mapping[bool, str] = {
     False: "From the configuration: exact.",
     True: f"Learned values: {TEST_KEY}",
@@ -272,7 +275,7 @@ SCHEME_KEYS: Mapping[bool, str] = {
 
 
 def describe_schemes(schemes: Sequence[Block]) -> str:
-    """Say what encodings of one kind are."""
+    """Describe the encodings of one kind."""
     places_text = f" in {len(schemes)} places" if len(schemes) > 1 else ""
     match scheme_kind(schemes[0]):
         case "rotary":
@@ -290,11 +293,11 @@ def describe_schemes(schemes: Sequence[Block]) -> str:
     return f"a learned bias per head and {windows_text}{places_text}"
 
 
-# What is said first.
+# Summary.
 
 
 def summarise_schemes(answers: Mapping[str, Answer]) -> str:
-    """Sum up the encodings of a checkpoint, kind by kind.
+    """Summarise the encodings of a checkpoint by kind.
 
     Parameters
     ----------
@@ -304,41 +307,36 @@ def summarise_schemes(answers: Mapping[str, Answer]) -> str:
     clauses = []
     if "rotary_turns" in answers:
         ladders: Sequence[RotaryLadder] = answers["rotary_turns"].facts.encodings
-        clauses.append(
-            _join_encodings(
-                [(ladder.name, _wavelengths_clause(ladder)) for ladder in ladders],
-                MAX_HEADLINE_ENCODINGS,
-            )
-        )
-        # Of several, the answers tell it.
+        wavelengths = [(ladder.name, _wavelengths_clause(ladder)) for ladder in ladders]
+        clauses.append(_join_encodings(wavelengths, MAX_HEADLINE_ENCODINGS))
+        # For several encodings, only the answers give the sign.
         clauses += [answer_sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
     if "alibi_near" in answers:
         halving = _format_range(answers["alibi_near"].value["halving"])
-        clauses.append(f"With equal contents, ALiBi halves attention every {halving} positions.")
+        clauses.append(
+            f"With equal contents, ALiBi halves attention every {halving} positions."
+        )
     for kind in ("bias", "cosine"):
         if f"{kind}_smooth" in answers:
             clauses += _distance_sentences(
-                *(answers.get(f"{kind}_{property_name}") for property_name in _DISTANCE_QUESTIONS)
+                *(answers.get(f"{kind}_{question}") for question in _DISTANCE_QUESTIONS)
             )
     return " ".join(clauses)
 
 
-#: What is asked of values that were learned per distance.
+#: Questions about values that were learned per distance.
 _DISTANCE_QUESTIONS = ("smooth", "near", "limit")
 
 
 def _wavelengths_clause(ladder: RotaryLadder) -> str:
-    wavelengths = [
-        wavelength for wavelength in (ladder.shortest, ladder.longest) if wavelength is not None
-    ]
-    reach = (
-        f"of wavelength {_format_range(wavelengths)} positions"
-        if len(wavelengths) == 2
-        else "that never turn"
-    )
+    text = f"{_pairs_phrase(ladder)} that never turn"
+    if ladder.shortest is not None and ladder.longest is not None:
+        wavelengths = _format_range([ladder.shortest, ladder.longest])
+        text = f"{_pairs_phrase(ladder)} of wavelength {wavelengths} positions"
     if ladder.slow is None:
-        return f"{_pairs_phrase(ladder)} {reach}"
-    return f"{_pairs_phrase(ladder)} {reach}; {ladder.slow * ladder.axes or 'none'} never turn within the {_visible_phrase(ladder)}"
+        return text
+    n_slow = ladder.slow * ladder.axes or "none"
+    return f"{text}; {n_slow} never turn within the {_visible_phrase(ladder)}"
 
 
 def _distance_sentences(
@@ -348,26 +346,22 @@ def _distance_sentences(
         yield answer_sentence(smooth_answer)
     if near_answer is not None and near_answer.value:
         yield answer_sentence(near_answer)
-    if (
-        limit_answer is not None
-        and limit_answer.yes
-        and smooth_answer is not None
-        and smooth_answer.reason != "equal"
-    ):
+    has_values = smooth_answer is not None and smooth_answer.reason != "equal"
+    if limit_answer is not None and limit_answer.yes and has_values:
         yield answer_sentence(limit_answer)
 
 
-# Kernels side by side.
+# Kernels.
 
-#: What each number of a kernel is, by the question that it answers.
+#: Names of the numbers of a kernel, by the question that they answer.
 _KERNEL_MEASURES: Mapping[str, str] = {
     "kernel_falls": "steps that do not rise",
     "kernel_offset": "variance by offset",
     "kernel_sides": "before against after",
 }
-#: What a kernel holds.
+#: Quantities of kernels.
 KERNEL_QUANTITIES = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rotation"}
-#: What the answers about kernels are about.
+#: Key to the answers about kernels.
 KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 
 
@@ -375,11 +369,13 @@ def kernel_line(question: str, answer: str, record: Block) -> AnswerLine:
     """Return the answer about a kernel as a line, from the block of the encoding."""
     number = record[KERNEL_QUESTIONS[question][0]]
     value = NO_VALUE if number is None else format_whole_percent(number)
-    return AnswerLine(question, answer, QUESTION_TEXTS[question], _KERNEL_MEASURES[question], value)
+    return AnswerLine(
+        question, answer, QUESTION_TEXTS[question], _KERNEL_MEASURES[question], value
+    )
 
 
 def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
-    """Say how similar the curves of encodings are: of two, or of several pairs how many."""
+    """Return sentences on the similarity of two curves, or on the number of similar pairs."""
     if len(pairs) == 1 and ("heads" in pairs[0] or not _curve_verdict(pairs[0], walk)):
         return " ".join(curve_sentences(pairs[0], walk))
     verdicts = [(pair["records"], _curve_verdict(pair, walk)) for pair in pairs]
@@ -393,53 +389,55 @@ def _curve_verdict(pair: Block, walk: Block | None) -> str:
 
 
 def curve_line(pair: Block, name: str, walk: Block | None) -> AnswerLine:
-    """Return how similar the curves of two encodings are as a line."""
+    """Return the similarity of the curves of two encodings as a line."""
     question = " · ".join(pair["records"])
     if heads := pair.get("heads"):
         value = use_minus_sign(format_hundredths(heads["correlation"]))
         return AnswerLine(name, "", question, "correlation of heads", value)
     value = NO_VALUE if pair["correlation"] is None else format_hundredths(pair["correlation"])
     chance = NO_VALUE if walk is None else f"below {format_hundredths(walk['correlation'])}"
-    return AnswerLine(
-        name, _curve_verdict(pair, walk), question, "correlation", use_minus_sign(value), chance
-    )
+    verdict, value = _curve_verdict(pair, walk), use_minus_sign(value)
+    return AnswerLine(name, verdict, question, "correlation", value, chance)
 
 
 def curve_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
-    """Say how similar two encodings are, by their curves and by their kernels."""
+    """Yield sentences on the similarity of two encodings, by curves and by kernels."""
     if heads := pair.get("heads"):
         yield from _matched_heads_sentences(heads)
         return
     names = join_words(pair["records"])
-    subjects = {"correlation": f"The curves of {names} over distance", "alignment": "Their kernels"}
+    subjects = {
+        "correlation": f"The curves of {names} over distance",
+        "alignment": "Their kernels",
+    }
     for key, subject in subjects.items():
         measure = key if key == "correlation" else "centred alignment"
         if pair[key] is None:
             yield f"{subject} have no {measure}: {pair['undefined'][key]}."
             continue
-        walk_text = f" (95 % of random walks: below {format_hundredths(walk[key])})" if walk else ""
+        walk_text = (
+            f" (95 % of random walks: below {format_hundredths(walk[key])})" if walk else ""
+        )
         yield f"{subject} have a {measure} of {format_hundredths(pair[key])}{walk_text}."
 
 
 def _matched_heads_sentences(heads: Block) -> Iterator[str]:
-    """Say how similar the heads of two runs are, each matched with one by its curve."""
-    within_share = heads["within"]
-    within_text = (
-        f" (heads of one run with each other: {format_hundredths(within_share)})"
-        if within_share
-        else ""
-    )
-    correlation_text = format_hundredths(heads["correlation"])
-    yield f"Heads matched by their curves have a median correlation of {correlation_text}{within_text}."
+    """Yield sentences on the similarity of the heads of two runs, matched by their curves."""
+    text = f"a median correlation of {format_hundredths(heads['correlation'])}"
+    if within := heads["within"]:
+        text += f" (heads of one run with each other: {format_hundredths(within)})"
+    yield f"Heads matched by their curves have {text}."
     if heads["same"] is not None:
+        n_heads = format_count(heads["heads"], "head")
         yield (
-            f"{heads['same']} of {format_count(heads['heads'], 'head')} meet the head of their own layer "
-            f"and number; such heads have a median correlation of {format_hundredths(heads['by_place'])}."
+            f"{heads['same']} of {n_heads} meet the head of their own layer and number; "
+            "such heads "
+            f"have a median correlation of {format_hundredths(heads['by_place'])}."
         )
 
 
 def kernels_lead(document: Block) -> str:
-    """Say how many encodings are compared, and between which positions."""
+    """Return a phrase on the number of encodings and positions that are compared."""
     layout = document["layout"]
     length_text = f"{document['length']:,} positions"
     if layout["type"] == "grid":
@@ -448,14 +446,13 @@ def kernels_lead(document: Block) -> str:
 
 
 def kernel_notes(document: Block) -> Iterator[str]:
-    """Say what each kernel was measured on, and which have more positions than are compared."""
+    """Yield notes on the contexts of each kernel, and on positions that are not compared."""
     length, other_labels = document["length"], []
     for record in document["records"]:
         if run := record.get("run"):
             source_text = ANSWER_TEXTS["sources"][run["source"]]
-            contexts_text = (
-                f"{run['contexts']:,} contexts of {run['length']:,} tokens {source_text}".rstrip()
-            )
+            size_text = f"{run['contexts']:,} contexts of {run['length']:,} tokens"
+            contexts_text = f"{size_text} {source_text}".rstrip()
             yield f"{record['label']}: measured on {contexts_text}."
         if record["positions"] not in (None, length):
             other_labels.append(f"{record['label']} has {record['positions']}")

@@ -1,4 +1,4 @@
-"""The headline: what a table is, and where it breaks, in at most sixty words."""
+"""Headline of a table: its kind and its seams, in at most sixty words."""
 
 from __future__ import annotations
 
@@ -20,23 +20,28 @@ from posprobe.words.formats import (
     join_words,
     write_minus_signs,
 )
-from posprobe.words.tables import components_phrase, copies_clause, formula_clause, periods_phrase
+from posprobe.words.tables import (
+    components_phrase,
+    copies_clause,
+    formula_clause,
+    periods_phrase,
+)
 
-#: Parts, and places of breaks, that a headline names.
+#: Largest number of stretches, and of seams, that a headline names.
 MAX_NAMED_TERMS = 3
-#: Words of the longest headline; further sentences that do not fit are left out.
+#: Largest number of words in a headline; sentences that do not fit are left out.
 MAX_HEADLINE_WORDS = 60
-#: Share from which a smooth curve is said to hold a table.
+#: Smallest share of the variance at which a smooth curve is the headline.
 MIN_CURVE_SHARE = 0.5
 
 
 def table_headline(verdicts: Verdicts) -> str:
-    """Say what a table is.
+    """Return the headline of a table.
 
     Parameters
     ----------
     verdicts
-        Its answers, and those of its other parts.
+        Answers about the table, and about its other stretches.
     """
     main_clause = _budget_clause(verdicts)
     positions_by_clause: dict[str, list[str]] = {}
@@ -67,35 +72,37 @@ def table_headline(verdicts: Verdicts) -> str:
 
 
 def _budget_kind(answers: Mapping[str, Answer]) -> str:
-    """Return what the budget calls a kind."""
+    """Return the name of the kind of a table in the budget."""
     kind = classify_table(answers).name
     return "rotations" if kind == "series" else kind
 
 
 def _budget_clause(verdicts: Verdicts) -> str:
-    """Say how much of the variance that holds which a table mostly is; empty where it is no part.
+    """Return a clause on the share of the main term of a table in its variance budget.
 
-    The shares are those of the variance budget of the whole table.
+    It is empty where the kind of the table is no term of the budget.
     """
     kind = classify_table(verdicts.answers)
     if verdicts.budget is None or kind.name not in {"rotations", "series", "smooth"}:
         return ""
-    facts = {name: verdicts.answers[name].facts for name in kind.of}
+    facts = {name: verdicts.answers[name].facts for name in kind.questions}
     is_smooth = kind.name == "smooth"
     names = {"smooth"} if is_smooth else {"rotation", "sway"}
     share = sum(part.share for part in verdicts.budget.around_mean() if part.part in names)
     if is_smooth:
-        # The steps of what is told as smooth go on; the model may find it rough beside noise.
-        sentence = f"a smooth curve explains {format_whole_percent(share)} of the variance{_added_clause(facts)}"
-        return sentence if share >= MIN_CURVE_SHARE else ""
+        # A table whose steps go on is called smooth; in noise, the budget may still find it rough.
+        if share < MIN_CURVE_SHARE:
+            return ""
+        share_text = format_whole_percent(share)
+        return f"a smooth curve explains {share_text} of the variance{_added_clause(facts)}"
     lines, ladder = facts["rotations"].lines, facts.get("ladder")
     if not lines or (ladder is not None and ladder.series is not None):
         return ""
     is_single = len(lines) == 1
     noun = "rotation" if all(line.is_circular for line in lines) else "periodic component"
     text = f"a {noun}" if is_single else f"{noun}s"
-    sentence = join_words([format_period(line.period) for line in lines])
-    text += f" with {'a period' if is_single else 'periods'} of {sentence} positions "
+    periods = join_words([format_period(line.period) for line in lines])
+    text += f" with {'a period' if is_single else 'periods'} of {periods} positions "
     text += f"explain{'s' if is_single else ''} {format_whole_percent(share)} of the variance"
     if ladder is not None:
         text += f"; each period is {ladder.factor:.2g} times the one before"
@@ -103,38 +110,34 @@ def _budget_clause(verdicts: Verdicts) -> str:
 
 
 def kind_clause(answers: Mapping[str, Answer]) -> str:
-    """Say what one stretch is, as a sentence without its full stop."""
+    """Return a clause on the kind of a stretch, as a sentence without its full stop."""
     kind = classify_table(answers)
-    facts = {name: answers[name].facts for name in kind.of}
+    facts = {name: answers[name].facts for name in kind.questions}
     rows = "patches" if "rows_and_columns" in answers else "rows"
-    words = TemplateFormatter(
-        {**ANSWER_TEXTS["kinds"]["parts"], **_KIND_PARTS}, rows=rows, f=facts, **facts
-    )
-    return words.format(ANSWER_TEXTS["kinds"][kind.name])
+    texts = ANSWER_TEXTS["kinds"]
+    parts = {**texts["parts"], **_KIND_PARTS}
+    return TemplateFormatter(parts, rows=rows, f=facts, **facts).format(texts[kind.name])
+
+
+def _seam_pairs(verdicts: Verdicts) -> list[list[int]]:
+    """Return the seams that no other clause mentions, as pairs of positions."""
+    seams_answer = verdicts.answers.get("seams")
+    if not (seams_answer and seams_answer.yes):
+        return []
+    # The clause on equal rows mentions their ends, and so does that on untrained rows.
+    ends = {first for first, _ in verdicts.equal} | {last + 1 for _, last in verdicts.equal}
+    if verdicts.untrained is not None:
+        ends.add(verdicts.untrained)
+    return [pair for pair in seams_answer.value if pair[1] not in ends]
 
 
 def _extra_clauses(verdicts: Verdicts) -> list[str]:
-    """Say where a table breaks, and what else there is in it than what it is."""
+    """Return clauses on seams, outliers, equal, untrained and copied rows."""
     is_grid = "rows_and_columns" in verdicts.answers
-    seams_answer, outliers_answer = (
-        verdicts.answers.get("seams"),
-        verdicts.answers.get("special_rows"),
-    )
+    outliers_answer = verdicts.answers.get("special_rows")
     clauses = []
-    # A stretch of equal rows tells of its own ends.
-    ends = {first for first, _ in verdicts.equal} | {last + 1 for _, last in verdicts.equal}
-    if verdicts.untrained is not None:  # said below
-        ends.add(verdicts.untrained)
-    pairs = (
-        [pair for pair in seams_answer.value if pair[1] not in ends]
-        if seams_answer and seams_answer.yes
-        else []
-    )
-    if pairs:
-        pairs_text = join_words(
-            [f"{left} and {right}" for left, right in pairs], MAX_NAMED_TERMS + 1
-        )
-        clauses.append(f"breaks between positions {pairs_text}")
+    if pairs := [f"{left} and {right}" for left, right in _seam_pairs(verdicts)]:
+        clauses.append(f"breaks between positions {join_words(pairs, MAX_NAMED_TERMS + 1)}")
     if outliers_answer and outliers_answer.yes:
         n_zeros = len(outliers_answer.facts.zeros)
         noun = "patch" if is_grid else "row"
@@ -143,12 +146,13 @@ def _extra_clauses(verdicts: Verdicts) -> list[str]:
             f"{noun} of zeros": n_zeros,
         }
         plurals = {f"{noun} of zeros": f"{noun}{'es' if is_grid else 's'} of zeros"}
-        has = [format_count(n, noun, plurals.get(noun, "")) for noun, n in counts.items() if n]
-        clauses.append(f"has {join_words(has)}")
+        texts = [
+            format_count(n, name, plurals.get(name, "")) for name, n in counts.items() if n
+        ]
+        clauses.append(f"has {join_words(texts)}")
     main_range = (verdicts.first, verdicts.stop - 1)
-    if names := [
-        f"{first}–{last}" for first, last in verdicts.equal if (first, last) != main_range
-    ]:
+    equal_ranges = [rows for rows in verdicts.equal if rows != main_range]
+    if names := [f"{first}–{last}" for first, last in equal_ranges]:
         clauses.append(f"has equal rows at positions {join_words(names, MAX_NAMED_TERMS + 1)}")
     sentences = [f"the table {join_words(clauses)}"] if clauses else []
     if verdicts.untrained is not None:
@@ -161,15 +165,14 @@ def _extra_clauses(verdicts: Verdicts) -> list[str]:
 
 def _codes_clause(facts: Mapping[str, Any]) -> str:
     codes = facts["rows_and_columns"]
-    summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
-    predicate = "it explains" if codes.lone else "together they explain"
-    return (
-        f"each patch is {summed}: {predicate} {format_whole_percent(codes.share)} of the variance"
-    )
+    share = f"{format_whole_percent(codes.share)} of the variance"
+    if codes.lone:
+        return f"each patch is a {codes.lone} code alone: it explains {share}"
+    return f"each patch is a row code plus a column code: together they explain {share}"
 
 
 def _rotating_codes(facts: Mapping[str, Any]) -> str:
-    """Return the part that says which codes rotate."""
+    """Return the name of the part about the codes that rotate."""
     if "axis_rotations" not in facts:
         return ""
     rotating = facts["axis_rotations"].rotating

@@ -1,4 +1,4 @@
-"""What is said of tables, on a line and on a grid, where templates must choose."""
+"""Parts of sentences about tables that depend on conditions."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from posprobe.words.formats import (
 
 
 def copies_clause(copies: Copies) -> str:
-    """Say in a clause which rows are copies of others."""
+    """Return a clause on the rows that are copies of others."""
     return TemplateFormatter({}, f=copies).format(ANSWER_TEXTS["copies"][copies.kind])
 
 
-#: Mean cosine from which steps that are no smoother than a walk's are said to be opposed.
+#: Largest mean cosine of steps that are called opposed, where they are no smoother than a walk's.
 MAX_OPPOSED_COSINE = -0.2
-#: Share of its variance below which distance is said to explain just that much of similarity.
+#: Smallest share of the variance of similarity at which distance is its main explanation.
 MIN_MAIN_INVARIANCE = 0.9
 
 
 def _steps_phrase(facts: Smooth) -> str:
-    return (
-        "Consecutive steps" if facts.stride == 1 else f"Consecutive {facts.stride}-position steps"
-    )
+    if facts.stride == 1:
+        return "Consecutive steps"
+    return f"Consecutive {facts.stride}-position steps"
 
 
 def _invariance_phrase(facts: AbsolutePosition) -> str:
@@ -61,49 +61,54 @@ def _invariance_phrase(facts: AbsolutePosition) -> str:
 def _lines_sentence(code: Code) -> str:
     share = min(sum(line.share for line in code.lines), 1.0)
     noun = "a periodic component with a period of|periodic components with periods of"
+    periods = join_words([format_value(line.period) for line in code.lines])
     return (
-        f"The {code.axis[:-1]} code has {choose_plural(code.lines, noun)} "
-        f"{join_words([format_value(line.period) for line in code.lines])} {code.axis} ({format_whole_percent(share)} of "
-        "its variance)."
+        f"The {code.axis[:-1]} code has {choose_plural(code.lines, noun)} {periods} "
+        f"{code.axis} "
+        f"({format_whole_percent(share)} of its variance)."
     )
 
 
 def _circle_sentence(code: Code) -> str:
     circle = code.circle
-    assert circle is not None  # noqa: S101 - those told of have one
+    assert circle is not None  # noqa: S101 - sentences name only codes with a circle
     return (
         f"A circle of {circle.turns:.1f} turns over {code.length} {code.axis} explains "
-        f"{format_whole_percent(circle.share)} of the variance of the {code.axis[:-1]} code "
+        f"{format_whole_percent(circle.share)} of the variance of the {code.axis[:-1]} "
+        "code "
         f"({format_whole_percent(circle.typical)} in smooth random curves)."
     )
 
 
 def periods_phrase(lines: Sequence[Rotation]) -> str:
-    """Name the periods of lines, with three figures where all of them are fixed."""
+    """Return a phrase on the periods of lines, with three figures where all are fixed."""
     noun = "a period" if len(lines) == 1 else "periods"
-    is_fixed = all(line.pace == "fixed" for line in lines)
-    texts = [
-        format_value(line.period) if is_fixed else format_period(line.period) for line in lines
-    ]
-    qualifier = "" if is_fixed else "about "
-    return f"{noun} of {qualifier}{join_words(texts)} positions"
+    if all(line.pace == "fixed" for line in lines):
+        texts = join_words([format_value(line.period) for line in lines])
+        return f"{noun} of {texts} positions"
+    texts = join_words([format_period(line.period) for line in lines])
+    return f"{noun} of about {texts} positions"
 
 
 def components_phrase(count: int) -> str:
-    """Count periodic components."""
+    """Return a number of periodic components in words."""
     return f"{spell_number(count)} periodic component{'' if count == 1 else 's'}"
 
 
 def _flat_sentence(facts: Rotations) -> str:
     n_flat = sum(not line.is_circular for line in facts.lines)
-    clause_text = f" Of these, {spell_number(n_flat)} oscillate{'s' if n_flat == 1 else ''} along one direction, "
-    return f"{clause_text}not around a circle." if n_flat else ""
+    if not n_flat:
+        return ""
+    verb = "oscillates" if n_flat == 1 else "oscillate"
+    subject = f" Of these, {spell_number(n_flat)}"
+    return f"{subject} {verb} along one direction, not around a circle."
 
 
 def _varying_sentence(facts: Rotations) -> str:
     varying_lines = [line for line in facts.lines if line.pace != "fixed"]
     ranges = [
-        f"{format_value(line.fastest)} to {format_value(line.slowest)}" for line in varying_lines
+        f"{format_value(line.fastest)} to {format_value(line.slowest)}"
+        for line in varying_lines
     ]
     sentence = f" Along the table, periods vary: {join_words(ranges)} positions."
     return sentence if varying_lines else ""
@@ -116,16 +121,14 @@ def _formula_phrase(facts: ClosedForm) -> str:
 
 
 def formula_clause(facts: ClosedForm) -> str:
-    """Say in a clause which formula a table follows."""
+    """Return a clause on the formula that a table follows."""
     if facts.formula is not None:
         error_text = f" up to {100 * facts.error:.2g} %" if facts.error else ""
         return f"it matches a formula{error_text}: {_formula_phrase(facts)}"
-    formula_text = (
-        "2-D sin-cos table"
-        if facts.grid
-        else f"sinusoid of base {format_rounded(facts.base or 0.0)}"
-    )
-    return f"up to a rotation, it is the {formula_text}"
+    formula = f"sinusoid of base {format_rounded(facts.base or 0.0)}"
+    if facts.grid:
+        formula = "2-D sin-cos table"
+    return f"up to a rotation, it is the {formula}"
 
 
 def _error_text(facts: ClosedForm) -> str:
@@ -144,13 +147,9 @@ def _nearest_sentence(facts: ClosedForm) -> str:
 
 
 def _few_phrase(facts: Ladder) -> str:
-    return (
-        "only two stand"
-        if facts.lines == 2
-        else "only one stands"
-        if facts.lines
-        else "none stands"
-    )
+    if facts.lines == 2:
+        return "only two stand"
+    return "only one stands" if facts.lines else "none stands"
 
 
 def _outliers_sentences(facts: SpecialRows) -> str:
@@ -159,14 +158,11 @@ def _outliers_sentences(facts: SpecialRows) -> str:
     if facts.positions:
         is_plural = len(facts.positions) > 1
         causes = "; ".join(map(cause_clause, facts.causes))
-        causes_text = f"{'the first: ' if is_plural else ''}{causes}"
-        sentences.append(
-            f"Outlier{'s' if is_plural else ''}: {name_places(facts.positions)} ({causes_text})."
-        )
+        noun, prefix = ("Outliers", "the first: ") if is_plural else ("Outlier", "")
+        sentences.append(f"{noun}: {name_places(facts.positions)} ({prefix}{causes}).")
     if facts.zeros:
-        sentences.append(
-            f"{capitalise(name_places(facts.zeros))} {'is' if len(facts.zeros) == 1 else 'are'} zero."
-        )
+        verb = "is" if len(facts.zeros) == 1 else "are"
+        sentences.append(f"{capitalise(name_places(facts.zeros))} {verb} zero.")
     if facts.replaced:
         sentences.append("Other answers use the mean of the neighbours instead.")
     return " ".join(sentences)
@@ -179,22 +175,22 @@ def _break_sentences(facts: Breaks) -> str:
         sentence = f"The table breaks between positions {left} and {right} ({cause_text})."
     else:
         positions_text = join_words([str(right) for _, right in facts.pairs], 8)
-        sentence = (
-            f"The table breaks before positions {positions_text}. At the first: {cause_text}."
-        )
+        sentence = f"The table breaks before positions {positions_text}."
+        sentence += f" At the first: {cause_text}."
     for planes in facts.same:
-        count_text = (
-            f" ({planes.around} of {planes.rotations})" if planes.around < planes.rotations else ""
-        )
+        count_text = ""
+        if planes.around < planes.rotations:
+            count_text = f" ({planes.around} of {planes.rotations})"
         sentence += (
-            f" Positions {planes.first}–{planes.last} rotate in the same planes{count_text}, which "
+            f" Positions {planes.first}–{planes.last} rotate in the same "
+            f"planes{count_text}, which "
             f"explain {format_whole_percent(planes.held)} of their variance."
         )
     return sentence
 
 
 def basis_sentences(verdicts: Verdicts) -> str:
-    """Say which positions the answers are about; nothing where they are about all."""
+    """Return sentences on the positions of the answers; empty where they concern all."""
     if verdicts.whole:
         return ""
     breaks = [f"{end.numbers[1]:.0f}" for end in verdicts.ends if end.kind == "seam"]
@@ -209,7 +205,7 @@ def basis_sentences(verdicts: Verdicts) -> str:
     )
 
 
-#: Of questions about tables, the parts that must choose.
+#: Parts of sentences that depend on the facts, by question about tables.
 TABLE_PARTS: Mapping[str, Mapping[str, Template]] = {
     "order": {
         "side": lambda f: "more" if f.cosine > f.chance else "less",

@@ -1,4 +1,4 @@
-"""What is said of a rotary model by its weights alone, and of how far arithmetic carries angles."""
+"""Sentences about the weights of a rotary model, and about the precision of its angles."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from posprobe.words.formats import (
     format_whole_percent,
 )
 
-#: Why weights say nothing, and how rows make pairs.
+#: Sentences on why weights show nothing, by reason.
 MISSING_WEIGHTS: Mapping[str, str] = ANSWER_TEXTS["weights"]["missing"]
+#: Phrases on the rows of a pair, by pair order.
 PAIR_ORDERS: Mapping[str, str] = ANSWER_TEXTS["weights"]["pairs"]
 
 
 def reading_message(size: int) -> str:
-    """Say how many bytes will be read."""
+    """Return the message on the number of bytes that will be read."""
     return f"Reading {_format_bytes(size)} of query and key weights."
 
 
@@ -32,7 +33,7 @@ def _format_bytes(size: int) -> str:
 
 
 def weights_line(block: Block) -> AnswerLine:
-    """Return what the weights of one encoding say as a line of the overview."""
+    """Return the line of the overview on the weights of one encoding."""
     idle_share = block["never"]
     value = NO_VALUE if idle_share is None else format_whole_percent(idle_share)
     return AnswerLine(
@@ -41,20 +42,23 @@ def weights_line(block: Block) -> AnswerLine:
 
 
 def weights_sentences(block: Block) -> Iterator[str]:
-    """Say what the weights of one encoding are."""
+    """Yield sentences on the weights of one encoding."""
     if block["missing"] in MISSING_WEIGHTS:
         yield MISSING_WEIGHTS[block["missing"]]
         return
     if block["never"] is not None:
+        heads = format_count(block["head_count"], "head")
+        layers = format_count(len(block["layers"]), "layer")
         yield (
-            f"In the query and key weights of {format_count(block['head_count'], 'head')} "
-            f"({format_count(len(block['layers']), 'layer')}), {format_whole_percent(block['never'])} of the strength "
+            f"In the query and key weights of {heads} ({layers}), "
+            f"{format_whole_percent(block['never'])} of the strength "
             f"lies in pairs that never turn within {block['positions']:,} positions. "
             "In a run the order of pairs is much the same; their sizes are not."
         )
     elif block["normed"]:
         yield (
-            "Queries and keys are normalised, so that weights do not say how strong a pair is: "
+            "Queries and keys are normalised, so that weights do not say how strong a "
+            "pair is: "
             "`posprobe forward` measures it."
         )
     spreads = [
@@ -62,7 +66,8 @@ def weights_sentences(block: Block) -> Iterator[str]:
     ]
     if spreads:
         yield (
-            "Biases alone, of queries, keys and the norm before them, move every logit by up to "
+            "Biases alone, of queries, keys and the norm before them, move every logit "
+            "by up to "
             f"{format_two_figures(max(spreads))} nats (standard deviation over distance)."
         )
     if block["layout"] is not None:
@@ -83,8 +88,7 @@ def _pair_order_sentence(block: Block) -> str:
         return f"{sentence}, as the architecture has them."
     return (
         f"{sentence}, and the architecture has them {PAIR_ORDERS[block['pairs']]}: "
-        "the rows may have been "
-        "put in another order."
+        "the rows may have been put in another order."
     )
 
 
@@ -97,45 +101,52 @@ def _skipped_sentence(block: Block) -> str:
 
 
 def axes_line(ladders: Sequence[Block]) -> AnswerLine:
-    """Return how many pairs of the axes are dead as a line of the overview."""
+    """Return the line of the overview on the dead pairs of all axes."""
     dead, pairs = (sum(ladder[key] for ladder in ladders) for key in ("dead", "pairs"))
-    return AnswerLine("axes", "", "Pairs of each axis", "that hardly turn", f"{dead} of {pairs}")
+    return AnswerLine(
+        "axes", "", "Pairs of each axis", "that hardly turn", f"{dead} of {pairs}"
+    )
 
 
 def axis_sentence(ladder: Block) -> str:
-    """Say which wavelengths one axis has, and how many of its pairs turn."""
-    span = (
-        f"{format_two_figures(ladder['shortest'])} to {format_two_figures(ladder['longest'])} steps"
-    )
+    """Return a sentence on the wavelengths of one axis, and on its pairs that turn."""
+    shortest, longest = (format_two_figures(ladder[key]) for key in ("shortest", "longest"))
+    pairs = format_count(ladder["pairs"], "pair")
     dead = f"{ladder['dead'] or 'none'} {'turns' if ladder['dead'] == 1 else 'turn'}"
     return (
-        f"{ladder['axis'].capitalize()}: {format_count(ladder['pairs'], 'pair')} of wavelength {span}; "
+        f"{ladder['axis'].capitalize()}: {pairs} of wavelength {shortest} to {longest} "
+        "steps; "
         f"within {ladder['extent']} steps {ladder['turning'] or 'none'} "
-        f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and {dead} by less than "
+        f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and {dead} by less "
+        "than "
         "0.1 rad, which hardly tells places apart."
     )
 
 
 def precision_line(horizons: Sequence[Block]) -> AnswerLine:
-    """Return the first position at which half precision is off as a line of the overview."""
+    """Return the line of the overview on the first position at which half precision is off."""
     first_positions = [
         horizon_block["bfloat16"]
         for horizon_block in horizons
         if horizon_block["bfloat16"] is not None
     ]
     value = f"{min(first_positions):,}" if first_positions else NO_VALUE
-    return AnswerLine("precision", "", "Precision of angles", "bfloat16 off from position", value)
+    return AnswerLine(
+        "precision", "", "Precision of angles", "bfloat16 off from position", value
+    )
 
 
 def precision_sentence(block: Block) -> str:
-    """Say from which position on angles are off, by the type of the numbers."""
+    """Return a sentence on the positions from which angles are off, by number format."""
     limits = [
         f"in {name} from position {format_rounded(position)}"
         for name, position in block.items()
         if position is not None
     ]
     clause_text = (
-        f"angles are off by 0.1 rad {', '.join(limits)}" if limits else "no angle is off by 0.1 rad"
+        f"angles are off by 0.1 rad {', '.join(limits)}"
+        if limits
+        else "no angle is off by 0.1 rad"
     )
     return (
         f"Where all arithmetic is in one type, {clause_text}. "

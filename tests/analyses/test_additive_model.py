@@ -48,7 +48,9 @@ def autoregressive(n: int, d: int, period: float, memory: float, seed: int = 0) 
     rows_made = np.zeros_like(noise)
     for k in range(2, len(noise)):
         rows_made[k] = (
-            2 * radius * np.cos(angle) * rows_made[k - 1] - radius**2 * rows_made[k - 2] + noise[k]
+            2 * radius * np.cos(angle) * rows_made[k - 1]
+            - radius**2 * rows_made[k - 2]
+            + noise[k]
         )
     return rows_made[400:]
 
@@ -87,7 +89,9 @@ def test_lines_have_the_spectrum_of_the_waves_that_fit() -> None:
 
 def test_cosine_power_counts_independent_columns() -> None:
     for rank in (1, 4, 30):
-        column_counts = cosine_power(centred(gaussian(400, rank, 1) @ rotation(40)[:rank])).columns
+        column_counts = cosine_power(
+            centred(gaussian(400, rank, 1) @ rotation(40)[:rank])
+        ).columns
         assert np.median(column_counts) == pytest.approx(rank, rel=0.35)
 
 

@@ -26,7 +26,9 @@ def test_a_zero_row_has_no_direction_and_takes_no_part_in_statistics() -> None:
     assert np.isnan(similarity.raw.matrix).sum() == 2 * 12 - 1
     for name, value in naive_statistics(similarity.raw.matrix, Sequence(12)).items():
         assert getattr(similarity.raw, name) == pytest.approx(value, abs=1e-12), name
-    assert similarity.raw.monotone_fraction == pytest.approx(naive_monotone(similarity.raw.matrix))
+    assert similarity.raw.monotone_fraction == pytest.approx(
+        naive_monotone(similarity.raw.matrix)
+    )
     for offset in range(12):
         pairs = np.diagonal(similarity.raw.matrix, offset)
         assert similarity.raw.offset_mean[offset] == pytest.approx(np.nanmean(pairs), abs=1e-12)
@@ -48,7 +50,9 @@ def test_an_offset_without_any_pair_is_undefined_with_its_reason() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e30], ids=str)
 @pytest.mark.parametrize("layout", [Sequence(64), Grid(8, 8)], ids=["sequence", "grid"])
-def test_a_constant_table_is_undefined_with_reasons(value: float, layout: Sequence | Grid) -> None:
+def test_a_constant_table_is_undefined_with_reasons(
+    value: float, layout: Sequence | Grid
+) -> None:
     table = as_table(np.full((64, 7), value) * np.arange(1, 8), layout)
     centered = pp.similarity(table).centered
     assert np.isnan(centered.matrix).all()
@@ -75,7 +79,9 @@ def assert_reasons(block: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("d", [1, 2, 5])
-@pytest.mark.parametrize("make", [gaussian, lambda n, d: np.ones((n, d))], ids=["noise", "ones"])
+@pytest.mark.parametrize(
+    "make", [gaussian, lambda n, d: np.ones((n, d))], ids=["noise", "ones"]
+)
 def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, make: Any) -> None:
     table = as_table(make(n, d))
     assert_reasons(as_block(pp.norms(table)))
@@ -96,7 +102,9 @@ def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, make:
 def test_half_precision_is_analysed_as_the_numbers_it_holds() -> None:
     half = walk(40, 6, seed=2).astype(np.float16)
     wide = half.astype(np.float64)
-    np.testing.assert_array_equal(pp.similarity(half).raw.matrix, pp.similarity(wide).raw.matrix)
+    np.testing.assert_array_equal(
+        pp.similarity(half).raw.matrix, pp.similarity(wide).raw.matrix
+    )
     np.testing.assert_array_equal(pp.pca(half).scores, pp.pca(wide).scores)
     np.testing.assert_array_equal(pp.spectrum(half).power, pp.spectrum(wide).power)
     # In half precision itself the squares overflow.
@@ -121,7 +129,9 @@ def test_row_numbers_follow_a_cut_table() -> None:
     values = gaussian(40, 4) + 10
     values[12] *= 50
     values[14] = 0
-    document = pp.analyze(as_table(values)[10:], only=["norms", "similarity"], nulls=0).to_dict()
+    document = pp.analyze(
+        as_table(values)[10:], only=["norms", "similarity"], nulls=0
+    ).to_dict()
     assert [row["row"] for row in document["norms"]["outlier_rows"]] == [12, 14]
     assert document["norms"]["zero_rows"] == [14]
     assert document["similarity"]["zero_rows"] == [14]

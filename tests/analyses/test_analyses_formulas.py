@@ -70,7 +70,9 @@ def test_monotone_fraction_on_a_grid_takes_steps_along_both_axes() -> None:
         if row < height - height // 2:
             line = [matrix[patch, patch + m * width] for m in range(height // 2 + 1)]
             falls += [after < before for before, after in itertools.pairwise(line)]
-    assert pp.similarity(table).raw.monotone_fraction == pytest.approx(np.mean(falls), abs=1e-12)
+    assert pp.similarity(table).raw.monotone_fraction == pytest.approx(
+        np.mean(falls), abs=1e-12
+    )
 
 
 def test_grid_numbers_are_means_over_pairs_of_patches() -> None:
@@ -93,7 +95,9 @@ def test_grid_numbers_are_means_over_pairs_of_patches() -> None:
     for name, values in cosines.items():
         assert getattr(grid, name) == pytest.approx(np.mean(values), abs=1e-12), name
     raw = pp.similarity(table).raw.matrix
-    for r, c, s, t in itertools.product(range(height), range(width), range(height), range(width)):
+    for r, c, s, t in itertools.product(
+        range(height), range(width), range(height), range(width)
+    ):
         assert grid.mosaic[r, c, s, t] == raw[r * width + c, s * width + t]
 
 
@@ -192,7 +196,9 @@ def test_pca_is_that_of_scikit_learn_on_real_tables(name: str) -> None:
         rtol=1e-10,
     )
     np.testing.assert_allclose(
-        components.singular_values[is_defined], reference.singular_values_[is_defined], rtol=1e-10
+        components.singular_values[is_defined],
+        reference.singular_values_[is_defined],
+        rtol=1e-10,
     )
     # Components are defined where their singular value stands apart from its neighbours.
     leading = slice(0, 8)
@@ -218,7 +224,9 @@ def test_sinusoid_and_minilm_have_their_recorded_cosine_numbers() -> None:
     assert sinusoid.monotone_fraction == pytest.approx(0.969, abs=5e-4)
     assert minilm.monotone_fraction == pytest.approx(0.525, abs=5e-4)
     for cosine in (sinusoid, minilm):
-        assert cosine.monotone_fraction == pytest.approx(naive_monotone(cosine.matrix), abs=1e-12)
+        assert cosine.monotone_fraction == pytest.approx(
+            naive_monotone(cosine.matrix), abs=1e-12
+        )
     naive = naive_invariance(minilm.matrix)
     assert minilm.translation_invariance == pytest.approx(naive, abs=1e-10)
 

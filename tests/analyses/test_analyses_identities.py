@@ -53,7 +53,9 @@ def test_cosines_are_symmetric_bounded_and_one_on_the_diagonal(
 
 
 @given(
-    SEEDS, st.integers(4, 60), st.lists(st.floats(2.5, 500), min_size=1, max_size=5, unique=True)
+    SEEDS,
+    st.integers(4, 60),
+    st.lists(st.floats(2.5, 500), min_size=1, max_size=5, unique=True),
 )
 def test_circles_at_any_speed_are_exactly_translation_invariant(
     seed: int, n: int, periods: list[float]
@@ -98,5 +100,7 @@ def test_noise_shows_a_line_as_seldom_as_declared(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [gaussian, walk], ids=["white noise", "random walk"])
 def test_few_dimensions_of_noise_claim_a_line_of_their_own(make: Any) -> None:
-    shares = [pp.spectrum(make(128, 50, seed)).dominant_significant.mean() for seed in range(10)]
+    shares = [
+        pp.spectrum(make(128, 50, seed)).dominant_significant.mean() for seed in range(10)
+    ]
     assert np.mean(shares) <= 0.03

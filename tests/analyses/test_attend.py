@@ -89,7 +89,9 @@ def test_attention_between_patches_is_measured_by_displacement(build: Any, devic
         # Three pairs of patches are above each other.
         attention_below = np.stack([patches[:, :, i, i + 3] for i in range(3)]).mean(axis=0)
         for number, layer in attention.layers.items():
-            np.testing.assert_allclose(layer.curves[:, 2, 2], attention_below[number], atol=1e-6)
+            np.testing.assert_allclose(
+                layer.curves[:, 2, 2], attention_below[number], atol=1e-6
+            )
     else:
         assert all(block.attn.fused_attn for block in model.blocks)
 

@@ -23,7 +23,8 @@ def circles(height: int, width: int, turns: tuple[float, float]) -> PositionTabl
     rows = 2 * np.stack([np.cos(row_angle), np.sin(row_angle)], axis=1)
     columns = np.stack([np.cos(column_angle), np.sin(column_angle)], axis=1)
     cells = np.concatenate(
-        [np.repeat(rows[:, None], width, axis=1), np.repeat(columns[None], height, axis=0)], axis=2
+        [np.repeat(rows[:, None], width, axis=1), np.repeat(columns[None], height, axis=0)],
+        axis=2,
     )
     return as_table(cells.reshape(height * width, 4) @ rotation(4, 3) + 5, Grid(height, width))
 

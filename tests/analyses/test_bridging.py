@@ -104,7 +104,11 @@ def test_the_covariance_of_a_fit_has_its_spectrum() -> None:
                 mixture.fit.weights[is_member].sum()
                 / 90
                 * np.cos(
-                    2 * np.pi * wave.turns / 90 * np.subtract.outer(np.arange(90), np.arange(90))
+                    2
+                    * np.pi
+                    * wave.turns
+                    / 90
+                    * np.subtract.outer(np.arange(90), np.arange(90))
                 )
             )
     spectrum = np.einsum("ks,st,kt->k", basis, total, basis)
@@ -185,5 +189,7 @@ def test_a_long_table_is_cut_to_its_middle_rows_with_a_reason(
 
 
 def test_panels_of_a_grid_are_titled_by_axis() -> None:
-    figure = bridging_figure(FigureFormat(3.3, 9.0), {"patches": bridging(patches(9, 9, 8))}, {})
+    figure = bridging_figure(
+        FigureFormat(3.3, 9.0), {"patches": bridging(patches(9, 9, 8))}, {}
+    )
     assert [ax.get_title() for ax in figure.axes] == ["rows", "columns"]

@@ -120,7 +120,9 @@ PROCESSES: dict[str, Callable[[int, int], Floats]] = {
     "smooth": lambda n, seed: smooth(n, 64, 12.0, seed),
     "line": lambda n, seed: np.outer(np.arange(n), gaussian(1, 64, seed)[0]),
     "rotation": lambda n, seed: waves(n, [9.3]) @ rotation(64, seed)[:2],
-    "alternating": lambda n, seed: np.outer(1 - 2 * (np.arange(n) % 2), gaussian(1, 64, seed)[0]),
+    "alternating": lambda n, seed: np.outer(
+        1 - 2 * (np.arange(n) % 2), gaussian(1, 64, seed)[0]
+    ),
 }
 PROCESS_PAIRS = [
     ("noise", "walk"), ("noise", "smooth"), ("noise", "line"), ("noise", "rotation"),
@@ -151,12 +153,16 @@ def test_two_planted_processes_have_their_shares_within_the_errors(
             abs(term_shares.get(process, 0.0) - share / total)
             for process, share in planted_shares.items()
         ]
-        errors = {term.part: term.error for term in budget.around_mean() if term.error is not None}
+        errors = {
+            term.part: term.error for term in budget.around_mean() if term.error is not None
+        }
         if second_process != "alternating":
             assert budget.explained
             assert errors.keys() >= {first_process, second_process} & {"smooth", "walk", "line"}
             for process, error in errors.items():
-                assert abs(term_shares[process] - planted_shares.get(process, 0.0) / total) < error
+                assert (
+                    abs(term_shares[process] - planted_shares.get(process, 0.0) / total) < error
+                )
     assert np.median(misfits) < tolerance / 2
     assert max(misfits) < tolerance
 
@@ -181,7 +187,10 @@ def test_processes_outside_the_model_are_not_explained(
     budgets = [pp.budget(make(300, seed)) for seed in range(3)]
     assert sum(budget.explained is False for budget in budgets) >= 2
     assert all(
-        term.error is None for budget in budgets if not budget.explained for term in budget.parts
+        term.error is None
+        for budget in budgets
+        if not budget.explained
+        for term in budget.parts
     )
 
 
@@ -200,7 +209,9 @@ def draw_clock(n: int, warp: float, rng: np.random.Generator) -> Floats:
 def largest_correlation(clocks: list[Floats]) -> float:
     """Return the largest correlation of two clocks' deviations from a straight line."""
     positions = np.arange(len(clocks[0]))
-    residuals = [clock - np.polyval(np.polyfit(positions, clock, 1), positions) for clock in clocks]
+    residuals = [
+        clock - np.polyval(np.polyfit(positions, clock, 1), positions) for clock in clocks
+    ]
     return float(np.triu(np.corrcoef(residuals), 1).max())
 
 
@@ -218,7 +229,9 @@ def fit_rotations(
 
 @pytest.mark.parametrize("periods", [[5.0, 17.0], [4.0, 9.0, 14.0, 23.0]])
 @pytest.mark.parametrize("warp", [0.05, 0.2])
-def test_shared_and_separate_clocks_are_distinguished(periods: list[float], warp: float) -> None:
+def test_shared_and_separate_clocks_are_distinguished(
+    periods: list[float], warp: float
+) -> None:
     shared_fits = [fit_rotations(periods, warp, seed, separate=False) for seed in range(20)]
     assert sum(clock_fit.is_shared for clock_fit in shared_fits) >= 19
     ratios = shared_fits[0].frequencies[:-1] / shared_fits[0].frequencies[1:]
@@ -234,7 +247,9 @@ def test_a_clock_that_one_of_three_rotations_ignores_is_not_shared() -> None:
         shared_clock, other_clock = (draw_clock(256, 0.1, rng) for _ in range(2))
         while largest_correlation([shared_clock, other_clock]) > 0.9:
             other_clock = draw_clock(256, 0.1, rng)
-        z = np.exp(2j * np.pi * np.stack([shared_clock / 5, shared_clock / 17, other_clock / 9]))
+        z = np.exp(
+            2j * np.pi * np.stack([shared_clock / 5, shared_clock / 17, other_clock / 9])
+        )
         noise = 0.1 * rng.standard_normal((2, 3, 256))
         n_shared += fit_clock(z + noise[0] + 1j * noise[1]).is_shared
     assert n_shared <= 1

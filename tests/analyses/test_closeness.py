@@ -13,7 +13,14 @@ from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, rotation, walk
 
 import posprobe as pp
-from posprobe.analyses.descriptive.closeness import Closeness, Cloud, cka, closeness, cloud, inner
+from posprobe.analyses.descriptive.closeness import (
+    Closeness,
+    Cloud,
+    cka,
+    closeness,
+    gram_product,
+    prepare_cloud,
+)
 from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable
 
@@ -62,13 +69,13 @@ def test_biased_cka_is_kornblith_s(widths: tuple[int, int]) -> None:
 @pytest.mark.parametrize("widths", [(7, 5), (7, 90), (90, 200)])
 def test_the_inner_product_is_the_same_from_either_side(widths: tuple[int, int]) -> None:
     def both() -> tuple[Cloud, Cloud]:
-        return cloud(walk(40, widths[0])), cloud(gaussian(40, widths[1]))
+        return prepare_cloud(walk(40, widths[0])), prepare_cloud(gaussian(40, widths[1]))
 
     fresh, formed = both(), both()
     expected = float((formed[0].gram * formed[1].gram).sum())
     assert all(c.has_gram for c in formed)
     for x, y in (fresh, formed, (fresh[0], formed[1])):
-        assert inner(x, y) == pytest.approx(expected, rel=1e-10)
+        assert gram_product(x, y) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("width", [2, 6, 50])
@@ -100,7 +107,11 @@ def test_distances_ignore_order_rotation_shift_scale_and_zero_columns(
     x, y = walk(15, d1 + 2, seed), gaussian(15, d2 + 2, seed + 1)
     transformed = 0.01 * np.pad(x @ rotation(d1 + 2, seed + 2), ((0, 0), (0, 3))) + 5.0
     distances = closeness(x, y)
-    for other_distances in (closeness(y, x), closeness(transformed, y), closeness(y, transformed)):
+    for other_distances in (
+        closeness(y, x),
+        closeness(transformed, y),
+        closeness(y, transformed),
+    ):
         for name in DISTANCE_NAMES:
             assert getattr(other_distances, name) == pytest.approx(
                 getattr(distances, name), rel=1e-9, abs=1e-11
@@ -114,13 +125,13 @@ def test_distances_ignore_order_rotation_shift_scale_and_zero_columns(
 @given(SEEDS, WIDTHS, WIDTHS)
 def test_prepared_clouds_change_no_number(seed: int, d1: int, d2: int) -> None:
     x, y = walk(15, d1 + 1, seed), gaussian(15, d2 + 1, seed + 1)
-    prepared = cloud(x, decomposition=pp.pca(x))
-    formed = cloud(x)
+    prepared = prepare_cloud(x, decomposition=pp.pca(x))
+    formed = prepare_cloud(x)
     assert formed.gram.shape == (15, 15)
     assert formed.has_gram
     expected = closeness(x, y)
-    for first_cloud in (prepared, formed, cloud(x)):
-        for second_cloud in (y, cloud(y)):
+    for first_cloud in (prepared, formed, prepare_cloud(x)):
+        for second_cloud in (y, prepare_cloud(y)):
             distances = closeness(first_cloud, second_cloud)
             assert distances.subspace_rank == expected.subspace_rank
             for name in DISTANCE_NAMES:

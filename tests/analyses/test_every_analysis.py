@@ -41,7 +41,9 @@ def tiers(measures: Iterable[Measure]) -> list[Any]:
 
 def block_of(result: Any) -> dict[str, Any]:
     """Return a result as read back from strict JSON."""
-    block: dict[str, Any] = json.loads(json.dumps(as_block(result, cause_clause), allow_nan=False))
+    block: dict[str, Any] = json.loads(
+        json.dumps(as_block(result, cause_clause), allow_nan=False)
+    )
     return block
 
 
@@ -141,7 +143,10 @@ POOR_TABLES = {
     "a lone row": LONE_ROW,
     "tiny": 1e-40 * gaussian(64, 4),
     "huge": 1e40 * gaussian(64, 4),
-    **{f"{h} x {w}": as_table(gaussian(h * w, 3), Grid(h, w)) for h, w in ((1, 8), (8, 1), (3, 7))},
+    **{
+        f"{h} x {w}": as_table(gaussian(h * w, 3), Grid(h, w))
+        for h, w in ((1, 8), (8, 1), (3, 7))
+    },
 }
 MEASURES: tuple[Measure, ...] = (
     pp.axis_codes, pp.bridging, pp.winding, pp.shift, pp.seams, pp.spectrogram, pp.budget,
@@ -151,7 +156,9 @@ MEASURES: tuple[Measure, ...] = (
 
 @pytest.mark.parametrize("measure", tiers(MEASURES))
 @pytest.mark.parametrize("name", POOR_TABLES)
-def test_poor_tables_give_numbers_or_reasons_and_no_rotation(measure: Measure, name: str) -> None:
+def test_poor_tables_give_numbers_or_reasons_and_no_rotation(
+    measure: Measure, name: str
+) -> None:
     result = measure(POOR_TABLES[name])
     block = block_of(result)
     assert {key for key, value in block.items() if value is None} <= set(block["undefined"])
@@ -185,7 +192,9 @@ def test_neither_basis_nor_origin_nor_unit_matters(measure: Measure, scale: floa
     table, keys = UNITLESS_KEYS[measure]
     if measure is pp.spectrogram:  # fourth powers would overflow
         scale = float(np.cbrt(scale))
-    values = scale * (np.asarray(table) @ rotation(12, 5) + (0.0 if measure is pp.seams else 3.0))
+    values = scale * (
+        np.asarray(table) @ rotation(12, 5) + (0.0 if measure is pp.seams else 3.0)
+    )
     rotated = as_table(values, table.layout) if isinstance(table, pp.PositionTable) else values
     before, after = (numbers(block_of(measure(rows)), keys) for rows in (table, rotated))
     assert after == pytest.approx(before, rel=1e-5, abs=1e-6)
@@ -255,7 +264,10 @@ def test_torch_gives_the_same_numbers(measure: Measure, device: str) -> None:
         if measure is pp.grid and not isinstance(inputs.layout, Grid):
             continue
         values = torch.from_numpy(np.array(table, dtype=np.float64)).to(device)
-        result, expected = measure(replace(inputs, values=values, device=device)), measure(table)
+        result, expected = (
+            measure(replace(inputs, values=values, device=device)),
+            measure(table),
+        )
         blocks = block_of(result), block_of(expected)
         if measure in ARRAYS_BY_MEASURE:
             assert_equal_blocks(*blocks, measure.__name__)
@@ -268,7 +280,9 @@ def test_torch_gives_the_same_numbers(measure: Measure, device: str) -> None:
                 )
             continue
         assert blocks[0]["undefined"] == blocks[1]["undefined"]
-        defined_keys = tuple(key for key in UNITLESS_KEYS[measure][1] if blocks[1][key] is not None)
+        defined_keys = tuple(
+            key for key in UNITLESS_KEYS[measure][1] if blocks[1][key] is not None
+        )
         assert numbers(blocks[0], defined_keys) == pytest.approx(
             numbers(blocks[1], defined_keys), rel=1e-9
         )
@@ -289,7 +303,9 @@ def test_torch_gives_the_same_numbers(measure: Measure, device: str) -> None:
     ],
     ids=["1-D", "3-D", "no rows", "no columns", "NaN", "infinity"],
 )
-def test_arrays_that_are_no_table_are_refused(measure: Measure, values: Any, message: str) -> None:
+def test_arrays_that_are_no_table_are_refused(
+    measure: Measure, values: Any, message: str
+) -> None:
     with pytest.raises(InvalidTable, match=message):
         measure(values)
 
@@ -307,7 +323,11 @@ SUMMING_MEASURES: tuple[Measure, ...] = (
 @pytest.mark.parametrize(
     ("measure", "magnitude"),
     [
-        *((measure, reach) for measure in SQUARING_MEASURES for reach in (1e160, 1e308, 1e-200)),
+        *(
+            (measure, reach)
+            for measure in SQUARING_MEASURES
+            for reach in (1e160, 1e308, 1e-200)
+        ),
         *((measure, 1e308) for measure in SUMMING_MEASURES),
     ],
 )

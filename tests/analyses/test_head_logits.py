@@ -68,7 +68,9 @@ def test_logits_that_depend_on_the_offset_alone_are_explained_by_it() -> None:
     angle = 2 * np.pi * np.arange(n) / n
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     turn = 2 * np.pi * 3 / n
-    turn_matrix = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
+    turn_matrix = np.array(
+        [[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]]
+    )
     head = head_logits(circle, turn_matrix, np.eye(2), heads=1)
     # q_i · k_j = cos(angle_i + turn - angle_j): largest three positions on, and n - 3 back.
     assert head.offset_share[0] == pytest.approx(1)

@@ -85,10 +85,15 @@ def test_later_keys_take_no_part_in_the_numbers_of_a_causal_head() -> None:
     curve = rng.normal(size=39)
     changed_curve = curve.copy()
     changed_curve[20:] = rng.normal(size=19) + 50
-    head, changed_head = heads(line(curve), causal=True), heads(line(changed_curve), causal=True)
+    head, changed_head = (
+        heads(line(curve), causal=True),
+        heads(line(changed_curve), causal=True),
+    )
     assert head.window[0] == changed_head.window[0]
     assert head.peak.tolist() == changed_head.peak.tolist()
-    assert head.half_width.tolist() == pytest.approx(changed_head.half_width.tolist(), nan_ok=True)
+    assert head.half_width.tolist() == pytest.approx(
+        changed_head.half_width.tolist(), nan_ok=True
+    )
     assert as_block(head)["asymmetry"] == [None]
 
 
@@ -112,7 +117,9 @@ def test_impossible_curves_are_refused(values: Any) -> None:
 
 def test_a_smooth_head_is_smooth_and_noise_is_not() -> None:
     rng = np.random.default_rng(1)
-    values = np.stack([np.linspace(0, 1, 63), rng.normal(size=63), np.cumsum(rng.normal(size=63))])
+    values = np.stack(
+        [np.linspace(0, 1, 63), rng.normal(size=63), np.cumsum(rng.normal(size=63))]
+    )
     result = smoothness(values)
     assert result.structured.tolist() == [True, False, True]
     assert result.correlation[0] > 0.9
@@ -131,7 +138,9 @@ def test_mirrored_halves_count_once() -> None:
     half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
     mirrored = np.concatenate([half[:, :, :0:-1], half], axis=2)
     assert smoothness(mirrored).entries == 36
-    np.testing.assert_allclose(smoothness(mirrored).correlation, smoothness(quarter).correlation)
+    np.testing.assert_allclose(
+        smoothness(mirrored).correlation, smoothness(quarter).correlation
+    )
 
 
 def by_row_and_column(rng: np.random.Generator, side: int, scale: float) -> Any:
@@ -180,7 +189,9 @@ def ladder(head_dim: int = 128, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("base", "length", "n_turning"), [(1e4, 512, 31), (1e4, 4096, 46), (5e5, 8192, 35)]
 )
-def test_pairs_that_complete_no_turn_are_counted(base: float, length: int, n_turning: int) -> None:
+def test_pairs_that_complete_no_turn_are_counted(
+    base: float, length: int, n_turning: int
+) -> None:
     result = rotation(ladder(base=base), training=length, target=length)
     assert result.never_turn_target == pytest.approx(1 - n_turning / 64)
     assert result.never_turn_training == result.never_turn_target

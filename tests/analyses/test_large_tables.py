@@ -14,7 +14,7 @@ from made_devices import needs_cuda
 from made_tables import as_table, gaussian, patches, walk
 
 import posprobe as pp
-from posprobe.analyses.descriptive.similarity import by_displacement
+from posprobe.analyses.descriptive.similarity import sum_by_displacement
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Positions
 from posprobe.errors import InvalidTable
@@ -63,7 +63,9 @@ def on_device(table: PositionTable, device: str) -> PositionTable | Positions:
     return Positions(values, table.layout, table.start, device)
 
 
-def assert_close(actual: float | None, expected: float | None, tolerance: float, name: str) -> None:
+def assert_close(
+    actual: float | None, expected: float | None, tolerance: float, name: str
+) -> None:
     if expected is None:
         assert actual is None, name
     else:
@@ -125,14 +127,17 @@ def test_pooled_cosines_are_means_over_defined_pairs(
 
 
 @given(
-    height=st.integers(1, 7), width=st.integers(1, 7), d=st.integers(1, 5), seed=st.integers(0, 99)
+    height=st.integers(1, 7),
+    width=st.integers(1, 7),
+    d=st.integers(1, 5),
+    seed=st.integers(0, 99),
 )
 def test_an_autocorrelation_is_the_sum_of_all_inner_products(
     height: int, width: int, d: int, seed: int
 ) -> None:
     rows = gaussian(height * width, d, seed)
     sums = SIMILARITY.autocorrelation(rows, height, width, np)
-    expected = by_displacement(rows @ rows.T, height, width, np)
+    expected = sum_by_displacement(rows @ rows.T, height, width, np)
     np.testing.assert_allclose(sums, expected, atol=1e-11)
     assert SIMILARITY.sum_of_squares(rows) == pytest.approx(
         np.square(rows @ rows.T).sum(), rel=1e-12
@@ -170,7 +175,9 @@ def test_loading_and_norms_of_a_large_table_stay_within_memory(tmp_path: Path) -
     values = walk(2**14, 128).astype(np.float32)
     doubles = 8 * values.size
     np.save(tmp_path / "table.npy", values)
-    pp.analyze(as_table(values[:9000]), only=["norms"], nulls=0)  # modules are there from now on
+    pp.analyze(
+        as_table(values[:9000]), only=["norms"], nulls=0
+    )  # modules are there from now on
     tracemalloc.start()
     try:
         table = pp.load(str(tmp_path / "table.npy"))
@@ -244,9 +251,9 @@ def test_comparisons_use_all_rows_when_components_are_randomised(
     document = pp.analyze(table, only=["pca", "sinusoid", "shift"], nulls=0).to_dict()
     expected = exact.to_dict()
     for name in ("cka", "cka_biased", "procrustes", "ladder_share", "subspace_overlap"):
-        assert document["sinusoid"][name] == pytest.approx(expected["sinusoid"][name], rel=1e-4), (
-            name
-        )
+        assert document["sinusoid"][name] == pytest.approx(
+            expected["sinusoid"][name], rel=1e-4
+        ), name
     assert document["shift"]["skill"] is None
     assert "leading components" in document["shift"]["undefined"]["skill"]
 

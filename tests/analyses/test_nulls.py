@@ -91,7 +91,9 @@ def test_a_null_walk_begins_in_the_first_row_with_independent_steps() -> None:
 
 
 @LAYOUTS
-def test_a_stationary_process_keeps_the_mean_and_the_covariance_of_columns(layout: Layout) -> None:
+def test_a_stationary_process_keeps_the_mean_and_the_covariance_of_columns(
+    layout: Layout,
+) -> None:
     values = gaussian(60, 3, seed=5) * [1.0, 2.0, 4.0] + [5.0, 0, 0]
     centred = values - values.mean(axis=0)
     # Variances along principal directions do not change under rotation.
@@ -101,7 +103,9 @@ def test_a_stationary_process_keeps_the_mean_and_the_covariance_of_columns(layou
         null_rows = draw(values, "stationary", layout, seed).astype(np.float64)
         mean = null_rows.mean(axis=0)
         covariance += (null_rows - mean).T @ (null_rows - mean) / 150
-        assert np.linalg.norm(mean) == pytest.approx(np.linalg.norm(values.mean(axis=0)), rel=1e-4)
+        assert np.linalg.norm(mean) == pytest.approx(
+            np.linalg.norm(values.mean(axis=0)), rel=1e-4
+        )
     np.testing.assert_allclose(np.linalg.eigvalsh(covariance), variances, rtol=0.15)
 
 
@@ -109,15 +113,21 @@ def test_a_stationary_process_does_not_depend_on_the_basis_of_the_columns() -> N
     values = structured()
     original, rotated = draw(values, "stationary"), draw(values @ rotation(4), "stationary")
     np.testing.assert_allclose(
-        original @ original.T, rotated @ rotated.T, atol=1e-3 * np.abs(original @ original.T).max()
+        original @ original.T,
+        rotated @ rotated.T,
+        atol=1e-3 * np.abs(original @ original.T).max(),
     )
 
 
 def test_grids_have_no_null_walk() -> None:
     assert "walk" not in null_models(GRID)
-    with pytest.raises(UsageError, match=r"'walk'\. Choose from gaussian, permuted, stationary"):
+    with pytest.raises(
+        UsageError, match=r"'walk'\. Choose from gaussian, permuted, stationary"
+    ):
         draw(structured(), "walk", GRID)
-    null_bands = compare_with_baselines(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
+    null_bands = compare_with_baselines(
+        patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5
+    )
     assert null_bands["grid.row_share"]["walk"] is None
 
 
@@ -137,7 +147,9 @@ def test_null_models_keep_no_property_of_another_model(name: str, layout: Layout
         "permuted": np.allclose(sorted_rows(null_rows), sorted_rows(values), atol=1e-4),
         "walk": np.allclose(step_norms(null_rows), step_norms(values), rtol=1e-3),
     }
-    assert [null for null, holds in is_kept.items() if holds] == ([name] if name in is_kept else [])
+    assert [null for null, holds in is_kept.items() if holds] == (
+        [name] if name in is_kept else []
+    )
 
 
 def test_an_unknown_null_model_is_refused_with_the_known_names() -> None:
@@ -273,7 +285,9 @@ def test_poor_tables_have_numbers_within_bounds_or_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["constant", "a rounded constant", "zeros", "a constant grid"])
 def test_rows_that_are_equal_have_no_centred_numbers(name: str) -> None:
-    numbers = compare_with_baselines(POOR_TABLES[name], measure_numbers(POOR_TABLES[name]), 2, 0)
+    numbers = compare_with_baselines(
+        POOR_TABLES[name], measure_numbers(POOR_TABLES[name]), 2, 0
+    )
     moving = [key for key in numbers if not key.startswith("similarity.raw")]
     moving.append("similarity.raw.translation_invariance")
     for key in moving:
@@ -304,7 +318,9 @@ def test_impossible_numbers_of_draws_are_refused(draws: int) -> None:
         lambda: compare_with_baselines(table, {}, draws, 0),
         lambda: pp.analyze(table, nulls=draws),
     ):
-        with pytest.raises(UsageError, match=f"--nulls {draws}: (between 0|the number of draws)"):
+        with pytest.raises(
+            UsageError, match=f"--nulls {draws}: (between 0|the number of draws)"
+        ):
             attempt()
 
 

@@ -85,7 +85,9 @@ def test_noise_is_above_chance_in_position_and_below_one_half_in_order() -> None
     assert published_absolute("noise").chance == pytest.approx(128, abs=0.6)
     # Positions recur in training and test pairs, so that chance is not 50 %.
     assert published_order("noise").mean == pytest.approx(0.37, abs=0.03)
-    assert published_order("noise").chance == pytest.approx(published_order("noise").mean, abs=0.05)
+    assert published_order("noise").chance == pytest.approx(
+        published_order("noise").mean, abs=0.05
+    )
 
 
 def test_published_probes_equal_scikit_learn_s_cross_validation() -> None:
@@ -100,7 +102,9 @@ def test_published_probes_equal_scikit_learn_s_cross_validation() -> None:
     values = minilm().values[:96].astype(np.float32)
     (rng,) = np.random.default_rng(3).spawn(1)
     target = rng.permutation(96)
-    expected = cross_val_score(LinearRegression(), values[target], target, cv=5, scoring=distance)
+    expected = cross_val_score(
+        LinearRegression(), values[target], target, cv=5, scoring=distance
+    )
     assert absolute_probe_published(values, seeds=1, seed=3).mean == expected.mean()
 
     (rng,) = np.random.default_rng(3).spawn(1)
@@ -143,7 +147,9 @@ def test_chance_levels_are_those_of_the_mean_position() -> None:
     result = absolute_probe(gaussian(n, 3))
     blocks = np.arange(n).reshape(5, 20)
     left_out = [np.delete(np.arange(n), block).mean() for block in blocks]
-    expected = [np.abs(block - mean).mean() for block, mean in zip(blocks, left_out, strict=True)]
+    expected = [
+        np.abs(block - mean).mean() for block, mean in zip(blocks, left_out, strict=True)
+    ]
     assert result.chance == pytest.approx(np.mean(expected))
     assert result.chance_extrapolation == pytest.approx(np.mean([expected[0], expected[-1]]))
     assert result.chance_interpolation == pytest.approx(np.mean(expected[1:-1]))

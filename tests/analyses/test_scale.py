@@ -130,7 +130,14 @@ def test_units_change_nothing_and_longer_positions_only_lengths(
         (gaussian(3, 2), np.array([[1.0, 0], [-1, 0]]), {"mean_cosine"}),
         (gaussian(3, 2) + 1, np.eye(2, dtype=float)[[0, 0]] * [[0.0], [1]], {"ratio_band"}),
     ],
-    ids=["no tokens' length", "one position", "one token", "zero positions", "no mean", "a zero"],
+    ids=[
+        "no tokens' length",
+        "one position",
+        "one token",
+        "zero positions",
+        "no mean",
+        "a zero",
+    ],
 )
 def test_undefined_scales_are_none_with_a_reason(
     values: NDArray[np.float64], tokens: NDArray[np.float64], undefined: set[str]

@@ -381,7 +381,9 @@ def steps_of(values: Any) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("factor", [0.5, 2.0, 3.0])
 @pytest.mark.parametrize("change", [40, 100, 160])
-def test_a_sudden_change_of_step_size_is_found_with_its_ratio(change: int, factor: float) -> None:
+def test_a_sudden_change_of_step_size_is_found_with_its_ratio(
+    change: int, factor: float
+) -> None:
     steps = np.random.default_rng(change).normal(size=(200, 24))
     steps[change:] *= factor
     ((row, ratio),) = find_step_changes(steps_of(np.cumsum(steps, axis=0)))

@@ -12,7 +12,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.pca import pca
-from posprobe.analyses.descriptive.shift import ROTATION_RULE, least_skill, shift, shift_rank
+from posprobe.analyses.descriptive.shift import (
+    ROTATION_RULE,
+    choose_shift_rank,
+    least_skill,
+    shift,
+)
 from posprobe.analyses.result import as_block
 from posprobe.encodings import sinusoidal
 from posprobe.encodings.tables import Order, frequencies
@@ -54,7 +59,9 @@ def test_the_sinusoid_recovers_its_own_ladder(order: Order, endpoint: bool) -> N
     np.testing.assert_allclose(operator.periods[:12], ladder[:12], rtol=1e-6)
     assert operator.skill > 0.99
     rotating_periods = ladder[ladder <= 256]
-    np.testing.assert_allclose(operator.periods[operator.rotations], rotating_periods, rtol=1e-3)
+    np.testing.assert_allclose(
+        operator.periods[operator.rotations], rotating_periods, rtol=1e-3
+    )
 
 
 def test_minilm_beyond_its_seam_has_four_rotations() -> None:
@@ -77,7 +84,9 @@ def test_a_damped_rotation_has_its_half_life() -> None:
     operator = shift(circle @ rotation(6)[:2])
     np.testing.assert_allclose(operator.periods, [period], rtol=1e-9)
     np.testing.assert_allclose(operator.moduli, [decay], rtol=1e-9)
-    np.testing.assert_allclose(operator.half_lives, [math.log(0.5) / math.log(decay)], rtol=1e-6)
+    np.testing.assert_allclose(
+        operator.half_lives, [math.log(0.5) / math.log(decay)], rtol=1e-6
+    )
     assert not operator.rotations.any()  # its radius shrinks to a tenth
 
 
@@ -118,7 +127,7 @@ def test_random_walks_have_smooth_periods_and_no_skill() -> None:
 def test_skill_is_that_of_the_components_alone() -> None:
     table = plant_circles([6.0, 18.0, 54.0], d=48)
     operator, components = shift(table), pca(table)
-    rank, _ = shift_rank(components.scores)
+    rank, _ = choose_shift_rank(components.scores)
     assert rank == operator.rank == 6
     leading = components.scores[:, :rank]
     assert held_out_skill(leading) == pytest.approx(operator.skill, abs=1e-9)
@@ -135,7 +144,7 @@ def test_a_long_table_is_predicted_like_least_squares_of_all_rows() -> None:
     rng = np.random.default_rng(0)
     rows = np.cumsum(rng.standard_normal((10_500, 3)), axis=0) @ rng.standard_normal((3, 3))
     scores = pca(rows).scores
-    rank, errors = shift_rank(scores)
+    rank, errors = choose_shift_rank(scores)
     expected = held_out_skill(scores[:, :rank])
     assert least_skill(errors) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 

@@ -14,14 +14,14 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from matplotlib.figure import Figure
 
 import posprobe as pp
-from posprobe.analyses.descriptive.closeness import cka, closeness, cloud
+from posprobe.analyses.descriptive.closeness import cka, closeness, prepare_cloud
 from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids
 from posprobe.analyses.descriptive.sinusoid import (
     MIN_LADDER_LINES,
     SinusoidFit,
     against_sinusoid,
+    decompose_ladder,
     fit_base,
-    ladder,
 )
 from posprobe.analyses.result import as_block
 from posprobe.figures.fits import plot_base
@@ -61,7 +61,7 @@ def explained_share(x: Floats, frequencies: Floats) -> float:
 @pytest.mark.parametrize("shape", [(8, 2), (9, 4), (33, 10), (64, 64), (40, 300), (512, 384)])
 def test_the_ladder_is_the_centred_sinusoid_decomposed(shape: tuple[int, int]) -> None:
     n, d = shape
-    rungs = ladder(n, d)
+    rungs = decompose_ladder(n, d)
     table = sinusoid(n, d) - sinusoid(n, d).mean(axis=0)
     singular = scipy.linalg.svdvals(table)
     rank = int((singular > 1e-6 * singular[0]).sum())
@@ -71,14 +71,14 @@ def test_the_ladder_is_the_centred_sinusoid_decomposed(shape: tuple[int, int]) -
     np.testing.assert_allclose(rungs.basis.sum(axis=0), 0, atol=1e-7)
     np.testing.assert_allclose(rungs.cloud.gram, table @ table.T, atol=1e-9 * d)
     assert rungs.white_share == rungs.rank / (n - 1)
-    assert ladder(n, d) is rungs
+    assert decompose_ladder(n, d) is rungs
 
 
 def test_the_ladder_s_share_is_that_of_a_regression_on_its_columns() -> None:
     x = walk(200, 9) + gaussian(200, 9)
     frequencies = 1e4 ** (-np.arange(3) / 3) / (2 * np.pi)
-    assert ladder(200, 6).rank == 6
-    assert ladder(200, 6).share(cloud(x)) == pytest.approx(
+    assert decompose_ladder(200, 6).rank == 6
+    assert decompose_ladder(200, 6).share(prepare_cloud(x)) == pytest.approx(
         explained_share(x, frequencies), abs=1e-9
     )
 
@@ -89,7 +89,7 @@ def test_the_ladder_s_share_is_that_of_a_regression_on_its_columns() -> None:
 @pytest.mark.parametrize(("shape", "base"), [((128, 64), 1e3), ((700, 768), 5e5)])
 def test_the_base_of_a_sinusoid_is_found_again(shape: tuple[int, int], base: float) -> None:
     table = sinusoid(*shape, base) @ rotation(shape[1])
-    base_fit = fit_base(cloud(table), shape[1])
+    base_fit = fit_base(prepare_cloud(table), shape[1])
     assert base_fit.base == pytest.approx(base, rel=2e-4)
     assert base_fit.best == pytest.approx(1, abs=1e-6)
     assert base_fit.rows == min(shape[0], 512)
@@ -97,7 +97,7 @@ def test_the_base_of_a_sinusoid_is_found_again(shape: tuple[int, int], base: flo
 
 def test_the_curve_of_bases_is_the_debiased_cka() -> None:
     table = gaussian(50, 6) + walk(50, 6)
-    base_fit = fit_base(cloud(table), 32)
+    base_fit = fit_base(prepare_cloud(table), 32)
     for k in (0, 7, len(base_fit.bases) - 1):
         expected = cka(table, sinusoid(50, 32, float(base_fit.bases[k])))
         assert base_fit.cka[k] == pytest.approx(expected, abs=1e-9)
@@ -113,14 +113,14 @@ def test_a_smooth_or_white_table_has_no_base(length: int, width: int) -> None:
 
     for seed in range(3):
         for table in (walk(length, width, seed), gaussian(length, width, seed), memory(seed)):
-            base_fit = fit_base(cloud(table), width)
+            base_fit = fit_base(prepare_cloud(table), width)
             assert base_fit.base is None
             assert "fit as well" in base_fit.undefined
 
 
 def test_a_few_lines_have_no_base() -> None:
     width = 2 * MIN_LADDER_LINES - 2
-    base_fit = fit_base(cloud(sinusoid(64, width)), width)
+    base_fit = fit_base(prepare_cloud(sinusoid(64, width)), width)
     assert base_fit.base is None
     assert "lines" in base_fit.undefined
 
@@ -153,7 +153,7 @@ def test_the_sinusoid_is_at_distance_zero_from_itself() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_planted_ladder_is_found_again(seed: int) -> None:
-    sinusoids = choose_sinusoids(cloud(waves(512, PLANTED_PERIODS, seed, noise=0.01)))
+    sinusoids = choose_sinusoids(prepare_cloud(waves(512, PLANTED_PERIODS, seed, noise=0.01)))
     np.testing.assert_allclose(sorted(sinusoids.periods[:5]), PLANTED_PERIODS, rtol=0.01)
     assert sinusoids.enough == 5
     assert sinusoids.share[4] > 0.999
@@ -166,7 +166,7 @@ def test_the_share_is_that_of_a_regression_on_the_sinusoids(
     seed: int, n: int, d: int, make: Any
 ) -> None:
     x = make(n, d, seed)
-    sinusoids = choose_sinusoids(cloud(x))
+    sinusoids = choose_sinusoids(prepare_cloud(x))
     assert len(sinusoids.share) == len(sinusoids.frequencies) <= n // 4
     for k, (share, frequencies) in enumerate(
         zip(sinusoids.share, sinusoids.frequencies, strict=True)
@@ -184,7 +184,7 @@ def test_no_frequency_of_the_grid_explains_more_than_the_one_chosen(
     seed: int, n: int, d: int
 ) -> None:
     x = walk(n, d, seed) + gaussian(n, d, seed + 1)
-    sinusoids = choose_sinusoids(cloud(x))
+    sinusoids = choose_sinusoids(prepare_cloud(x))
     grid = np.arange(2, 2 * n - 1) / (4 * n)
     best_single = max(explained_share(x, np.array([f])) for f in grid)
     assert sinusoids.share[0] >= best_single - 1e-9
@@ -198,7 +198,7 @@ def test_no_frequency_of_the_grid_explains_more_than_the_one_chosen(
 
 def test_refining_reaches_a_local_best() -> None:
     x = waves(200, [7.3, 19.1, 61.0], noise=0.2)
-    sinusoids = choose_sinusoids(cloud(x))
+    sinusoids = choose_sinusoids(prepare_cloud(x))
     best_share = sinusoids.share[2]
     for k in range(3):
         for move in (-0.02, 0.02):

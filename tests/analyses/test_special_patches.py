@@ -13,7 +13,11 @@ from made_tables import gaussian, patches, rotation
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.breaks.outliers import largest_ratio, outlier_patch_ratios, replace_patches
+from posprobe.analyses.breaks.outliers import (
+    largest_ratio,
+    outlier_patch_ratios,
+    replace_patches,
+)
 from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.result import as_block
 from posprobe.arrays import namespace
@@ -28,7 +32,9 @@ def surface(height: int, width: int, d: int, seed: int = 0) -> Floats:
     waves = [
         np.cos(np.pi * (a * y + b * x) + rng.uniform(0, 6)) for a in range(3) for b in range(3)
     ]
-    return np.asarray(np.stack(waves, -1).reshape(height * width, 9) @ rng.standard_normal((9, d)))
+    return np.asarray(
+        np.stack(waves, -1).reshape(height * width, 9) @ rng.standard_normal((9, d))
+    )
 
 
 def special_patches(values: Floats, height: int, width: int) -> list[int]:

@@ -73,7 +73,9 @@ def test_a_few_levels_have_seams_and_few_rows_at_either_end_are_special(
     assert [last + 1 - first for first, last in row_seams.equal] == [
         length for length in lengths if length > 3
     ]
-    causes = {cause for row in row_seams.special for cause in row.causes} | set(row_seams.reasons)
+    causes = {cause for row in row_seams.special for cause in row.causes} | set(
+        row_seams.reasons
+    )
     assert {cause.kind for cause in causes} == {"equal_rows"}
 
 
@@ -125,10 +127,13 @@ def test_the_first_untrained_row_is_found(trained: int, untrained: int, d: int) 
     intervals = [
         find_untrained_rows(make_half_trained(trained, untrained, d, seed)) for seed in range(5)
     ]
-    assert all(interval and abs(interval[0] - trained) <= 3 for interval in intervals), intervals
+    assert all(interval and abs(interval[0] - trained) <= 3 for interval in intervals), (
+        intervals
+    )
     assert (
         sum(
-            interval is not None and interval[1] <= trained <= interval[2] for interval in intervals
+            interval is not None and interval[1] <= trained <= interval[2]
+            for interval in intervals
         )
         >= 4
     )
@@ -136,12 +141,16 @@ def test_the_first_untrained_row_is_found(trained: int, untrained: int, d: int) 
 
 @pytest.mark.parametrize("fade", [1, 20, 60])
 @pytest.mark.parametrize("size", [1.5, 3.0])
-def test_the_interval_of_untrained_rows_holds_the_end_of_training(fade: int, size: float) -> None:
+def test_the_interval_of_untrained_rows_holds_the_end_of_training(
+    fade: int, size: float
+) -> None:
     n_inside, misfits, n = 0, [], 256
     for seed in range(6):
         end = 90 + 16 * seed
         amplitude = np.clip((end - np.arange(n)) / fade, 0, 1)
-        values = gaussian(n, 64, seed) + size * amplitude[:, None] * smooth(n, 64, 8.0, seed + 1)
+        values = gaussian(n, 64, seed) + size * amplitude[:, None] * smooth(
+            n, 64, 8.0, seed + 1
+        )
         interval: Any = find_untrained_rows(values)
         row, low, high = interval
         n_inside += low <= end <= high
@@ -171,7 +180,12 @@ def test_other_tables_have_no_untrained_rows(name: str) -> None:
 
 
 def test_trained_tables_have_no_untrained_rows() -> None:
-    for name in ("all-minilm-l6-v2", "whisper-tiny-decoder", "rxnmapper-albert", "sapiens-roberta"):
+    for name in (
+        "all-minilm-l6-v2",
+        "whisper-tiny-decoder",
+        "rxnmapper-albert",
+        "sapiens-roberta",
+    ):
         assert pp.seams(pp.load(f"sample:{name}")).untrained is None
 
 

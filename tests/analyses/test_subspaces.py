@@ -88,7 +88,9 @@ def test_random_subspaces_lie_within_the_bands_as_often_as_stated() -> None:
             low, high = part.band
             n_inside[name] += low <= value <= high
             means[name] += value / draws
-            assert part.expected == pytest.approx(0.1 if name in ("top", "bottom") else 4 / width)
+            assert part.expected == pytest.approx(
+                0.1 if name in ("top", "bottom") else 4 / width
+            )
     for name, count in n_inside.items():
         # 90 % of 600, give or take three standard errors.
         assert abs(count / draws - 0.9) < 3 * math.sqrt(0.09 / draws), name
@@ -98,7 +100,9 @@ def test_random_subspaces_lie_within_the_bands_as_often_as_stated() -> None:
 
 
 @given(seed=st.integers(0, 999), shift=st.floats(-3, 3))
-def test_neither_a_rotation_of_both_nor_a_shift_of_either_matters(seed: int, shift: float) -> None:
+def test_neither_a_rotation_of_both_nor_a_shift_of_either_matters(
+    seed: int, shift: float
+) -> None:
     rows, tokens, turn = gaussian(9, 8, seed), gaussian(20, 8, seed + 1), rotation(8, seed + 2)
     plain = subspace_overlap(rows, tokens, rank=3)
     transformed = subspace_overlap((rows + shift) @ turn, (tokens - 2 * shift) @ turn, rank=3)
@@ -148,7 +152,8 @@ def test_fewer_tokens_than_dimensions_have_no_least_used_directions() -> None:
     assert len(overlap.token_share) == 19
     assert overlap.bottom.value is None
     assert (
-        "20 tokens span 19 of 30 directions: more than 30 are needed" in overlap.undefined["bottom"]
+        "20 tokens span 19 of 30 directions: more than 30 are needed"
+        in overlap.undefined["bottom"]
     )
     assert overlap.top.value is not None
     with_few_tokens = subspace_overlap(gaussian(40, 30, 0), gaussian(3, 30, 1))

@@ -66,7 +66,9 @@ def test_the_fastest_line_is_not_the_strongest() -> None:
     x = np.concatenate([size * waves(512, [period]) for size, period in lines], axis=1)
     segments = spectrogram(x)
     np.testing.assert_allclose(1 / segments.strongest, 12, rtol=0.01)
-    np.testing.assert_allclose(1 / segments.fastest, 4, rtol=0.01)  # 2.5 has a 14th of the power
+    np.testing.assert_allclose(
+        1 / segments.fastest, 4, rtol=0.01
+    )  # 2.5 has a 14th of the power
 
 
 def test_a_line_in_a_third_of_the_table_does_not_drift() -> None:

@@ -193,7 +193,9 @@ def test_formulas_that_count_are_no_labels(tmp_path: Path, formula: str) -> None
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".csv"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_an_extracted_table_holds_the_same_values(suffix: str, dtype: Any, tmp_path: Path) -> None:
+def test_an_extracted_table_holds_the_same_values(
+    suffix: str, dtype: Any, tmp_path: Path
+) -> None:
     values = (gaussian(12, 4) * 10 ** gaussian(12, 4, 1)).astype(dtype)
     table = replace(as_table(values), prefix=np.ones((2, 4), dtype=dtype))
     path = tmp_path / f"table{suffix}"

@@ -157,7 +157,9 @@ def test_a_file_of_no_checkpoint_format_is_refused(name: str, tmp_path: Path) ->
         open_local(write(tmp_path / name, b"{}"))
 
 
-@pytest.mark.parametrize("name", ["missing.safetensors", "missing.bin", "missing.csv", "missing"])
+@pytest.mark.parametrize(
+    "name", ["missing.safetensors", "missing.bin", "missing.csv", "missing"]
+)
 def test_a_path_that_is_not_there_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownReference, match=f"{name}: no such file"):
         open_local(tmp_path / name)

@@ -69,7 +69,11 @@ def test_keras_s_weights_in_several_files(tmp_path: Path) -> None:
     shutil.copy(copy / "model_00000.weights.h5", copy / "model_00001.weights.h5")
     with pytest.raises(InvalidCheckpoint, match="in two of its files"):
         open_local(copy)
-    for index in ('{"weight_map": {}}', '{"weight_map": {"a": "../gpt2.weights.h5"}}', "nothing"):
+    for index in (
+        '{"weight_map": {}}',
+        '{"weight_map": {"a": "../gpt2.weights.h5"}}',
+        "nothing",
+    ):
         (copy / "model.weights.json").write_text(index)
         with pytest.raises(InvalidCheckpoint, match=r"model\.weights\.json"):
             open_local(copy)
@@ -231,7 +235,9 @@ def test_a_member_that_somebody_compressed_is_unpacked(tmp_path: Path) -> None:
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new,
     ):
         new.writestr("model.weights.h5", old.read("model.weights.h5"))
-    stored = open_local(path).read("layers/token_and_position_embedding/position_embedding/vars/0")
+    stored = open_local(path).read(
+        "layers/token_and_position_embedding/position_embedding/vars/0"
+    )
     np.testing.assert_array_equal(stored.values, numbers((12, 8), 1))
 
 
@@ -320,7 +326,9 @@ def test_flax_files_made_to_mislead(content: bytes, reason: str, tmp_path: Path)
         open_local(tmp_path / "x.msgpack")
 
 
-def test_flax_values_of_every_kind_and_moments_of_training_are_passed_over(tmp_path: Path) -> None:
+def test_flax_values_of_every_kind_and_moments_of_training_are_passed_over(
+    tmp_path: Path,
+) -> None:
     odd = [
         *(-1, -200, 2**40, -(2**40), 1.5, None, True, "text" * 100, b"x" * 300, [1, [2, {}]]),
         *({"a": {}}, msgpack.ExtType(3, b"12"), msgpack.ExtType(9, bytes(16)), {3: "number"}),

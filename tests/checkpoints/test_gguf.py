@@ -39,7 +39,9 @@ EVENLY_SPACED_TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 
 
 @pytest.mark.parametrize("kind", EVENLY_SPACED_TYPES)
-def test_quantised_blocks_give_the_librarys_numbers_and_the_step(kind: str, tmp_path: Path) -> None:
+def test_quantised_blocks_give_the_librarys_numbers_and_the_step(
+    kind: str, tmp_path: Path
+) -> None:
     path = write(
         tmp_path / "model.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2,
         {"position_embd.weight": quant(kind)},
@@ -51,7 +53,9 @@ def test_quantised_blocks_give_the_librarys_numbers_and_the_step(kind: str, tmp_
     assert quantisation is not None
     assert quantisation.name == kind
     # The scale is the first number of a block, in half precision.
-    scales = np.abs(blocks.reshape(-1, GGML_TYPES[quant(kind)][2])[:, :2].copy().view(np.float16))
+    scales = np.abs(
+        blocks.reshape(-1, GGML_TYPES[quant(kind)][2])[:, :2].copy().view(np.float16)
+    )
     assert quantisation.step == pytest.approx(float(np.median(scales)), rel=1e-3)
     for block, scale in zip(table.values.reshape(-1, 32), scales[:, 0], strict=True):
         steps = np.diff(np.unique(block.astype(np.float64))) / float(scale)
@@ -89,22 +93,32 @@ def test_steps_of_nested_scales_are_those_between_values(kind: str, tmp_path: Pa
 
 def test_sizes_of_types_are_those_of_the_package() -> None:
     package_sizes = {
-        int(kind): (kind.name, *sizes) for kind, sizes in gguf.constants.GGML_QUANT_SIZES.items()
+        int(kind): (kind.name, *sizes)
+        for kind, sizes in gguf.constants.GGML_QUANT_SIZES.items()
     }
     assert {
         number: type_info for number, type_info in GGML_TYPES.items() if number in package_sizes
-    } == {number: type_info for number, type_info in package_sizes.items() if number in GGML_TYPES}
+    } == {
+        number: type_info for number, type_info in package_sizes.items() if number in GGML_TYPES
+    }
     assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(package_sizes) & set(GGML_TYPES)
 
 
 def test_header_and_places_are_those_of_the_packages_reader(tmp_path: Path) -> None:
-    tensors = {f"blk.{n}.weight": RNG.standard_normal((n + 1, 3)).astype("f4") for n in range(5)}
-    path = write(tmp_path / "model.gguf", "gpt2", {**tensors, "position_embd.weight": TABLE}, gpt2)
+    tensors = {
+        f"blk.{n}.weight": RNG.standard_normal((n + 1, 3)).astype("f4") for n in range(5)
+    }
+    path = write(
+        tmp_path / "model.gguf", "gpt2", {**tensors, "position_embd.weight": TABLE}, gpt2
+    )
     ours = open_local(Path(path)).tensors
     for tensor in gguf.GGUFReader(path).tensors:
         info = ours[tensor.name]
         assert info.shape == tuple(map(int, tensor.shape[::-1]))
-        assert (info.start, info.stop) == (tensor.data_offset, tensor.data_offset + tensor.n_bytes)
+        assert (info.start, info.stop) == (
+            tensor.data_offset,
+            tensor.data_offset + tensor.n_bytes,
+        )
 
 
 # --- encodings without a table ---
@@ -302,7 +316,10 @@ LIES = {
         header(KEY + struct.pack("<IIQ", 9, 8, 2**40) + bytes(2**16), 1),
         f"{2**40} texts are",
     ),
-    "endless numbers": (header(KEY + struct.pack("<IIQ", 9, 0, 2**61), 1), f"{2**61} bytes are"),
+    "endless numbers": (
+        header(KEY + struct.pack("<IIQ", 9, 0, 2**61), 1),
+        f"{2**61} bytes are",
+    ),
     "nested arrays": (header(KEY + struct.pack("<IIQIQ", 9, 9, 1, 9, 1), 1), "is not read"),
     "no kind": (header(KEY + struct.pack("<I", 99) + bytes(9), 1), "kind 99"),
     "twice": (header(2 * (KEY + struct.pack("<IB", 0, 1)), 2), "'k' stands there twice"),
@@ -318,7 +335,10 @@ LIES = {
     "dimensions": (header(b"", 0, entry(b"a", (1,) * 9, 0, 0), 1), "9 dimensions"),
     "no type": (header(b"", 0, entry(b"a", (1,), 77, 0) + bytes(64), 1), "type 77"),
     "half a block": (header(b"", 0, entry(b"a", (33,), 8, 0) + bytes(64), 1), "whole number"),
-    "offset": (header(b"", 0, entry(b"a", (8,), 0, 2**63) + bytes(64), 1), "would be the bytes"),
+    "offset": (
+        header(b"", 0, entry(b"a", (8,), 0, 2**63) + bytes(64), 1),
+        "would be the bytes",
+    ),
     "overlap": (
         header(b"", 0, entry(b"a", (4,), 0, 0) + entry(b"b", (4,), 0, 8) + bytes(64), 2),
         "the one before it ends",

@@ -47,7 +47,9 @@ def rotary(folder: Path, **scaling: Any) -> Any:
 def test_a_training_length_that_is_none_is_refused(length: object, tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint, match="original_max_position_embeddings"):
         rotary(tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=length)
-    sound = rotary(tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=1024)
+    sound = rotary(
+        tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=1024
+    )
     assert sound.training_length == 1024
 
 
@@ -146,7 +148,8 @@ def test_a_number_of_5000_digits_in_a_name_is_no_traceback(tmp_path: Path) -> No
 #: Each reader with a value that it takes, as it returns it, and values that it refuses.
 READERS: dict[str, tuple[Callable[..., Any], Any, list[Any]]] = {
     "whole": (
-        lambda c: settings.read_integer(c, "k", maximum=10), 10, [0, 11, -1, 1.0, True, "1", [1], 10**400]
+        lambda c: settings.read_integer(c, "k", maximum=10), 10,
+        [0, 11, -1, 1.0, True, "1", [1], 10**400]
     ),
     "number": (
         lambda c: settings.read_number(c, "k"), 2.5,

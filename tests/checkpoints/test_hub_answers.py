@@ -70,7 +70,10 @@ def test_a_damaged_entry_is_read_again(server: Hub, tmp_path: Path, damage: str)
 
 
 def test_a_cache_that_cannot_be_written(
-    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     values = small(server)
     with limit_file_size(1000):  # the kernel refuses to write on, as on a full disk
@@ -178,7 +181,9 @@ def test_a_torch_repository_is_downloaded_after_saying_how_large_it_is(
     file = torch_file({WPE: values})
     server.add("someone/old", {"pytorch_model.bin": file, "config.json": b'{"a": 1}'})
     checkpoint = open_hub("someone/old", None, offline=False)
-    assert "pytorch_model.bin: cannot be read in parts and must be downloaded whole" in caplog.text
+    assert (
+        "pytorch_model.bin: cannot be read in parts and must be downloaded whole" in caplog.text
+    )
     assert f"{len(file) / 1e6:.1f} MB" in caplog.text
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
     assert checkpoint.config == {"a": 1}
@@ -211,7 +216,9 @@ def test_offline_a_file_that_must_come_whole_is_not_asked_for(
     assert server.requests == []
 
 
-def test_a_download_that_fails_at_first_and_is_cut_short(server: Hub, waits: list[float]) -> None:
+def test_a_download_that_fails_at_first_and_is_cut_short(
+    server: Hub, waits: list[float]
+) -> None:
     values = table(32, 16)
     server.add("someone/old", {"pytorch_model.bin": torch_file({WPE: values})})
     server.fail("status", "pytorch_model.bin", status=503, times=1)
@@ -242,7 +249,9 @@ def test_a_download_is_compared_with_its_checksum(server: Hub, tmp_path: Path) -
     server.add("someone/old", {"pytorch_model.bin": content})
     announced = hashlib.sha256(b"another file").hexdigest()
     fault = server.fail("headers", "pytorch_model.bin", headers={"ETag": f'"{announced}"'})
-    with pytest.raises(Unreachable, match=r"the download is not the file that the Hub announced"):
+    with pytest.raises(
+        Unreachable, match=r"the download is not the file that the Hub announced"
+    ):
         read("someone/old")
     assert not list((tmp_path / "hub").rglob("blobs/*"))
     assert not list((tmp_path / "hub").rglob("pytorch_model.bin"))
@@ -260,7 +269,9 @@ def test_a_download_that_does_not_fit_on_the_disk(server: Hub, tmp_path: Path) -
     assert not [path for path in entries(tmp_path / "hub") if path.stat().st_size > 200_000]
 
 
-def test_without_torch_nothing_is_downloaded(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_nothing_is_downloaded(
+    server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.add("someone/old", {"pytorch_model.bin": b"x" * 2_000_000})
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     with pytest.raises(MissingExtra, match=r"pytorch_model.bin.*uv sync --extra models"):

@@ -25,7 +25,9 @@ def test_a_private_repository_asks_for_a_token(
     server: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(server, token=CREDENTIAL)
-    with pytest.raises(UnknownReference, match=r"someone/small.*private.*HF_TOKEN.*hf auth login"):
+    with pytest.raises(
+        UnknownReference, match=r"someone/small.*private.*HF_TOKEN.*hf auth login"
+    ):
         read()
     monkeypatch.setenv("HF_TOKEN", "hf_of-somebody-else")
     for name in ("someone/small", "no/where"):
@@ -81,7 +83,9 @@ def test_a_refusal_is_one_clear_error(
     server.fail("status", url_path, status=status, headers=headers)
     with pytest.raises(error, match=rf"someone/small/model.safetensors.*{says}"):
         checkpoint.read(WPE)
-    assert len(server.requests) == (2 if url_path == "/cdn/" else 1)  # a refusal is not asked again
+    assert len(server.requests) == (
+        2 if url_path == "/cdn/" else 1
+    )  # a refusal is not asked again
 
 
 @pytest.mark.parametrize("repo_id", ["a/b/c", "a--b", "me/a--b", "-a", "a b", ".."])
@@ -111,7 +115,9 @@ def test_a_server_that_recovers_is_waited_for(
     assert waits == [0.5, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("url_path", ["/api/models", "config.json", "/someone/small/res", "/cdn/"])
+@pytest.mark.parametrize(
+    "url_path", ["/api/models", "config.json", "/someone/small/res", "/cdn/"]
+)
 def test_a_server_that_does_not_recover_is_given_up(
     server: Hub, waits: list[float], url_path: str
 ) -> None:
@@ -136,7 +142,10 @@ def test_a_short_wait_that_is_asked_for_is_kept(server: Hub, waits: list[float])
     ("headers", "seconds"),
     [
         ({"Retry-After": "3600"}, r"3600"),
-        ({"RateLimit": '"resolvers";r=0;t=280', "RateLimit-Policy": '"w";"api";q=5;w=300'}, r"280"),
+        (
+            {"RateLimit": '"resolvers";r=0;t=280', "RateLimit-Policy": '"w";"api";q=5;w=300'},
+            r"280",
+        ),
     ],
 )
 @pytest.mark.parametrize("url_path", ["/api/models", "/cdn/"])
@@ -182,7 +191,9 @@ def test_a_server_that_falls_silent(
     server: Hub, monkeypatch: pytest.MonkeyPatch, waits: list[float]
 ) -> None:
     values = small(server)
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 2.0)  # a busy machine answers later
+    monkeypatch.setattr(
+        constants, "HF_HUB_DOWNLOAD_TIMEOUT", 2.0
+    )  # a busy machine answers later
     for url_path in ("/api/models", "/cdn/"):
         server.fail("hang", url_path, after=7, times=1)
     np.testing.assert_array_equal(read(), values)

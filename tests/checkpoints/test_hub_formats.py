@@ -59,7 +59,9 @@ def large(file: str, folder: Path) -> dict[str, bytes | Sparse]:
         import onnx
         from onnx import helper, numpy_helper
 
-        graph = helper.make_graph([], "g", [], [], [numpy_helper.from_array(VALUES, "wpe.weight")])
+        graph = helper.make_graph(
+            [], "g", [], [], [numpy_helper.from_array(VALUES, "wpe.weight")]
+        )
         onnx.save(
             helper.make_model(graph), folder / "model.onnx", save_as_external_data=True,
             location="data", size_threshold=0,
@@ -83,7 +85,11 @@ def large(file: str, folder: Path) -> dict[str, bytes | Sparse]:
         ("ViT.npz", "NumPy archive", "Transformer/posembed_input/pos_embedding"),
         ("model.gguf", "GGUF", "position_embd.weight"),
         ("onnx/model.onnx", "ONNX", "wpe.weight"),
-        ("bert_model.ckpt.index", "TensorFlow checkpoint", "bert/embeddings/position_embeddings"),
+        (
+            "bert_model.ckpt.index",
+            "TensorFlow checkpoint",
+            "bert/embeddings/position_embeddings",
+        ),
     ],
 )
 def test_of_500_mb_on_the_hub_only_names_and_the_table_come(
@@ -121,7 +127,10 @@ def test_rows_of_a_npy_file_on_the_hub_cost_themselves(server: Hub) -> None:
 
 def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> None:
     folder = FORMATS / "diffusers"
-    other_files = {"v1.ckpt": b"a file beside the folders", "scheduler/old/model.safetensors": b""}
+    other_files = {
+        "v1.ckpt": b"a file beside the folders",
+        "scheduler/old/model.safetensors": b"",
+    }
     server.add("me/diffusion", content_of(folder) | other_files)
     table = load("me/diffusion#text_encoder_2")
     expected = load(f"{folder}#text_encoder_2")

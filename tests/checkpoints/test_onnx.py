@@ -161,10 +161,14 @@ def test_a_bare_file_does_not_say_which_row_the_first_position_takes(
         path = bare(tmp_path / "m.onnx", rows, 2, name)
         (item,) = inspect(path)
         assert item["positions"] is None
-        with pytest.raises(InvalidCheckpoint, match=r"does not .*which row|do not all take every"):
+        with pytest.raises(
+            InvalidCheckpoint, match=r"does not .*which row|do not all take every"
+        ):
             pp.load(path)
         assert len(pp.load(path, tensor=name)) == rows
-    (tmp_path / "config.json").write_text('{"model_type": "odd", "max_position_embeddings": 128}')
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "odd", "max_position_embeddings": 128}'
+    )
     bare(tmp_path / "m.onnx", 130, 2, name)
     table = pp.load(path)
     assert len(table) == 128
@@ -174,7 +178,9 @@ def test_a_bare_file_does_not_say_which_row_the_first_position_takes(
 def test_a_likely_row_count_is_taken_with_a_note(tmp_path: Path) -> None:
     table = pp.load(bare(tmp_path / "m.onnx", 128, 0))
     assert len(table) == 128
-    assert any("does not say which row the first position takes" in note for note in table.notes)
+    assert any(
+        "does not say which row the first position takes" in note for note in table.notes
+    )
     path = save(
         tmp_path / "n.onnx", [LOOK_UP, add_node("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
     )
@@ -182,7 +188,8 @@ def test_a_likely_row_count_is_taken_with_a_note(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folded", "is_position"), [(np.arange(12)[None], True), (np.zeros((1, 12), np.int64), False)]
+    ("folded", "is_position"),
+    [(np.arange(12)[None], True), (np.zeros((1, 12), np.int64), False)],
 )
 def test_folded_indices_tell_positions_from_token_types(
     folded: NDArray[Any], is_position: bool, tmp_path: Path
@@ -403,7 +410,9 @@ def test_gathered_blocks_equal_onnxruntime(name: str) -> None:
      {"block_size": 2**40}, {"quantize_axis": 7}, {"quantize_axis": -9}, {"block_size": 8}],
     ids=str,
 )  # fmt: skip
-def test_blocks_that_do_not_fit_are_one_clear_error(change: dict[str, int], tmp_path: Path) -> None:
+def test_blocks_that_do_not_fit_are_one_clear_error(
+    change: dict[str, int], tmp_path: Path
+) -> None:
     model = onnx.load(SAMPLES / "bytes4_zero.onnx")
     for attribute in model.graph.node[0].attribute:
         attribute.i = change.get(attribute.name, attribute.i)
@@ -437,12 +446,16 @@ def test_rows_that_are_dequantised_after_they_were_gathered(scale: str, tmp_path
 # --- external data ---
 
 
-def external(folder: Path, change: Callable[[onnx.ModelProto], object] = lambda _: None) -> Path:
+def external(
+    folder: Path, change: Callable[[onnx.ModelProto], object] = lambda _: None
+) -> Path:
     folder.mkdir()
     path = folder / "model.onnx"
     save(path, [LOOK_UP, add_node("pos_embed")], {**WORDS, "pos_embed": TABLE})
     model = onnx.load(path)
-    onnx.save(model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    onnx.save(
+        model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0
+    )
     model = onnx.load(path, load_external_data=False)
     change(model)
     path.write_bytes(model.SerializeToString())
@@ -471,7 +484,9 @@ def test_empty_external_data_opens_no_file_of_the_working_directory(
     path = external(tmp_path / "model", emptied)
     (tmp_path / "beside").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidCheckpoint, match="model/beside: not a regular file, or not there"):
+    with pytest.raises(
+        InvalidCheckpoint, match="model/beside: not a regular file, or not there"
+    ):
         open_local(path).read("pos_embed")
 
 

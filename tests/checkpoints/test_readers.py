@@ -83,7 +83,9 @@ def test_a_package_adds_a_format_and_a_family(
 ) -> None:
     save_file({"wpe.weight": np.ones((4, 2), "f4")}, tmp_path / "known.safetensors")
     assert len(pp.load(str(tmp_path / "known.safetensors"))) == 4
-    assert load_added_readers.cache_info().misses == 0  # what is known needs no look at packages
+    assert (
+        load_added_readers.cache_info().misses == 0
+    )  # what is known needs no look at packages
     values = rows_file(tmp_path / "model.rows")
     monkeypatch.chdir(tmp_path)
     (use,) = placer
@@ -118,7 +120,9 @@ def test_a_broken_package_is_named_and_left_out(
     (tmp_path / "model.xyz").write_bytes(b"what is this?")
     with (
         caplog.at_level(logging.WARNING, "posprobe"),
-        pytest.raises(InvalidCheckpoint, match=r"\.xyz is not a checkpoint format.*\.safetensors"),
+        pytest.raises(
+            InvalidCheckpoint, match=r"\.xyz is not a checkpoint format.*\.safetensors"
+        ),
     ):
         open_local(tmp_path / "model.xyz")
     assert "gone = no_such_module:READER cannot be loaded" in caplog.text
@@ -135,9 +139,12 @@ def test_every_format_is_recognised_by_its_own_reader() -> None:
             assert not re.search(rf"^(import|from) {package}\b", source, re.MULTILINE)
         for name in reader.weights:
             assert (
-                choose_reader(name.replace(".index.json", "".join(reader.suffixes[:1]))) is reader
+                choose_reader(name.replace(".index.json", "".join(reader.suffixes[:1])))
+                is reader
             )
-    for suffix in set(READER_SUFFIXES) - {".index.json"}:  # of readers that share one, bytes decide
+    for suffix in set(READER_SUFFIXES) - {
+        ".index.json"
+    }:  # of readers that share one, bytes decide
         assert all(reader.magic for reader in [r for r in READERS if suffix in r.suffixes][1:])
     with pytest.raises(ValueError, match="begin with a dot"):
         Reader("x", ("xyz",), "a:b")
@@ -147,7 +154,9 @@ def test_every_format_is_recognised_by_its_own_reader() -> None:
 
 def test_every_format_stands_in_the_documentation() -> None:
     page = PAGE.with_name("formats.md").read_text(encoding="utf-8")
-    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    rows = {
+        line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")
+    }
     for reader in READERS:
         assert all(f"`{suffix}`" in rows[reader.name] for suffix in reader.suffixes)
         assert (f"extra `{reader.extra}`" in rows[reader.name]) == bool(reader.extra)
@@ -161,7 +170,9 @@ def test_a_missing_package_is_one_line_that_names_the_extra(
     monkeypatch.setattr(local, "find_spec", lambda _: None)
     for reader in READERS:
         if reader.packages:
-            path = tmp_path / (f"x{reader.suffixes[0]}" if reader.suffixes else reader.weights[0])
+            path = tmp_path / (
+                f"x{reader.suffixes[0]}" if reader.suffixes else reader.weights[0]
+            )
             path.write_bytes(reader.magic[0] if reader.magic else b"0")
             with pytest.raises(MissingExtra) as caught:
                 open_local(path)
@@ -184,7 +195,9 @@ def test_a_quantised_tensor_says_how_it_was_stored() -> None:
     stored = checkpoint.read("wpe.weight")
     np.testing.assert_array_equal(stored.values, codes * 0.5)
     assert stored.info.quantisation == Quantisation("8 bits", 0.5)
-    np.testing.assert_array_equal(checkpoint.read_rows("wpe.weight", [1, 3]), codes[[1, 3]] * 0.5)
+    np.testing.assert_array_equal(
+        checkpoint.read_rows("wpe.weight", [1, 3]), codes[[1, 3]] * 0.5
+    )
     silent = Checkpoint("x", {"wpe.weight": info}, lambda _: codes.tobytes())
     with pytest.raises(InvalidCheckpoint, match=r"x\.q8: tensor wpe.weight.* no `dequantise`"):
         silent.read("wpe.weight")
@@ -197,7 +210,10 @@ def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
     smooth = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 40))
     values = np.round(smooth / step) * step
     source = pp.sources.Source(
-        reference="x", resolved="x", tensor="wpe.weight", quantisation=Quantisation("Q8_0", step)
+        reference="x",
+        resolved="x",
+        tensor="wpe.weight",
+        quantisation=Quantisation("Q8_0", step),
     )
     table = pp.PositionTable(values, pp.layouts.Sequence(200), name="x", source=source)
     analysis = pp.analyze(table, only="pca", nulls=0)

@@ -166,7 +166,9 @@ def test_a_header_length_with_zip_magic_is_read(tmp_path: Path) -> None:
 def row_files(folder: Path, values: np.ndarray[Any, Any]) -> list[tuple[Path, str]]:
     """Save one array in every format; pairs of a file and the tensor's name in it."""
     tensor = torch.from_numpy(values)
-    safetensors.torch.save_file({"before": torch.ones(3), "t": tensor}, folder / "a.safetensors")
+    safetensors.torch.save_file(
+        {"before": torch.ones(3), "t": tensor}, folder / "a.safetensors"
+    )
     bfloat = {"t": tensor.to(torch.bfloat16)}
     safetensors.torch.save_file(bfloat, folder / "bfloat.safetensors")
     save_zip({"t": tensor}, folder / "zip.pt")
@@ -199,7 +201,19 @@ def test_some_rows_are_those_of_the_whole_tensor_in_every_format(
 
 @pytest.mark.parametrize(
     "rows",
-    [[40], [-1], [3, 2], [3, 3], [0.5], [True], [[0, 1]], [2**63], [2**70], "0", [float("nan")]],
+    [
+        [40],
+        [-1],
+        [3, 2],
+        [3, 3],
+        [0.5],
+        [True],
+        [[0, 1]],
+        [2**63],
+        [2**70],
+        "0",
+        [float("nan")],
+    ],
 )
 def test_rows_that_are_not_there_are_one_clear_error(rows: Any, tmp_path: Path) -> None:
     for path, name in row_files(tmp_path, np.ones((40, 3), np.float32)):
@@ -210,7 +224,9 @@ def test_rows_that_are_not_there_are_one_clear_error(rows: Any, tmp_path: Path) 
 def test_rows_that_come_short_are_one_clear_error() -> None:
     info = TensorInfo("t", (6, 4), "F32", "model.safetensors", 100, 196)
     checkpoint = Checkpoint("here", {"t": info}, lambda part: bytes(part.stop - part.start - 1))
-    with pytest.raises(InvalidCheckpoint, match=r"t\[2:4\], shape \[2, 4\] F32, needs 32 bytes"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"t\[2:4\], shape \[2, 4\] F32, needs 32 bytes"
+    ):
         checkpoint.read_rows("t", [2, 3])
 
 

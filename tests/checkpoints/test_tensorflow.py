@@ -90,7 +90,9 @@ def block(entries: list[tuple[int, bytes, bytes]]) -> bytes:
     return body + bytes(4) + (1).to_bytes(4, "little")
 
 
-def table(entries: list[tuple[int, bytes, bytes]], handles: int = 1, compressed: int = 0) -> bytes:
+def table(
+    entries: list[tuple[int, bytes, bytes]], handles: int = 1, compressed: int = 0
+) -> bytes:
     """Write a table of one block, which the index of blocks may name several times."""
     data = block(entries)
     handle = number(0) + number(len(data))
@@ -115,7 +117,9 @@ HEADER = (0, b"", b"\x08\x01")
 
 def test_a_table_made_by_hand_is_read(tmp_path: Path) -> None:
     path = tmp_path / "ckpt.index"
-    path.write_bytes(table([HEADER, (0, b"a/b", entry((2, 3), 24)), (2, b"c", entry((6,), 24))]))
+    path.write_bytes(
+        table([HEADER, (0, b"a/b", entry((2, 3), 24)), (2, b"c", entry((6,), 24))])
+    )
     assert {n: i.shape for n, i in open_local(path).tensors.items()} == {
         "a/b": (2, 3), "a/c": (6,),
     }  # fmt: skip

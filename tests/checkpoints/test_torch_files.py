@@ -163,7 +163,10 @@ def run_python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]
 
 def deflated(source: Path, target: Path) -> None:
     """Pack an archive again, compressed."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+    with (
+        zipfile.ZipFile(source) as old,
+        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         for member in old.namelist():
             new.writestr(member, old.read(member))
 
@@ -234,7 +237,9 @@ def test_a_few_numbers_do_not_stand_for_more_than_fits(kind: str, tmp_path: Path
     if kind == "sparse":
         nowhere = torch.zeros(2, 0, dtype=torch.int64)
         tensor = torch.sparse_coo_tensor(nowhere, torch.zeros(0), shape, check_invariants=True)
-    torch.save({"wpe.weight": tensor, "small": torch.ones(1, 4).expand(3, 4)}, tmp_path / "m.pt")
+    torch.save(
+        {"wpe.weight": tensor, "small": torch.ones(1, 4).expand(3, 4)}, tmp_path / "m.pt"
+    )
     checkpoint = open_local(tmp_path / "m.pt")
     with pytest.raises(InvalidCheckpoint, match="up to 1073741824 are unpacked"):
         checkpoint.read("wpe.weight")

@@ -76,7 +76,9 @@ def projections(seed: int = 0) -> dict[str, NDArray[np.float32]]:
     return tensors
 
 
-def llama(folder: Path, tensors: Mapping[str, NDArray[Any]] | None = None, **overrides: Any) -> str:
+def llama(
+    folder: Path, tensors: Mapping[str, NDArray[Any]] | None = None, **overrides: Any
+) -> str:
     """Save a small Llama: configuration of transformers, and the weights that are compared."""
     rope_parameters = {"rope_type": "default", "rope_theta": 5e5, **overrides.pop("rope", {})}
     config = LlamaConfig(
@@ -93,7 +95,9 @@ def stated(folder: Path, config: Any) -> str:
     """Save a configuration of transformers beside a tensor that has no position."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
-    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors")
+    save_file(
+        {"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors"
+    )
     return str(folder)
 
 
@@ -173,15 +177,23 @@ def test_a_sound_conversion_is_alike_in_8_bits_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_1", "Q4_0"])
-def test_a_copy_that_was_trained_on_and_then_quantised_is_both(kind: str, tmp_path: Path) -> None:
+def test_a_copy_that_was_trained_on_and_then_quantised_is_both(
+    kind: str, tmp_path: Path
+) -> None:
     draw = np.random.default_rng(0)
     a = {k: v + 0.03 * v.std() * draw.normal(size=v.shape) for k, v in projections().items()}
     quant = gguf.GGMLQuantizationType[kind]
     b = converted(tmp_path / "b.gguf", kind=quant)
-    base_model = llama(tmp_path / "a", {name: values.astype("f4") for name, values in a.items()})
+    base_model = llama(
+        tmp_path / "a", {name: values.astype("f4") for name, values in a.items()}
+    )
     result = pp.check(base_model, b)
     (weights_finding,) = (finding for finding in result.compared if finding.what == "weights")
-    assert (weights_finding.cause, weights_finding.more["type"], weights_finding.more["side"]) == (
+    assert (
+        weights_finding.cause,
+        weights_finding.more["type"],
+        weights_finding.more["side"],
+    ) == (
         "moved",
         kind,
         "b",
@@ -347,7 +359,8 @@ def test_an_engine_that_rotates_the_whole_head_or_spreads_the_ladder(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("way", "first_distance"), [("ladder", 56), ("all", 33), ("positions", 257), ("product", None)]
+    ("way", "first_distance"),
+    [("ladder", 56), ("all", 33), ("positions", 257), ("product", None)],
 )
 def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
     way: str, first_distance: float | None, tmp_path: Path
@@ -365,7 +378,10 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
         np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
         result = pp.check("rotary:8192x128,base=500000", str(tmp_path / "b.npz"))
         assert result.causes[0].cause in ("ladder_rounded", "angles_rounded")
-        assert (result.causes[0].more["way"], result.causes[0].more["type"]) == (way, "bfloat16")
+        assert (result.causes[0].more["way"], result.causes[0].more["type"]) == (
+            way,
+            "bfloat16",
+        )
         if first_distance is not None:
             assert result.causes[0].first_distance == pytest.approx(first_distance, abs=1)
 
@@ -423,14 +439,19 @@ def test_check_names_other_axis_sections_of_a_dump(tmp_path: Path) -> None:
     a = multimodal(tmp_path / "a")
     dump = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6))
     result = pp.check(a, dump)
-    assert (result.alike, [skipped.what for skipped in result.not_compared]) == (None, ["sections"])
+    assert (result.alike, [skipped.what for skipped in result.not_compared]) == (
+        None,
+        ["sections"],
+    )
     arrays = dict(np.load(dump))
     for sections, expected in (([4, 6, 6], []), ([6, 4, 6], ["sections"])):
         np.savez(tmp_path / "c.npz", sections=sections, **arrays)
         result = pp.check(a, str(tmp_path / "c.npz"))
         assert causes(result) == expected
         assert result.alike is not bool(expected)
-        assert any(skipped.what == "sections" for skipped in result.not_compared)  # nor their order
+        assert any(
+            skipped.what == "sections" for skipped in result.not_compared
+        )  # nor their order
     for in_turn, expected in ((False, []), (True, ["sections"])):
         np.savez(tmp_path / "c.npz", sections=[4, 6, 6], interleaved=in_turn, **arrays)
         result = pp.check(a, str(tmp_path / "c.npz"))
@@ -464,7 +485,10 @@ def test_interleaved_axis_sections_are_named_as_a_difference(tmp_path: Path) -> 
     assert causes(result) == ["sections"]
     assert (result.causes[0].a, result.causes[0].b) == ("contiguous", "interleaved")
     resectioned = multimodal(tmp_path / "c", mrope_interleaved=True, mrope_section=[6, 5, 5])
-    assert [finding.a for finding in pp.check(a, resectioned).causes] == [[4, 6, 6], "contiguous"]
+    assert [finding.a for finding in pp.check(a, resectioned).causes] == [
+        [4, 6, 6],
+        "contiguous",
+    ]
     # Qwen3-VL does so whether or not its configuration says it.
     silent = multimodal(tmp_path / "d", Qwen3VLConfig, mrope_section=[6, 5, 5])
     record = next(
@@ -517,7 +541,11 @@ def test_check_names_other_logit_scales_and_caps(
 
 
 def test_logits_that_deepseek_scales_with_yarn(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 2, "qk_rope_head_dim": 16}
+    sizes: dict[str, Any] = {
+        "hidden_size": 64,
+        "num_attention_heads": 2,
+        "qk_rope_head_dim": 16,
+    }
     sides = []
     for name, share in (("a", 1.0), ("b", 0.0)):
         rope = {**YARN, "rope_theta": 1e4, "mscale": 1.0, "mscale_all_dim": share}
@@ -559,7 +587,9 @@ def test_check_knows_architectures_with_neighbouring_pairs(
 def test_equal_axis_sections_are_alike_in_any_stored_order(tmp_path: Path) -> None:
     axes = {}
     for model_type in ("qwen2_vl_text", "ernie4_5_vl_moe_text"):
-        a = llama(tmp_path / model_type, model_type=model_type, rope={"mrope_section": [6, 6, 4]})
+        a = llama(
+            tmp_path / model_type, model_type=model_type, rope={"mrope_section": [6, 6, 4]}
+        )
         (rotary,) = pp.load_schemes(a)
         assert isinstance(rotary, Rotary)
         axes[model_type] = [len(axis_ladder) for axis_ladder in rotary.along_axes().values()]
@@ -617,7 +647,9 @@ def trained(folder: Path, seed: int, kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["rotary", "table"])
-def test_two_trainings_of_one_architecture_are_no_fine_tuning(kind: str, tmp_path: Path) -> None:
+def test_two_trainings_of_one_architecture_are_no_fine_tuning(
+    kind: str, tmp_path: Path
+) -> None:
     a, b = (trained(tmp_path / str(seed), seed, kind) for seed in (1, 2))
     result = pp.check(a, b)
     names = [finding.cause for finding in (*result.causes, *result.compared)]
@@ -644,7 +676,9 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
     assert pp.check(a, str(tmp_path / "c.npz")).alike is None
 
 
-def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(tmp_path: Path) -> None:
+def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(
+    tmp_path: Path,
+) -> None:
     a, position = llama(tmp_path / "a"), 200
     omega, other_omega = (
         pp.encodings.rotary_frequencies(WIDTH, base=base)[0] for base in (5e5, 1e4)
@@ -652,11 +686,17 @@ def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(tmp_pa
     q = np.random.default_rng(0).normal(size=(1, WIDTH))
     pairs = (q[:, : WIDTH // 2] + 1j * q[:, WIDTH // 2 :]) * np.exp(1j * position * other_omega)
     rotated_query = np.concatenate([pairs.real, pairs.imag], axis=1)
-    np.savez(tmp_path / "b.npz", inv_freq=omega, position=position, q=q, q_rotated=rotated_query)
+    np.savez(
+        tmp_path / "b.npz", inv_freq=omega, position=position, q=q, q_rotated=rotated_query
+    )
     with pytest.raises(InvalidCheckpoint, match="frequencies that the engine uses"):
         pp.check(a, tmp_path / "b.npz")
     np.savez(
-        tmp_path / "b.npz", inv_freq=other_omega, position=position, q=q, q_rotated=rotated_query
+        tmp_path / "b.npz",
+        inv_freq=other_omega,
+        position=position,
+        q=q,
+        q_rotated=rotated_query,
     )
     assert causes(pp.check(a, tmp_path / "b.npz")) == ["base"]
 

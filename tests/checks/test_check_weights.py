@@ -113,7 +113,9 @@ def compared(a: str | Path, b: str | Path, **options: Any) -> pp.Check:
 
 
 @pytest.mark.parametrize(("layers", "read"), [(LAYERS, [0, 16, 31]), (2, [0, 1])])
-def test_a_pair_of_7b_is_compared_in_200_mib(layers: int, read: list[int], tmp_path: Path) -> None:
+def test_a_pair_of_7b_is_compared_in_200_mib(
+    layers: int, read: list[int], tmp_path: Path
+) -> None:
     a, b = (saved(tmp_path / f"{seed}", llama_2_7b(seed, layers)) for seed in range(2))
     all_layers = layers < LAYERS
     result = compared(a, b, all_layers=all_layers)
@@ -172,9 +174,9 @@ def test_changes_of_layers_read_head_by_head_are_named(
     draw = np.random.default_rng(0)
     rows = np.exp(0.5 * draw.normal(size=(WIDE, 1)))
     query = (rows * draw.normal(size=(WIDE, WIDE))).astype("f4")
-    key = query[::-1][: keys * SHORT_COUNT] + draw.normal(size=(keys * SHORT_COUNT, WIDE)).astype(
-        "f4"
-    )
+    key = query[::-1][: keys * SHORT_COUNT] + draw.normal(
+        size=(keys * SHORT_COUNT, WIDE)
+    ).astype("f4")
     change: dict[str, Any] = {
         "identical": lambda w: w,
         "moved": lambda w: w + 0.1 * draw.normal(size=w.shape),
@@ -186,7 +188,8 @@ def test_changes_of_layers_read_head_by_head_are_named(
     changed_projections = [*map(change[cause], (query, key))]
     if pairs == "pairs_mixed_up":
         changed_projections = [
-            reorder_rows(w, "to_neighbours", SHORT_COUNT, SHORT_COUNT) for w in changed_projections
+            reorder_rows(w, "to_neighbours", SHORT_COUNT, SHORT_COUNT)
+            for w in changed_projections
         ]
     result = pp.check(
         wide(tmp_path / "a", query, key),
@@ -342,7 +345,10 @@ def test_heads_of_fused_projections_are_those_that_the_model_uses(
     opened_weights = next(weights for weights in opened if 1 in weights.layers)
     layer, first_heads = opened_weights.read(1), opened_weights.read(1, (range(1), range(1)))
     for rows, projection, reference in zip(
-        (layer.query, layer.key), (first_heads.query, first_heads.key), split(model, 1), strict=True
+        (layer.query, layer.key),
+        (first_heads.query, first_heads.key),
+        split(model, 1),
+        strict=True,
     ):
         expected = reference.detach().permute(1, 2, 0).reshape(-1, 16, 64).numpy()
         np.testing.assert_allclose(rows, expected, atol=1e-6)

@@ -13,7 +13,14 @@ from made_schemas import problems
 import posprobe as pp
 from posprobe.data import read_data
 from posprobe.encodings.rotary import round_to_type
-from posprobe.relations import RULES, Finding, Ladder, Projections, relate_ladders, relate_tables
+from posprobe.relations import (
+    RULES,
+    Finding,
+    Ladder,
+    Projections,
+    relate_ladders,
+    relate_tables,
+)
 from posprobe.relations.ladders import measure_harm
 from posprobe.relations.tables import resampling_weights
 from posprobe.relations.weights import relate_projections, reorder_rows
@@ -139,7 +146,9 @@ def test_ladders_of_any_shape_are_related_without_failing(pairs: int) -> None:
     for a in made_up:
         for b in made_up:
             findings = relate_ladders(Ladder(a, 1.0, None, 2 * pairs, 512), Ladder(b))
-            assert all(finding.alike for finding in findings) == bool(np.allclose(a, b, 1e-6, 0))
+            assert all(finding.alike for finding in findings) == bool(
+                np.allclose(a, b, 1e-6, 0)
+            )
 
 
 def test_a_shift_is_found_under_noise_of_four_bits() -> None:

@@ -76,7 +76,9 @@ def test_every_command_and_option_is_explained(command: str, cli: Cli) -> None:
         ("list", "--json"),
     ],
 )
-def test_commands_have_the_options_of_the_contract(command: str, options: str, cli: Cli) -> None:
+def test_commands_have_the_options_of_the_contract(
+    command: str, options: str, cli: Cli
+) -> None:
     words = set(re.findall(r"(?<!\S)--?[a-z]+", cli(command, "--help").out))
     assert set(options.split()) <= words
 
@@ -88,7 +90,14 @@ def test_the_version_is_that_of_the_package(cli: Cli) -> None:
 
 def test_analyze_prints_numbers_on_stdout_and_talk_on_stderr(cli: Cli, tmp_path: Path) -> None:
     completed = cli(
-        "analyze", "sincos2d:4x6x16", "--only", "pca,similarity,grid", "--nulls", "1", "--out", "b"
+        "analyze",
+        "sincos2d:4x6x16",
+        "--only",
+        "pca,similarity,grid",
+        "--nulls",
+        "1",
+        "--out",
+        "b",
     )
     assert completed.code == 0
     document = read_bundle(tmp_path / "b")
@@ -101,7 +110,9 @@ def test_analyze_prints_numbers_on_stdout_and_talk_on_stderr(cli: Cli, tmp_path:
     assert "b/" not in completed.out
 
 
-def test_json_on_stdout_is_the_saved_document_and_nothing_else(cli: Cli, tmp_path: Path) -> None:
+def test_json_on_stdout_is_the_saved_document_and_nothing_else(
+    cli: Cli, tmp_path: Path
+) -> None:
     completed = cli(
         "analyze", "sinusoidal:16x4", "--only", "norms", "--json", "--quiet", "--out", "b"
     )
@@ -111,12 +122,23 @@ def test_json_on_stdout_is_the_saved_document_and_nothing_else(cli: Cli, tmp_pat
 
 
 def test_the_command_is_on_record_as_it_can_be_typed_again(cli: Cli, tmp_path: Path) -> None:
-    arguments = ["analyze", "sinusoidal:16x4", "--only", "norms,pca", "--rows", "1:9", "--quiet"]
+    arguments = [
+        "analyze",
+        "sinusoidal:16x4",
+        "--only",
+        "norms,pca",
+        "--rows",
+        "1:9",
+        "--quiet",
+    ]
     assert cli(*arguments).code == 0
     # It goes to reports, under the name of the table.
     (folder,) = (tmp_path / "reports").iterdir()
     assert folder.name == "sinusoidal-16x4-rows-1-9"
-    assert shlex.split(read_bundle(folder)["environment"]["command"]) == ["posprobe", *arguments]
+    assert shlex.split(read_bundle(folder)["environment"]["command"]) == [
+        "posprobe",
+        *arguments,
+    ]
 
 
 def test_extract_writes_the_positions_and_prints_where(cli: Cli, tmp_path: Path) -> None:
@@ -214,7 +236,9 @@ def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
 
 
 def test_compare_reports_cut_rows_and_results(cli: Cli, tmp_path: Path) -> None:
-    completed = cli("compare", "sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "b")
+    completed = cli(
+        "compare", "sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "b"
+    )
     assert completed.code == 0, completed.err
     assert "Distances use the first 50" in " ".join(completed.out.split())
     assert re.search(r"\n +sinusoidal:80x16 +sinusoidal:50x16\n", completed.out)
@@ -262,7 +286,9 @@ def test_comparing_incompatible_encodings_is_wrong_usage(
 
 
 def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
-    completed = cli("compare", "sinusoidal:64x16", "rotary:64x16", "alibi:64x8", "--out", "bundle")
+    completed = cli(
+        "compare", "sinusoidal:64x16", "rotary:64x16", "alibi:64x8", "--out", "bundle"
+    )
     assert completed.code == 0, completed.err
     document = json.loads((tmp_path / "bundle" / "analysis.json").read_text())
     assert document["schema"] == "posprobe.kernels/2"
@@ -293,7 +319,9 @@ def test_rows_that_leave_nothing_are_wrong_usage(rows: str, cli: Cli, tmp_path: 
     assert_one_clear_error(cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", rows), 2)
     assert files_in(tmp_path) == set()
     assert cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", "1:12").code == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), pp.sinusoidal(20, 4).values[1:12])
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "t.npy"), pp.sinusoidal(20, 4).values[1:12]
+    )
 
 
 def test_a_grid_can_be_stated(cli: Cli, tmp_path: Path) -> None:

@@ -201,7 +201,9 @@ def test_extract_to_an_unwritable_path_is_one_clear_error(
 
 
 @pytest.mark.parametrize("option_position", ["before", "after"])
-def test_debug_adds_the_traceback_and_keeps_the_exit_code(option_position: str, cli: Cli) -> None:
+def test_debug_adds_the_traceback_and_keeps_the_exit_code(
+    option_position: str, cli: Cli
+) -> None:
     arguments = ["analyze", "./missing.npy"]
     completed = cli(
         *(["--debug", *arguments] if option_position == "before" else [*arguments, "--debug"])

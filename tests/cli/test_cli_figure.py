@@ -98,7 +98,9 @@ def test_encodings_without_a_table_are_drawn_as_heads(
     assert caption in stdout
 
 
-def test_tensor_and_rows_are_those_of_the_other_commands(figure: Figure, tmp_path: Path) -> None:
+def test_tensor_and_rows_are_those_of_the_other_commands(
+    figure: Figure, tmp_path: Path
+) -> None:
     save_file({"odd.name": walk(40, 6).astype(np.float32)}, tmp_path / "model.safetensors")
     code, stdout, err = figure(
         "table", "model.safetensors", "--tensor", "odd.name", "--rows", "5:30", "-o", "f.svg"
@@ -116,7 +118,10 @@ def test_tensor_and_rows_are_those_of_the_other_commands(figure: Figure, tmp_pat
         (["profile", "sinusoidal:16x8", "-o", "no/f.pdf"], "no folder"),
         (["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"], "Choose one of acl"),
         *(
-            (["series", "sweep", "-o", "f.pdf", *option], "series takes --venue and --span only")
+            (
+                ["series", "sweep", "-o", "f.pdf", *option],
+                "series takes --venue and --span only",
+            )
             for option in (["--seed", "1"], ["--grid", "2x2"])
         ),
         (

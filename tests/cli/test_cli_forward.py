@@ -72,7 +72,9 @@ def test_a_run_writes_a_bundle_and_prints_what_it_found(forward: Any, tmp_path: 
     assert str(bundle.relative_to(tmp_path)) in err
 
 
-def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(forward: Any, tmp_path: Path) -> None:
+def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(
+    forward: Any, tmp_path: Path
+) -> None:
     folder = saved(tmp_path / "gpt2")
     code, stdout, err = forward(
         folder, "--contexts", 4, "--only", "states,shift,substitution", "--length", 4,
@@ -93,7 +95,16 @@ def test_two_runs_with_one_seed_are_identical(forward: Any, tmp_path: Path) -> N
     folder = saved(tmp_path / "gpt2")
     bundles = []
     for name in ("one", "other"):
-        options = ("--contexts", 6, "--only", "states,attention,words", "--nulls", 2, "--seed", 3)
+        options = (
+            "--contexts",
+            6,
+            "--only",
+            "states,attention,words",
+            "--nulls",
+            2,
+            "--seed",
+            3,
+        )
         assert forward(folder, *options, "--quiet", "--out", name)[0] == 0
         document = read_bundle(tmp_path / name)
         del document["environment"]
@@ -127,7 +138,9 @@ def test_the_same_context_again_and_again_is_one_context(forward: Any, tmp_path:
     document = json.loads(stdout)
     assert document["contexts"]["kind"] == "windows of text.txt, which are all the same"
     assert document["contexts"]["used"] == 1
-    answers = {answer["question"]: answer["answer"] for answer in document["verdict"]["answers"]}
+    answers = {
+        answer["question"]: answer["answer"] for answer in document["verdict"]["answers"]
+    }
     assert answers == {"kept": "cannot tell", "needed": "cannot tell"}
 
 
@@ -150,7 +163,9 @@ def test_unsuitable_inputs_are_refused_before_weights_are_read(
     assert (code, "of 21 x 21 pixels, but the model takes 14 x 21" in err) == (2, True), err
 
 
-def test_impossible_measurements_are_missing_with_a_reason(forward: Any, tmp_path: Path) -> None:
+def test_impossible_measurements_are_missing_with_a_reason(
+    forward: Any, tmp_path: Path
+) -> None:
     vit().save_pretrained(tmp_path / "vit")
     options = ("--only", "words,shift,states", "--contexts", 4, "--nulls", 0)
     code, stdout, err = forward(tmp_path / "vit", *options, "--json")
@@ -192,7 +207,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saved(folder / "gpt2")
     saved(folder / "words", tokenizer=True)
     vit().save_pretrained(folder / "vit")
-    transformers.ViTImageProcessor(size={"height": 14, "width": 21}).save_pretrained(folder / "vit")
+    transformers.ViTImageProcessor(size={"height": 14, "width": 21}).save_pretrained(
+        folder / "vit"
+    )
     saved(folder / "lie")
     edited_config = json.loads((folder / "lie/config.json").read_text())
     (folder / "lie/config.json").write_text(json.dumps(edited_config | {"n_positions": 12}))
@@ -201,7 +218,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     transformers.T5Model(config).save_pretrained(folder / "t5")
     (folder / "mine").mkdir()
-    custom_config = {"model_type": "mine", "auto_map": {"AutoConfig": "m.M", "AutoModel": "m.N"}}
+    custom_config = {
+        "model_type": "mine",
+        "auto_map": {"AutoConfig": "m.M", "AutoModel": "m.N"},
+    }
     (folder / "mine/config.json").write_text(json.dumps(custom_config))
     (folder / "mine/m.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
     (folder / "long.txt").write_text("w1 w2 w3 " * 100)
@@ -233,7 +253,9 @@ def test_an_impossible_run_is_one_clear_error_and_writes_nothing(
     assert sorted(models.rglob("*")) == files_before
 
 
-def long_run(models: Path, folder: Path, *, terminal: int | None = None) -> subprocess.Popen[bytes]:
+def long_run(
+    models: Path, folder: Path, *, terminal: int | None = None
+) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-c", "from posprobe.cli import main; main()", "forward",
         str(models / "gpt2"), "--contexts", "2000000", "--only", "states,heads,attention",

@@ -32,7 +32,9 @@ def process(code: str, *arguments: str, cwd: Path, **environment: str) -> Comman
         capture_output=True,
         check=False,
     )
-    return CommandRun(completed.returncode, completed.stdout.decode(), completed.stderr.decode())
+    return CommandRun(
+        completed.returncode, completed.stdout.decode(), completed.stderr.decode()
+    )
 
 
 # File names that are no text.

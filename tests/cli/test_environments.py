@@ -132,7 +132,9 @@ def test_too_many_rows_are_refused_before_conversion(
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + shape[0] * shape[1] * width)
     # As float64 the numbers would take 1 GiB; whether each is finite takes an eighth of one.
-    completed = posprobe("analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**29))
+    completed = posprobe(
+        "analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**29)
+    )
     assert_one_clear_error(completed, 4)
     assert "262144 positions" in completed.err
 
@@ -154,7 +156,9 @@ def test_out_of_file_descriptors_no_file_is_left(files: int, tmp_path: Path) -> 
     assert remaining == (["b"] if completed.code == 0 else [])
 
 
-@pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])
+@pytest.mark.parametrize(
+    "words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"]
+)
 def test_a_working_directory_that_was_deleted_is_no_bug(
     words: str, cli: Cli, tmp_path: Path
 ) -> None:

@@ -23,7 +23,9 @@ def example(name: str) -> doctest.DocTest | None:
 def tier(name: str) -> tuple[pytest.MarkDecorator, ...]:
     """Return the marker of examples that run a model: importing PyTorch takes seconds."""
     return (
-        (pytest.mark.slow,) if "the extra `models`" in (attrgetter(name)(pp).__doc__ or "") else ()
+        (pytest.mark.slow,)
+        if "the extra `models`" in (attrgetter(name)(pp).__doc__ or "")
+        else ()
     )
 
 

@@ -94,7 +94,9 @@ def test_impossible_bucket_counts_are_wrong_usage() -> None:
 
 @pytest.mark.parametrize("library", [make_log_bucket_position, sew_d_position])
 @pytest.mark.parametrize(
-    "size", [(256, 512), (32, 128), (8, 20), (16, 512), (2, 50), (64, 1000), (255, 600)], ids=str
+    "size",
+    [(256, 512), (32, 128), (8, 20), (16, 512), (2, 50), (64, 1000), (255, 600)],
+    ids=str,
 )
 def test_every_offset_has_the_bucket_of_deberta(library: Any, size: tuple[int, int]) -> None:
     buckets, max_distance = size

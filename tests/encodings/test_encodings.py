@@ -14,7 +14,13 @@ from transformers.models.florence2.modeling_florence2 import (
     Florence2VisionPositionalEmbeddingCosine1D,
 )
 
-from posprobe.encodings import frequencies, sincos2d, sine_ladder, sinusoidal, translation_matrix
+from posprobe.encodings import (
+    frequencies,
+    sincos2d,
+    sine_ladder,
+    sinusoidal,
+    translation_matrix,
+)
 from posprobe.encodings.tables import Order
 from posprobe.errors import UsageError
 from posprobe.layouts import Sequence
@@ -37,7 +43,9 @@ def test_laws_of_every_sinusoid(
     size: tuple[int, int], order: Order, endpoint: bool, cosine_first: bool, base: float
 ) -> None:
     n, d = size[0], 2 * size[1]
-    table = sinusoidal(n, d, order=order, endpoint=endpoint, cosine_first=cosine_first, base=base)
+    table = sinusoidal(
+        n, d, order=order, endpoint=endpoint, cosine_first=cosine_first, base=base
+    )
     assert table.values.shape == (n, d)
     assert table.values.dtype == np.float64
     assert table.layout == Sequence(n)
@@ -52,7 +60,12 @@ def test_laws_of_every_sinusoid(
 
 
 @given(
-    sizes, orders, st.booleans(), st.booleans(), st.floats(-500, 500), st.sampled_from([20.0, 1e4])
+    sizes,
+    orders,
+    st.booleans(),
+    st.booleans(),
+    st.floats(-500, 500),
+    st.sampled_from([20.0, 1e4]),
 )
 def test_the_translation_matrix_moves_every_row(
     size: tuple[int, int],
@@ -99,7 +112,9 @@ def test_every_variant_equals_a_library(
     library: Any, options: dict[str, Any], n: int, d: int
 ) -> None:
     # In float32 an angle of n carries an error of about n * 2**-24.
-    np.testing.assert_allclose(sinusoidal(n, d, **options), library(n, d), atol=1e-6 + n * 2**-23)
+    np.testing.assert_allclose(
+        sinusoidal(n, d, **options), library(n, d), atol=1e-6 + n * 2**-23
+    )
 
 
 @pytest.mark.parametrize("base", [1.0, 0.5, -3.0, math.nan, math.inf])

@@ -27,9 +27,9 @@ from posprobe.families import load
     ["sinusoidal:", "sinusoidal", "sinusoidal:512", "sinusoidal:512x", "sinusoidal:512x768x3",
      "sinusoidal:axb", "sinusoidal:-5x8", "sinusoidal:5.0x8", "sinusoidal:0x8", "sinusoidal:8x7",
      "sinusoidal:٣x8", "sincos2d:14x14", "sincos2d:0x14x8", "sincos2d:14x14x6",
-     f"sinusoidal:{MAX_FORMULA_NUMBERS // 2 + 1}x2", "sincos2d:100000x100000x4", f"counting:{'9' * 5000}x2",
-     "rotary:4096", "alibi:64x0", "t5:512x32x2", "alibi:512x100000", "rotary:512x99999998",
-     "t5:4x100000"],
+     f"sinusoidal:{MAX_FORMULA_NUMBERS // 2 + 1}x2", "sincos2d:100000x100000x4",
+     f"counting:{'9' * 5000}x2", "rotary:4096", "alibi:64x0", "t5:512x32x2", "alibi:512x100000",
+     "rotary:512x99999998", "t5:4x100000"],
 )  # fmt: skip
 def test_sizes_that_cannot_be_are_wrong_usage(reference: str) -> None:
     with pytest.raises(UsageError, match=reference.partition(":")[0]) as caught:
@@ -84,7 +84,10 @@ def test_options_of_a_reference_are_keywords(reference: str) -> None:
     ("typed", "canonical"),
     [
         ("sinusoidal:012x8,base=10000", "sinusoidal:12x8"),
-        ("sinusoidal:12x8,base=1e3,endpoint,halves", "sinusoidal:12x8,halves,endpoint,base=1000"),
+        (
+            "sinusoidal:12x8,base=1e3,endpoint,halves",
+            "sinusoidal:12x8,halves,endpoint,base=1000",
+        ),
         ("sincos2d:3x4x8,base=100,timm", "sincos2d:3x4x8,timm,base=100"),
     ],
 )

@@ -37,7 +37,10 @@ def test_counting_is_unbounded_and_of_rank_one() -> None:
 
 
 def test_normalised_counting_is_bounded_but_depends_on_the_length() -> None:
-    short_table, long_table = normalised_counting(11, 3).values, normalised_counting(101, 3).values
+    short_table, long_table = (
+        normalised_counting(11, 3).values,
+        normalised_counting(101, 3).values,
+    )
     for values in (short_table, long_table):
         assert (values.min(), values.max()) == (0, 1)
         assert distinct(values) == len(values)

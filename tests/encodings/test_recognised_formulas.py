@@ -131,7 +131,9 @@ def test_a_constant_table_is_no_formula(value: float, precision: Any) -> None:
         assert fixed_formula(values, layout, "F32") is None
 
 
-@given(st.integers(0, 2**31), st.sampled_from([1, 4, 9, 16, 300]), st.sampled_from([2, 4, 8, 64]))
+@given(
+    st.integers(0, 2**31), st.sampled_from([1, 4, 9, 16, 300]), st.sampled_from([2, 4, 8, 64])
+)
 def test_learned_tables_around_a_formula_are_learned(seed: int, n: int, d: int) -> None:
     chance = np.random.default_rng(seed)
     table = sinusoidal(n, d, order="halves").values
@@ -151,4 +153,6 @@ def test_a_sinusoid_in_the_first_column_alone_is_learned() -> None:
     for wave in (np.sin(np.arange(64)), np.cos(np.arange(64) + 2), np.sin(np.arange(64) % 8)):
         values[:, 0] = wave
         assert fixed_formula(values, Sequence(64), "F32") is None
-    assert fixed_formula(np.outer(np.sin(np.arange(64)), np.ones(16)), Sequence(64), "F32") is None
+    assert (
+        fixed_formula(np.outer(np.sin(np.arange(64)), np.ones(16)), Sequence(64), "F32") is None
+    )

@@ -12,7 +12,9 @@ from hypothesis import given, strategies as st
 from transformers import GPTNeoXConfig, LlamaConfig, Qwen2VLTextConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
-from transformers.models.hunyuan_v1_dense.configuration_hunyuan_v1_dense import HunYuanDenseV1Config
+from transformers.models.hunyuan_v1_dense.configuration_hunyuan_v1_dense import (
+    HunYuanDenseV1Config,
+)
 from transformers.models.hunyuan_v1_dense.modeling_hunyuan_v1_dense import (
     HunYuanDenseV1RotaryEmbedding,
 )
@@ -237,7 +239,9 @@ def test_arguments_that_cannot_be_are_wrong_usage(arguments: dict[str, Any]) -> 
 
 def test_kernel_and_bound_keep_the_shape_of_distances() -> None:
     inv_freq, _ = rotary_frequencies(256)
-    distances = np.arange(-20_000, 20_000).reshape(2, -1)  # more than one block of 2**22 numbers
+    distances = np.arange(-20_000, 20_000).reshape(
+        2, -1
+    )  # more than one block of 2**22 numbers
     kernel = rotary_kernel(inv_freq, distances)
     assert kernel.shape == distances.shape
     np.testing.assert_allclose(kernel, rotary_kernel(inv_freq, -distances), atol=1e-12)
@@ -258,7 +262,9 @@ def test_no_logit_exceeds_roformers_bound(seed: int, head: int, distance: int) -
     assert abs(logit) <= largest * bound * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("base", "expected_distance"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)])
+@pytest.mark.parametrize(
+    ("base", "expected_distance"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)]
+)
 def test_first_negative_distance_at_width_128(base: float, expected_distance: int) -> None:
     inv_freq, _ = rotary_frequencies(128, base=base)
     assert first_negative(inv_freq, 30_000) == expected_distance

@@ -58,7 +58,9 @@ def test_every_family_and_every_model_type_has_a_tiny_model() -> None:
 def test_every_table_of_a_family_is_picked_by_some_tiny_model() -> None:
     ours = [family for family in load_registry().families if family.name not in ELSEWHERE]
     rule_names = {(f.name, rule.name) for f in ours for rule in f.tables if rule.name}
-    assert {(case.family, case.pick.removeprefix("#")) for case in CASES if case.pick} >= rule_names
+    assert {
+        (case.family, case.pick.removeprefix("#")) for case in CASES if case.pick
+    } >= rule_names
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -128,7 +130,9 @@ def wide_vit(**options: Any) -> Tiny:
 
 
 @pytest.mark.parametrize("options", [{}, {"reg_tokens": 2}, {"no_embed_class": True}])
-def test_a_stated_grid_settles_an_ambiguous_layout(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_stated_grid_settles_an_ambiguous_layout(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     tiny = wide_vit(**options)
     path = save_state_dict(tiny, tmp_path / "model")
     with pytest.raises(InvalidCheckpoint, match=r"--grid HEIGHTxWIDTH.*--tensor pos_embed"):

@@ -106,7 +106,9 @@ def test_a_fairseq_checkpoint_without_its_options_is_refused(tmp_path: Path) -> 
 
 def save_tensors(folder: Path, config: Mapping[str, Any] | None = None, **shapes: Any) -> str:
     draw = np.random.default_rng(0)
-    tensors = {name.replace("__", "."): draw.normal(size=shape) for name, shape in shapes.items()}
+    tensors = {
+        name.replace("__", "."): draw.normal(size=shape) for name, shape in shapes.items()
+    }
     return model_folder(folder, tensors, **config or {})
 
 
@@ -253,7 +255,9 @@ def test_another_scheme_is_named_and_ends_with_exit_code_5(
     scheme: str, build: Callable[[], Any], tmp_path: Path
 ) -> None:
     build().save_pretrained(tmp_path / "model")
-    with pytest.raises(NoPositionTable, match=rf"no table of positions. It has {scheme}") as caught:
+    with pytest.raises(
+        NoPositionTable, match=rf"no table of positions. It has {scheme}"
+    ) as caught:
         load(str(tmp_path / "model"))
     assert caught.value.exit_code == 5
     encodings = find_encodings(open_reference(parse_reference(str(tmp_path / "model"))))
@@ -266,7 +270,9 @@ def test_a_table_is_read_where_the_library_ignores_relative_key(
 ) -> None:
     """What transformers 4 saved holds a vector per distance; version 5 builds and adds a table."""
     make: Any = transformers.BertConfig
-    config = make(position_embedding_type=scheme, max_position_embeddings=24, vocab_size=9, **SMALL)
+    config = make(
+        position_embedding_type=scheme, max_position_embeddings=24, vocab_size=9, **SMALL
+    )
     model: Any = transformers.BertModel(config)
     model.eval()
     model.save_pretrained(tmp_path)
@@ -297,7 +303,9 @@ def test_a_table_that_the_model_ignores_is_not_offered(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_positions_lists_its_tensors(tmp_path: Path) -> None:
     reference = save_tensors(tmp_path, encoder__pos_conv_embed__conv__weight_g=(1, 1, 8))
-    with pytest.raises(NoPositionTable, match=r"\(1: encoder\.pos_c.* places apart: enc") as caught:
+    with pytest.raises(
+        NoPositionTable, match=r"\(1: encoder\.pos_c.* places apart: enc"
+    ) as caught:
         load(reference)
     assert caught.value.exit_code == 5
 

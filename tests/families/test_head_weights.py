@@ -75,7 +75,9 @@ def own_attention(
         attention = model.blocks[0].attn
         attention.fused_attn = False
         drop = attention.attn_drop
-        hooks.append(drop.register_forward_pre_hook(lambda _, inputs: attentions.append(inputs[0])))
+        hooks.append(
+            drop.register_forward_pre_hook(lambda _, inputs: attentions.append(inputs[0]))
+        )
     output = run(model, content, part)
     for hook in hooks:
         hook.remove()
@@ -130,7 +132,9 @@ def test_logits_of_gpt2_are_scaled_as_configured(
 
 @torch.no_grad()
 @pytest.mark.parametrize("layer", [0, 1])
-def test_the_effective_table_follows_the_direct_path_to_a_layer(layer: int, tmp_path: Path) -> None:
+def test_the_effective_table_follows_the_direct_path_to_a_layer(
+    layer: int, tmp_path: Path
+) -> None:
     model = perturb(gpt2()).double()
     folder = save_model(model, tmp_path)
     inner = model.transformer
@@ -228,7 +232,9 @@ def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path)
         ({"w_k": np.full((6, 8), np.nan)}, "w_k holds NaN"),
     ],
 )
-def test_weights_that_do_not_fit_are_one_clear_error(change: dict[str, Any], message: str) -> None:
+def test_weights_that_do_not_fit_are_one_clear_error(
+    change: dict[str, Any], message: str
+) -> None:
     arguments: dict[str, Any] = {"w_q": np.ones((6, 8)), "w_k": np.ones((6, 8)), "heads": 2}
     with pytest.raises(UsageError, match=message):
         head_logits(np.ones((4, 6)), **arguments | change)

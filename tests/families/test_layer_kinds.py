@@ -126,7 +126,9 @@ def test_layers_are_grouped_by_window_and_rotation(tmp_path: Path, name: str) ->
     model = built(name)
     n_without_rotation = rotating(model).count(False)
     verb = "does" if n_without_rotation == 1 else "do"
-    notes = (f"{n_without_rotation} of 4 layers {verb} not rotate",) if n_without_rotation else ()
+    notes = (
+        (f"{n_without_rotation} of 4 layers {verb} not rotate",) if n_without_rotation else ()
+    )
     newer = model.config.to_dict()
     older = {key: value for key, value in newer.items() if key not in NEWER}
     for version, config in (("newer", newer), ("older", older)):
@@ -336,7 +338,10 @@ def test_of_latent_attention_a_part_of_a_head_is_rotated(tmp_path: Path, version
         ({"layer_types": "sliding"}, "layer_types"),
         ({"layer_types": [1, 2]}, "layer_types"),
         ({"sliding_window": "wide"}, "sliding_window"),
-        ({"sliding_window": 4, "model_type": "gemma2", "num_hidden_layers": 10**9}, "num_hidden"),
+        (
+            {"sliding_window": 4, "model_type": "gemma2", "num_hidden_layers": 10**9},
+            "num_hidden",
+        ),
         ({"per_layer_config": {"0": {"head_dim": -1}}}, "head_dim"),
         ({"model_type": "dinov3_vit"}, "image_size"),
     ],

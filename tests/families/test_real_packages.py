@@ -130,7 +130,9 @@ def test_the_table_that_esm_stores_and_never_uses_is_not_its_encoding(esm: Path)
     # precision.
     rounded = record.frequencies().astype(np.float16)
     remaining = [
-        values for name, values in content.items() if name.endswith("rotary_embeddings.inv_freq")
+        values
+        for name, values in content.items()
+        if name.endswith("rotary_embeddings.inv_freq")
     ]
     assert len(remaining) == 6
     for values in remaining:

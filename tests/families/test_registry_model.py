@@ -95,10 +95,16 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     )  # fmt: skip
     assert list(run.results) == ["states", "vocabulary"]
     document = run.to_dict()
-    assert document["vocabulary"] == {"known": size, "shares": {"even": 1 / size}, "undefined": {}}
+    assert document["vocabulary"] == {
+        "known": size,
+        "shares": {"even": 1 / size},
+        "undefined": {},
+    }
     assert run.arrays()["vocabulary"].shape == (size,)
     page = build_page(document)
-    rows = {row[0]: dict(zip(page.numbers.columns, row, strict=True)) for row in page.numbers.rows}
+    rows = {
+        row[0]: dict(zip(page.numbers.columns, row, strict=True)) for row in page.numbers.rows
+    }
     assert rows["tokens"][Column("model", is_numeric=True)] == str(size)
     assert rows["tokens of BertModel"][Column("layer 0", is_numeric=True)] == str(size)
     assert "Tokens that are known" in str(page.evidence)

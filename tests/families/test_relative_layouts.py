@@ -94,7 +94,13 @@ def test_layoutlmv3_counts_thousandths_of_the_page(tmp_path: Path, axis: str) ->
 def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
     """As the library computes them of boxes that lie at every hundredth of the page."""
     config = transformers.UdopConfig(
-        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=4, vocab_size=30
+        d_model=16,
+        d_kv=4,
+        d_ff=16,
+        num_layers=1,
+        num_decoder_layers=1,
+        num_heads=4,
+        vocab_size=30,
     )
     model: Any = transformers.UdopForConditionalGeneration(config)
     generator = torch.Generator().manual_seed(0)
@@ -114,7 +120,9 @@ def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
         boxes[0, :, corners] = page_positions[:, None]
         expected = bias(torch.ones(1, 101), boxes)[0].detach().numpy()
         # Single precision makes 4.9999 hundredths of some five, which the library cuts off to four.
-        is_same_offset = (bias.get_relative_position(page_positions[None])[0] == offsets).numpy()
+        is_same_offset = (
+            bias.get_relative_position(page_positions[None])[0] == offsets
+        ).numpy()
         assert is_same_offset.mean() > 0.7
         assert set(offsets[is_same_offset].tolist()) == set(range(-100, 101))
         np.testing.assert_array_equal(
@@ -133,7 +141,10 @@ def test_udop_names_the_bias_that_is_unknown(tmp_path: Path) -> None:
     for config_value in ([{"type": "1d"}], ["1d", "vertical"], 7):
         with pytest.raises(InvalidCheckpoint, match="relative_bias_args"):
             read(
-                tmp_path, {name: random(32, 4)}, model_type="udop", relative_bias_args=config_value
+                tmp_path,
+                {name: random(32, 4)},
+                model_type="udop",
+                relative_bias_args=config_value,
             )
 
 
@@ -184,7 +195,9 @@ def test_granite_speech(tmp_path: Path) -> None:
     make: Any = modeling_granite_speech.GraniteSpeechCTCEncoder
     table, index = random(33, 8), make(config).attention_dists.numpy()
     record = read(tmp_path, {"encoder.layers.0.attn.rel_pos_emb.weight": table})
-    np.testing.assert_allclose(record.kernel(12)[0], cosines(table[index], table[16]), atol=1e-6)
+    np.testing.assert_allclose(
+        record.kernel(12)[0], cosines(table[index], table[16]), atol=1e-6
+    )
 
 
 def test_vits_has_no_vector_beyond_its_window(tmp_path: Path) -> None:
@@ -195,7 +208,9 @@ def test_vits_has_no_vector_beyond_its_window(tmp_path: Path) -> None:
     attention, n = make(config), 20
     table = random(1, 9, 8)
     padded = attention._get_relative_embeddings(torch.tensor(table), n)[0]  # [2 n - 1, d]
-    by_pair = attention._relative_position_to_absolute_position(padded.T[:, None].expand(-1, n, -1))
+    by_pair = attention._relative_position_to_absolute_position(
+        padded.T[:, None].expand(-1, n, -1)
+    )
     vectors = by_pair.permute(1, 2, 0).numpy()
     names = [f"text_encoder.encoder.layers.0.attention.emb_rel_{kind}" for kind in "kv"]
     record = read(tmp_path, dict.fromkeys(names, table), model_type="vits")
@@ -233,7 +248,10 @@ def test_botnet_of_timm(tmp_path: Path) -> None:
     n = height * width
     kernel = record.kernel(n)[0]
     # A query that is one table's vector of distance 0, the other table being 0, meets that alone.
-    for name, table, other_axis in (("height_rel", rows, columns), ("width_rel", columns, rows)):
+    for name, table, other_axis in (
+        ("height_rel", rows, columns),
+        ("width_rel", columns, rows),
+    ):
         middle = table[len(table) // 2]
         setattr(embedding, name, torch.nn.Parameter(torch.tensor(table)))
         zero = "width_rel" if name == "height_rel" else "height_rel"

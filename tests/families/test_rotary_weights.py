@@ -18,7 +18,11 @@ from made_schemas import problems
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.models.rotary_weights import WeightUse, measure_layer_weights, pair_layout
+from posprobe.analyses.models.rotary_weights import (
+    WeightUse,
+    measure_layer_weights,
+    pair_layout,
+)
 from posprobe.encodings.rotary import precision_horizon
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
@@ -43,7 +47,13 @@ HIDDEN = 32
 
 
 def of_layer(query: Floats, key: Floats, biases: Any = None, **options: Any) -> Any:
-    settings = {"ladder": LADDER, "pair_order": "halves", "scale": 1.0, "distances": 64, **options}
+    settings = {
+        "ladder": LADDER,
+        "pair_order": "halves",
+        "scale": 1.0,
+        "distances": 64,
+        **options,
+    }
     return measure_layer_weights(0, query, key, biases, **settings)
 
 
@@ -58,7 +68,9 @@ def test_equal_weights_meet_the_kernel_of_the_ladder() -> None:
 
 def rotated(vectors: Floats, places: NDArray[np.int64]) -> Floats:
     """Turn heads ``[n, 8]``, pairs half a head apart, each to its place."""
-    rotated_pairs = (vectors[:, :4] + 1j * vectors[:, 4:]) * np.exp(1j * np.outer(places, LADDER))
+    rotated_pairs = (vectors[:, :4] + 1j * vectors[:, 4:]) * np.exp(
+        1j * np.outer(places, LADDER)
+    )
     return np.concatenate([rotated_pairs.real, rotated_pairs.imag], axis=1)
 
 
@@ -143,7 +155,8 @@ def test_planted_pairs_are_found_in_whatever_order_they_stand() -> None:
 def test_random_weights_have_no_layout(heads: int, rows: int) -> None:
     draw = np.random.default_rng(2)
     answers = [
-        pair_layout(np.linalg.norm(draw.normal(size=(heads, rows, 32)), axis=2)) for _ in range(60)
+        pair_layout(np.linalg.norm(draw.normal(size=(heads, rows, 32)), axis=2))
+        for _ in range(60)
     ]
     assert sum(layout is not None and layout.answer is not None for layout in answers) <= 1
 
@@ -296,7 +309,9 @@ def test_without_gain_logits_equal_those_of_the_biases(
     for head, curve in zip(run.heads, layer.bias_curve, strict=True):
         centred_curve = curve - curve.mean()
         assert np.ptp(centred_curve) > 0.1
-        np.testing.assert_allclose(head.measured - head.measured.mean(), centred_curve, atol=1e-5)
+        np.testing.assert_allclose(
+            head.measured - head.measured.mean(), centred_curve, atol=1e-5
+        )
 
 
 def test_layers_that_do_not_rotate_or_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
@@ -334,7 +349,9 @@ def told(path: str) -> str:
 
 def test_unreadable_weights_are_one_clear_sentence(tmp_path: Path) -> None:
     quantised = {"model.layers.0.self_attn.q_proj.qweight": np.zeros((4, 4))}
-    assert "have a name that is known" in told(saved(tmp_path / "b", quantised, model_type="llama"))
+    assert "have a name that is known" in told(
+        saved(tmp_path / "b", quantised, model_type="llama")
+    )
     nan = {"model.layers.0.self_attn.q_proj": np.full((HEADS * WIDTH, HIDDEN), np.nan)}
     sentence = told(llama(tmp_path / "c", tensors=nan))
     assert "Layer 0 was left out: the weights hold NaN or infinity." in sentence
@@ -370,7 +387,9 @@ def test_undeclared_layouts_are_those_that_the_weights_tell(tmp_path: Path) -> N
     # The same answer where the command compares two such copies.
     checked = pp.check(path, second_path)
     assert checked.alike
-    assert [finding.a for finding in checked.compared if finding.what == "pairs"] == ["neighbours"]
+    assert [finding.a for finding in checked.compared if finding.what == "pairs"] == [
+        "neighbours"
+    ]
 
 
 def test_the_command_reports_the_bytes_to_read(tmp_path: Path, cli: Cli) -> None:
@@ -400,9 +419,16 @@ def test_hub_weights_are_read_only_on_request(server: Hub, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("base", "name", "first_position"),
-    [(1e4, "bfloat16", 40), (1e4, "float16", 182), (5e5, "bfloat16", 33), (1e6, "float16", 257)],
+    [
+        (1e4, "bfloat16", 40),
+        (1e4, "float16", 182),
+        (5e5, "bfloat16", 33),
+        (1e6, "float16", 257),
+    ],
 )
-def test_half_precision_carries_angles_so_far(base: float, name: str, first_position: int) -> None:
+def test_half_precision_carries_angles_so_far(
+    base: float, name: str, first_position: int
+) -> None:
     ladder, _ = pp.encodings.rotary_frequencies(128, base=base)
     assert precision_horizon(ladder, name) == first_position
     assert precision_horizon([1.0], "float32") is None  # positions themselves are exact
@@ -417,7 +443,9 @@ def test_real_weights_tell_their_layout() -> None:
     assert layout is not None
     assert (layout.answer, layout.heads, layout.wins) == ("halves", 60, 1.0)
     assert layout.margin == pytest.approx(23.96, abs=0.01)
-    scores = {reading.reading: (reading.apart, reading.correlation) for reading in layout.readings}
+    scores = {
+        reading.reading: (reading.apart, reading.correlation) for reading in layout.readings
+    }
     assert scores["halves"] == pytest.approx((0.162, -0.362), abs=0.001)
     assert scores["neighbours"] == pytest.approx((32.18, -0.097), abs=0.01)
     assert scores["halves_again"] == pytest.approx((59.69, -0.074), abs=0.01)
@@ -488,7 +516,9 @@ def test_latent_attention_weights_need_a_run(tmp_path: Path) -> None:
 
 
 def test_curves_are_drawn_for_a_paper(tmp_path: Path, cli: Cli) -> None:
-    completed = cli("figure", "rotary-curves", "sample:pydoc-llama", "-o", "curves.svg", "--quiet")
+    completed = cli(
+        "figure", "rotary-curves", "sample:pydoc-llama", "-o", "curves.svg", "--quiet"
+    )
     assert (completed.code, (tmp_path / "curves.svg").read_text().count("<svg")) == (0, 1)
     assert "on 16 contexts of 256 tokens sampled from the model" in completed.out
     refused = cli("figure", "rotary-curves", "rotary:512x64", "-o", "curves.svg", "--quiet")

@@ -125,7 +125,10 @@ def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> 
             describe_scheme(record)["reach"] == reach
         )  # of 21 positions none is farther apart than 20
     equal = values.copy()
-    equal[:, :8], equal[:, 33:] = equal[:, :1], equal[:, -1:]  # offsets from -20 to -13, 13 to 20
+    equal[:, :8], equal[:, 33:] = (
+        equal[:, :1],
+        equal[:, -1:],
+    )  # offsets from -20 to -13, 13 to 20
     assert describe_scheme(RelativeBias(equal, Sequence(500), "r", SOURCE))["reach"] == 13
     hidden = values.copy()
     hidden[:, :8] = hidden[:, :1]
@@ -136,7 +139,9 @@ def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> 
 
 @pytest.mark.parametrize("n", ["5", 5.5, None, True, np.arange(2)])
 @pytest.mark.parametrize("reference", ["alibi:32x4", "t5:64x32", "rotary:64x8"])
-def test_a_number_of_positions_that_is_no_whole_number_is_refused(reference: str, n: Any) -> None:
+def test_a_number_of_positions_that_is_no_whole_number_is_refused(
+    reference: str, n: Any
+) -> None:
     (record,) = load_schemes(reference)
     for method in (record.curves, record.kernel):
         with pytest.raises(UsageError, match=f"{reference}.*not a whole number"):
@@ -150,7 +155,9 @@ def test_a_number_of_positions_that_is_no_whole_number_is_refused(reference: str
     [*((heads, 8.0) for heads in (0, -1, 2.5, 4.0, "4", None, True, 10**12)),
      *((8, max_bias) for max_bias in (0, -1.0, "8", None, float("inf"), True))],
 )  # fmt: skip
-def test_slopes_of_no_number_of_heads_or_exponent_are_refused(heads: Any, bias_max: Any) -> None:
+def test_slopes_of_no_number_of_heads_or_exponent_are_refused(
+    heads: Any, bias_max: Any
+) -> None:
     with pytest.raises(UsageError, match=r"alibi: .*(from 1 to|whole number)"):
         alibi_slopes(heads, bias_max=bias_max)
 
@@ -438,7 +445,10 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e4, "original_max_position_embedding
     ("config", "message"),
     [
         ({"rope_theta": 1e4}, "width of a head"),
-        ({"rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 0}, "num_attention_heads"),
+        (
+            {"rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 0},
+            "num_attention_heads",
+        ),
         ({"rope_theta": 1e4, "hidden_size": 2, "num_attention_heads": 4}, "width of a head"),
         ({"rope_theta": -1, "head_dim": 8}, "rope_theta as -1"),
         ({"rope_theta": "large", "head_dim": 8}, "rope_theta"),

@@ -70,7 +70,9 @@ def test_without_positions_a_causal_mask_alone_knows_the_order(build: Any, knows
 
 def test_permutations_do_not_depend_on_how_contexts_are_grouped(device: str) -> None:
     model, contexts = timm_vit().double().to(device), pixels(6).astype(np.float64)
-    a, b = (permutation_effect(model, list(in_batches(contexts, size)), seed=2) for size in (2, 6))
+    a, b = (
+        permutation_effect(model, list(in_batches(contexts, size)), seed=2) for size in (2, 6)
+    )
     assert a.with_positions.tokens == pytest.approx(b.with_positions.tokens, rel=1e-9)
     assert a.without_positions.tokens < 1e-9
 
@@ -101,7 +103,9 @@ def test_a_shift_is_a_table_whose_rows_are_moved(device: str) -> None:
     with torch.no_grad():
         for shift in (0, 4, 20):
             table[:LENGTH] = full_table[shift : shift + LENGTH]
-            expected.append((float(model(batch, labels=batch).loss), model.transformer(batch)[0]))
+            expected.append(
+                (float(model(batch, labels=batch).loss), model.transformer(batch)[0])
+            )
     unshifted = expected[0][1]
     for number, (loss, state) in enumerate(expected):
         assert effect.loss[number] == pytest.approx(loss, rel=1e-6)  # its softmax is float32
@@ -122,7 +126,9 @@ def test_a_model_that_knows_distances_alone_does_not_mind_a_shift(device: str) -
 def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     model, contexts = language_model("roberta").double(), tokens(8)
     contexts = np.where(contexts < 6, 6, contexts)
-    a, b = (phase_shift(model, in_batches(contexts, size), mask_token=5, seed=3) for size in (1, 8))
+    a, b = (
+        phase_shift(model, in_batches(contexts, size), mask_token=5, seed=3) for size in (1, 8)
+    )
     assert a.task == "masked token"
     assert a.loss is not None
     assert b.loss is not None
@@ -211,7 +217,9 @@ def test_patterns_of_every_layer_are_those_of_the_library_s_own_states(
             assert pattern.share == pytest.approx(
                 1 - 6 * np.sum(patches.mean(axis=0) ** 2) / np.sum(patches**2)
             )
-            np.testing.assert_allclose(pattern.norms.ravel(), np.sqrt((deviations**2).sum(axis=1)))
+            np.testing.assert_allclose(
+                pattern.norms.ravel(), np.sqrt((deviations**2).sum(axis=1))
+            )
     json.dumps(as_block(patterns), allow_nan=False)
 
 
@@ -267,7 +275,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: with_labels(5), "labels"),
     (lambda: phase_shift(gpt2(n_positions=34), [tokens(2)], shifts=[26]), "by 1 to 25"),
     (lambda: phase_shift(gpt2(n_positions=34), [tokens(2)], shifts=[-1]), "by 1 to 25"),
-    (lambda: phase_shift(gpt2(n_positions=34), [tokens(2)], shifts=[0]), "Use shorter contexts"),
+    (
+        lambda: phase_shift(gpt2(n_positions=34), [tokens(2)], shifts=[0]),
+        "Use shorter contexts",
+    ),
     (lambda: phase_shift(gpt2(), [tokens(2)], shifts=[0.5]), "whole positions, not by 0.5"),  # type: ignore[list-item]
     (lambda: phase_shift(_Numbered(), [tokens(2)]), "not known"),
     (lambda: phase_shift(vit(), [pixels(2)]), "position_ids"),

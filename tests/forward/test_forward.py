@@ -94,7 +94,9 @@ def squeezebert() -> Any:
 
 
 @pytest.mark.parametrize("build", [gpt2, bert, albert, squeezebert, vit, timm_vit])
-def test_streamed_sums_are_the_plain_decomposition_of_all_states(build: Any, device: str) -> None:
+def test_streamed_sums_are_the_plain_decomposition_of_all_states(
+    build: Any, device: str
+) -> None:
     model = build().double().to(device)
     images = build in (vit, timm_vit)
     contexts = pixels(11).astype(np.float64) if images else tokens(23)
@@ -196,7 +198,9 @@ def test_the_noise_share_equals_that_of_chance(scale: float) -> None:
 
 @pytest.mark.parametrize("planted", [0, 1, 3])
 @pytest.mark.parametrize("uneven", [False, True])
-def test_the_rank_counts_directions_that_stand_out_of_the_noise(planted: int, uneven: bool) -> None:
+def test_the_rank_counts_directions_that_stand_out_of_the_noise(
+    planted: int, uneven: bool
+) -> None:
     rng = np.random.default_rng(planted)
     mixing = rng.normal(size=(20, 20)) * (np.geomspace(5, 0.1, 20) if uneven else 1)
     signal = 5 * rng.normal(size=(32, planted)) @ rng.normal(size=(planted, 20))
@@ -223,7 +227,9 @@ def test_equal_contexts_have_the_rank_of_positions(count: int) -> None:
     rng = np.random.default_rng(0)
     context = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 300))
     hidden = np.repeat(context[None], count, axis=0)
-    assert build_decomposition({0: sum_moments(hidden)}, layout=Sequence(40)).layers[0].rank == 2
+    assert (
+        build_decomposition({0: sum_moments(hidden)}, layout=Sequence(40)).layers[0].rank == 2
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -174,7 +174,9 @@ def test_overflow_is_reported_with_its_context_and_a_remedy(name: str, dtype: st
         lambda _, inputs, output: output.masked_fill((inputs[0] == 35)[..., None], np.inf)
     )
     # Of a batch of two the context is the third of all.
-    with pytest.raises(InvalidTable, match=r"hold NaN or infinity in context 3\. It o") as refusal:
+    with pytest.raises(
+        InvalidTable, match=r"hold NaN or infinity in context 3\. It o"
+    ) as refusal:
         runs()[name](model, in_batches(contexts, 2))
     assert ("--dtype float32" in str(refusal.value)) == (dtype == "bfloat16")
     if name in ("hidden states", "attention"):

@@ -61,7 +61,9 @@ def timm_saved(folder: Path, *, drop: str = "", renamed_key: str = "") -> str:
     """Save a model of timm whose configuration asks for no strictness, and change its weights."""
     arguments = {"embed_dim": WIDTH, "depth": 2, "num_heads": 3, "img_size": (14, 21),
                  "patch_size": 7, "num_classes": 0, "pretrained_strict": False}  # fmt: skip
-    timm.models.save_for_hf(timm_vit(), str(folder), model_args=arguments, safe_serialization=True)
+    timm.models.save_for_hf(
+        timm_vit(), str(folder), model_args=arguments, safe_serialization=True
+    )
     state = safetensors.torch.load_file(folder / "model.safetensors")
     tensors = {name: value for name, value in state.items() if name != drop}
     tensors |= {renamed_key: torch.zeros(3)} if renamed_key else {}
@@ -100,9 +102,9 @@ def test_random_weights_are_named_in_document_and_page(tmp_path: Path) -> None:
     for page_text in ((saved / "report.html").read_text(), render_text(document, 1000)):
         assert "lacks are random, and show nothing: pos_embed" in page_text
         assert f"were left out: {renamed_key}" in page_text
-    complete_document = analyze_model("sample:digits-vit", only=("blank",), device="cpu").to_dict()[
-        "model"
-    ]
+    complete_document = analyze_model(
+        "sample:digits-vit", only=("blank",), device="cpu"
+    ).to_dict()["model"]
     assert complete_document["missing_weights"] == complete_document["unused_weights"] == []
 
 
@@ -125,7 +127,11 @@ def test_a_missing_pooler_is_accepted_but_no_missing_table(
 
 
 def test_a_position_table_of_a_pooler_may_not_be_missing() -> None:
-    report = {"mismatched_keys": [], "unexpected_keys": [], "missing_keys": ["pooler.pos_embed"]}
+    report = {
+        "mismatched_keys": [],
+        "unexpected_keys": [],
+        "missing_keys": ["pooler.pos_embed"],
+    }
     with pytest.raises(InvalidCheckpoint, match=r"lacks pooler\.pos_embed\."):
         check_lost_weights(bert(), report, "model", allow_missing=False)
 
@@ -144,7 +150,9 @@ class Model(BertModel):
 def test_code_of_a_checkpoint_runs_only_when_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m")
+    )
     monkeypatch.syspath_prepend(str(tmp_path / "m"))
     folder = tmp_path / "homemade"
     bert().save_pretrained(folder)

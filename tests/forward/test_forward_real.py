@@ -34,7 +34,9 @@ def test_everything_is_measured_of_a_released_model(
     analysis = pp.analyze_model(str(model()), contexts, nulls=0)
     assert analysis.missing == {}
     on_request = {key for key, measurement in MODEL_MEASUREMENTS.items() if measurement.is_slow}
-    assert set(analysis.results) == set(MODEL_MEASUREMENTS) - {"blank", "rotary_use"} - on_request
+    assert (
+        set(analysis.results) == set(MODEL_MEASUREMENTS) - {"blank", "rotary_use"} - on_request
+    )
     document = analysis.to_dict()
     assert len(document["states"]["layers"]) == (13 if model is rxnmapper else 4)
     assert document["findings"]
@@ -59,7 +61,9 @@ def test_ten_directions_of_iglm_s_table_do_its_work_on_real_antibodies() -> None
     contexts = np.array(
         [[words.index(word) for word in ("[HEAVY]", "[HUMAN]", *chain)] for chain in CHAINS]
     )
-    effect = pp.substitution_effect(pp.load_model(str(iglm()), device="cpu", head=True), [contexts])
+    effect = pp.substitution_effect(
+        pp.load_model(str(iglm()), device="cpu", head=True), [contexts]
+    )
     cost = {substitute.name: substitute.costs["loss"] for substitute in effect.substitutes}
     assert effect.task == "next token"
     assert cost["itself"].value == 0
@@ -73,7 +77,8 @@ def test_components_of_a_released_table_keep_what_random_tables_do_not() -> None
     contexts = pp.forward.random_tokens(model.config, 64, 6)
     effect = pp.substitution_effect(model, contexts, random=True)
     kept_shares = {
-        substitute.name: substitute.costs["states"].kept or 0.0 for substitute in effect.substitutes
+        substitute.name: substitute.costs["states"].kept or 0.0
+        for substitute in effect.substitutes
     }
     assert kept_shares["components_20"] > 0.8
     assert max(kept_shares[key] for key in ("gaussian", "permuted", "stationary")) < 0.6

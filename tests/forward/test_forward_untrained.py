@@ -29,7 +29,9 @@ def run(model: Any, folder: Path, count: int, *measurements: str) -> pp.studies.
 @pytest.mark.parametrize(
     ("count", "reason"), [(4, "few_contexts"), (48, "noise")], ids=["few", "many"]
 )
-def test_an_untrained_llama_has_no_position_share(count: int, reason: str, tmp_path: Path) -> None:
+def test_an_untrained_llama_has_no_position_share(
+    count: int, reason: str, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
     analysis = run(model, tmp_path / "llama", count, "states")

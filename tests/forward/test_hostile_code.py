@@ -44,7 +44,9 @@ def bert(folder: Path, canary: Path, **changes: Any) -> str:
         intermediate_size=8, max_position_embeddings=12,
     )  # fmt: skip
     BertModel(config).save_pretrained(folder / "model")
-    (folder / "model/code.py").write_text(f"open({str(canary)!r}, 'w').close()\nclass X: pass\n")
+    (folder / "model/code.py").write_text(
+        f"open({str(canary)!r}, 'w').close()\nclass X: pass\n"
+    )
     return changed(folder / "model", **changes)
 
 
@@ -75,7 +77,9 @@ def test_a_class_of_another_architecture_does_not_stand_for_an_unknown_one(
     tmp_path: Path, canary: Path
 ) -> None:
     code = MAP | {"AutoConfig": "code.X"}
-    path = bert(tmp_path, canary, model_type="no-such", architectures=["BertModel"], auto_map=code)
+    path = bert(
+        tmp_path, canary, model_type="no-such", architectures=["BertModel"], auto_map=code
+    )
     with pytest.raises(UsageError, match="--trust-remote-code"):
         load_model(path, device="cpu", head=True)
     assert not canary.exists()
@@ -124,7 +128,9 @@ class Payload:
         return os.system, (f"touch {self.canary}",)
 
 
-def test_a_malicious_pickle_is_refused_in_words_of_our_own(tmp_path: Path, canary: Path) -> None:
+def test_a_malicious_pickle_is_refused_in_words_of_our_own(
+    tmp_path: Path, canary: Path
+) -> None:
     path = bert(tmp_path, canary)
     (tmp_path / "model/model.safetensors").unlink()
     torch.save({"x": Payload(canary)}, tmp_path / "model/pytorch_model.bin")

@@ -113,7 +113,9 @@ def test_no_picture_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF", "BMP"])
 def test_images_are_recognised_by_content_and_give_one_frame(form: str, tmp_path: Path) -> None:
     extra_frames = [Image.new("RGB", (8, 8), "blue")] * 20
-    frames = {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": extra_frames}
+    frames = (
+        {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": extra_frames}
+    )
     content = encoded(Image.new("RGB", (8, 8), "red"), form, **frames)
     (tmp_path / "picture.jpg").write_bytes(content)
     (image,) = image_files(tmp_path, prepared)
@@ -170,7 +172,9 @@ def split(text: str, **_: Any) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("count", [1, 3, None])
-def test_a_text_is_read_until_enough_tokens_are_there(count: int | None, tmp_path: Path) -> None:
+def test_a_text_is_read_until_enough_tokens_are_there(
+    count: int | None, tmp_path: Path
+) -> None:
     text = "\n".join(f"line {number} says what its number is" for number in range(30_000))
     (tmp_path / "a.txt").write_text(text)
     split.given = 0  # type: ignore[attr-defined]

@@ -111,7 +111,9 @@ def test_rotating_layers_are_found_without_changing_outputs(family: str) -> None
         assert torch.equal(model(input_ids=ids).last_hidden_state, output_before)
 
 
-@pytest.mark.parametrize(("length", "factors"), [(100, [1, 1.1, 1.2, 1.3]), (130, [1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("length", "factors"), [(100, [1, 1.1, 1.2, 1.3]), (130, [1, 2, 3, 4])]
+)
 def test_long_factors_are_those_of_the_run_s_length(length: int, factors: list[float]) -> None:
     rope = {
         "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.2, 1.3],

@@ -41,7 +41,9 @@ def assert_steps(turns: Any, omega: Any, axis: int) -> None:
 
 
 @pytest.mark.parametrize(("image", "patch"), [(64, 8), ([48, 96], 8), (36, 4)])
-def test_dinov3_rotates_by_relative_patch_position(tmp_path: Path, image: Any, patch: int) -> None:
+def test_dinov3_rotates_by_relative_patch_position(
+    tmp_path: Path, image: Any, patch: int
+) -> None:
     config = library.DINOv3ViTConfig(**SIZES, image_size=image, patch_size=patch)
     model = library.DINOv3ViTModel(config).eval()  # training shakes the coordinates
     record = record_of(model, tmp_path)
@@ -125,7 +127,9 @@ def test_answers_and_numbers_have_one_mean_rotation(axes: int) -> None:
 
 
 def test_answers_for_every_length_need_no_length() -> None:
-    verdict = analyze_schemes(Rotary(24, "made", source(), base=50.0, axes=2)).to_dict()["verdict"]
+    verdict = analyze_schemes(Rotary(24, "made", source(), base=50.0, axes=2)).to_dict()[
+        "verdict"
+    ]
     answers = {answer["question"]: answer["answer"] for answer in verdict["answers"]}
     assert answers["rotary_positive"] == "yes"
     assert answers["rotary_turns"] == "cannot tell"
@@ -143,7 +147,9 @@ def test_half_of_the_pairs_at_rest_keep_the_mean_from_falling_below_zero() -> No
 
 def qwen2_vl() -> Any:
     from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
-    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import (
+        Qwen2VisionTransformerPretrainedModel,
+    )
 
     model_class: Any = Qwen2VisionTransformerPretrainedModel
     config: Any = Qwen2VLVisionConfig(

@@ -79,7 +79,9 @@ def test_heads_on_random_tokens_equal_an_independent_computation(model: Any) -> 
     for place, expected in RANDOM.items():
         assert_alike(heads[place], expected, 1e-4)
     curve_values = [heads[1, 3].measured[distance] for distance in (0, 1, 2, 8, 64)]
-    assert curve_values == pytest.approx([-1.9652, 3.1387, -2.2710, -19.3401, -29.8949], abs=5e-4)
+    assert curve_values == pytest.approx(
+        [-1.9652, 3.1387, -2.2710, -19.3401, -29.8949], abs=5e-4
+    )
 
 
 def test_heads_on_sampled_text_equal_an_independent_computation(model: Any) -> None:

@@ -229,7 +229,9 @@ def slowly(part: dict[str, Any], layer: LayerUse, head: int) -> dict[str, Any]:
     length, width = q.shape[1:]
     queries = range(window, length - window if both_sides else 2 * window)
     turns = [turn for turn in layer.ladder if turn]
-    place = np.arange(2 * len(turns)) + (width - 2 * len(turns) if layer.columns == "last" else 0)
+    place = np.arange(2 * len(turns)) + (
+        width - 2 * len(turns) if layer.columns == "last" else 0
+    )
     first, second = (
         (place[: len(turns)], place[len(turns) :]) if layer.pairs == "halves"
         else (place[0::2], place[1::2])
@@ -322,7 +324,9 @@ def test_many_heads_take_no_more_memory_at_a_time_than_few() -> None:
     turning = LayerRotation(0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0)
     query, key = torch.randn(2, 1, 64, 1024, 8)
     layer = ObservedLayer(turning, 512, 1024)
-    sum_window(AttentionInputs(query[:, :4], key[:, :4], None, 1.0, None), layer)  # loads libraries
+    sum_window(
+        AttentionInputs(query[:, :4], key[:, :4], None, 1.0, None), layer
+    )  # loads libraries
     Path("/proc/self/clear_refs").write_text("5")
     memory_before = held("VmRSS")
     sums = sum_window(AttentionInputs(query, key, None, 1.0, None), layer)
@@ -401,7 +405,9 @@ def test_a_rotation_that_no_ladder_explains_is_not_measured() -> None:
         ("DINOv3ViT", LENGTH, "Along rows and columns of images they are not measured"),
     ],
 )
-def test_an_unmeasurable_model_is_one_clear_sentence(family: str, length: int, text: str) -> None:
+def test_an_unmeasurable_model_is_one_clear_sentence(
+    family: str, length: int, text: str
+) -> None:
     with pytest.raises(UsageError, match=text):
         rotary_use(built(family), [tokens(2, length)])
 
@@ -432,7 +438,9 @@ def test_sampled_tokens_are_drawn_from_what_the_model_predicts() -> None:
     assert (sampled[:, 0] == 1).all()
     uniforms = np.random.default_rng(3).random((5, 24))
     with torch.no_grad():
-        predicted = model(input_ids=torch.as_tensor(sampled)).logits.double().softmax(-1).numpy()
+        predicted = (
+            model(input_ids=torch.as_tensor(sampled)).logits.double().softmax(-1).numpy()
+        )
     sums = predicted[:, :-1].cumsum(axis=-1)
     token = sampled[:, 1:, None]
     upper = np.take_along_axis(sums, token, axis=-1)[..., 0]

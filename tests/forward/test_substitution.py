@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 
 def named(table: Any, **options: Any) -> dict[str, NDArray[np.float64]]:
-    return {explanation.name: explanation.rows for explanation in explanations(table, **options)}
+    return {
+        explanation.name: explanation.rows for explanation in explanations(table, **options)
+    }
 
 
 def line(values: NDArray[Any]) -> PositionTable:
@@ -57,7 +59,9 @@ def line(values: NDArray[Any]) -> PositionTable:
 def rotated(values: Any, seed: int = 0) -> NDArray[np.float64]:
     d = values.shape[1]
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(d, d)))[0]
-    noisy_rows = 2.5 * np.asarray(values, float) @ turn + np.random.default_rng(1).normal(size=d)
+    noisy_rows = 2.5 * np.asarray(values, float) @ turn + np.random.default_rng(1).normal(
+        size=d
+    )
     return np.asarray(noisy_rows)
 
 
@@ -70,7 +74,9 @@ def test_components_are_the_best_of_their_number() -> None:
     rows_by_name = named(line(values))
     for k in (1, 2, 3, 5, 10, 12):
         residual = float(np.square(values - rows_by_name[f"components_{k}"]).sum())
-        assert residual == pytest.approx(float(np.square(singular[k:]).sum()), rel=1e-9, abs=1e-20)
+        assert residual == pytest.approx(
+            float(np.square(singular[k:]).sum()), rel=1e-9, abs=1e-20
+        )
     np.testing.assert_array_equal(rows_by_name["itself"], values)
     assert explained_share(values, rows_by_name["components_12"]) == pytest.approx(1, abs=1e-12)
     assert explained_share(values, rows_by_name["mean"]) == 0
@@ -104,9 +110,13 @@ def test_sinusoids_are_limited_by_the_length_of_the_table() -> None:
 
 @pytest.mark.parametrize("shape", [(40, 64), (80, 32)])
 def test_a_rotated_sinusoid_is_found_whatever_its_base(shape: tuple[int, int]) -> None:
-    standard, other_base = (pp.sinusoidal(*shape, base=base).values for base in (10_000.0, 300.0))
+    standard, other_base = (
+        pp.sinusoidal(*shape, base=base).values for base in (10_000.0, 300.0)
+    )
     values = rotated(standard)
-    assert explained_share(values, named(line(values))["sinusoid"]) == pytest.approx(1, abs=1e-9)
+    assert explained_share(values, named(line(values))["sinusoid"]) == pytest.approx(
+        1, abs=1e-9
+    )
     values = rotated(other_base)
     rows_by_name = named(line(values))
     assert (explained_share(values, rows_by_name["ladder"]) or 0) > 0.999
@@ -153,7 +163,9 @@ def test_random_tables_keep_the_mean_row_and_the_directions() -> None:
     rows_by_name, repeated = named(line(values), seed=7), named(line(values), seed=7)
     for name in ("gaussian", "permuted", "walk", "stationary"):
         np.testing.assert_array_equal(rows_by_name[name], repeated[name])
-        np.testing.assert_allclose(rows_by_name[name].mean(axis=0), values.mean(axis=0), atol=1e-4)
+        np.testing.assert_allclose(
+            rows_by_name[name].mean(axis=0), values.mean(axis=0), atol=1e-4
+        )
     # The smooth one varies in the table's own three directions, about as much in each.
     _, size, directions = np.linalg.svd(values - values.mean(axis=0), full_matrices=False)
     projections = np.linalg.norm(
@@ -170,7 +182,9 @@ def test_random_tables_keep_the_mean_row_and_the_directions() -> None:
         np.full((20, 4), 3.0), np.arange(12.0)[:, None], np.eye(3), np.zeros((40, 6)),
     ],
 )  # fmt: skip
-def test_degenerate_tables_have_the_explanations_that_there_can_be(values: NDArray[Any]) -> None:
+def test_degenerate_tables_have_the_explanations_that_there_can_be(
+    values: NDArray[Any],
+) -> None:
     rows_by_name = named(line(values))
     assert {"itself", "mean", "zeros"} <= set(rows_by_name)
     for rows in rows_by_name.values():
@@ -255,7 +269,9 @@ def test_costs_are_those_of_a_model_whose_table_is_another_one(device: str) -> N
     table = model.transformer.wpe.weight.data
     own_table = table.clone()
     other_table = np.random.default_rng(8).normal(size=own_table.shape)
-    effect = pp.substitution_effect(model, in_batches(contexts, 3), tables={"other": other_table})
+    effect = pp.substitution_effect(
+        model, in_batches(contexts, 3), tables={"other": other_table}
+    )
     assert torch.equal(own_table, table)
     ids = torch.from_numpy(contexts).to(device)
     runs = []
@@ -344,7 +360,9 @@ def test_attention_by_distance_is_that_of_the_model_run_by_hand() -> None:
         attentions = model(torch.from_numpy(contexts), output_attentions=True).attentions
     weights = torch.stack(attentions).mean(dim=(0, 2)).numpy()  # [c, n, n]
     ranges = (*pairwise(effect.distances or ()), ((effect.distances or (0,))[-1], LENGTH))
-    for (start, stop), (value, error) in zip(ranges, effect["mean"].attention or (), strict=True):
+    for (start, stop), (value, error) in zip(
+        ranges, effect["mean"].attention or (), strict=True
+    ):
         shares = [
             sum(layer[i, j] for i in range(LENGTH) for j in range(1, LENGTH)
                 if start <= abs(i - j) < stop) / LENGTH

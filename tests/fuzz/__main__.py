@@ -115,7 +115,9 @@ def _report(results: Sequence[Result]) -> int:
     for kind in (*CLASSES, "all"):
         numbers = [tally[kind, column] for column in columns]
         if sum(numbers):
-            print(f"{kind:<16}{sum(numbers):>7}" + "".join(f"{number:>13}" for number in numbers))
+            print(
+                f"{kind:<16}{sum(numbers):>7}" + "".join(f"{number:>13}" for number in numbers)
+            )
     if results:
         kind, _, seconds, name = max(results, key=lambda result: result[2])
         print(f"slowest: {kind} {name}, {seconds:.2f} s")

@@ -39,7 +39,9 @@ def _saved(state: Any, *, legacy: bool = False) -> bytes:
     names: dict[bytes, bytes] = {}
 
     def named(match_found: re.Match[bytes]) -> bytes:
-        return b"X\x0e\0\0\0" + names.setdefault(match_found[1], b"%014d" % (10**13 + len(names)))
+        return b"X\x0e\0\0\0" + names.setdefault(
+            match_found[1], b"%014d" % (10**13 + len(names))
+        )
 
     return re.sub(rb"X[\x0a-\x14]\0\0\0(\d{10,20})", named, stream.getvalue())
 

@@ -32,7 +32,9 @@ def _gguf(
     import gguf
 
     settings = [_text(b"general.architecture") + struct.pack("<I", 8) + _text(arch), *settings]
-    head = b"GGUF" + struct.pack("<IQQ", rng.choice((2, 3)), 2, len(settings)) + b"".join(settings)
+    head = (
+        b"GGUF" + struct.pack("<IQQ", rng.choice((2, 3)), 2, len(settings)) + b"".join(settings)
+    )
     data = b""
     for name in rng.sample((GGUF_NAME.encode(), b"token_embd.weight"), 2):
         kind, values = rng.choice((0, 0, 1, 28, 30, 2, 3, 6, 7, 8)), build.table(rng, 8, 32)

@@ -72,7 +72,13 @@ def safetensors(tensors: Mapping[str, NDArray[Any]], metadata: Any = None) -> by
 
 def entries(tensors: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], bytes]:
     """Return the header's entries, and the bytes that they point to."""
-    names = {"float32": "F32", "float64": "F64", "float16": "F16", "int64": "I64", "uint8": "U8"}
+    names = {
+        "float32": "F32",
+        "float64": "F64",
+        "float16": "F16",
+        "int64": "I64",
+        "uint8": "U8",
+    }
     header: dict[str, Any] = {}
     data = b""
     for name, values in tensors.items():
@@ -178,7 +184,10 @@ def repacked(rng: random.Random, content: bytes, *evil: tuple[str, bytes]) -> tu
             (8, lambda flags: flags | 1),  # encrypted
             (10, lambda _: rng.choice((1, 9, 12, 14, 93, 99))),  # how it is packed
             (16, lambda byte: byte ^ 255),  # its sum
-            (rng.choice((20, 23, 24, 27)), lambda _: rng.choice((0, 10, 128, 255))),  # its sizes
+            (
+                rng.choice((20, 23, 24, 27)),
+                lambda _: rng.choice((0, 10, 128, 255)),
+            ),  # its sizes
         )
     )
     clean = rng.choice((name, member)).encode("utf-8", "replace").decode()
@@ -267,7 +276,9 @@ def dumps(value: Any) -> bytes:
         sys.set_int_max_str_digits(limit)
 
 
-def altered(rng: random.Random, value: dict[str, Any], times: tuple[int, ...]) -> dict[str, Any]:
+def altered(
+    rng: random.Random, value: dict[str, Any], times: tuple[int, ...]
+) -> dict[str, Any]:
     """Mutate an object several times, and leave it one."""
     for _ in range(rng.choice(times)):
         copy = mutated(rng, value)
@@ -280,7 +291,9 @@ def pick(rng: random.Random, *weighted: tuple[int, T]) -> T:
     return rng.choices([value for _, value in weighted], [weight for weight, _ in weighted])[0]
 
 
-def one_of(*makers: tuple[int, Callable[[random.Random], Case]]) -> Callable[[random.Random], Case]:
+def one_of(
+    *makers: tuple[int, Callable[[random.Random], Case]],
+) -> Callable[[random.Random], Case]:
     """Make a case in one of several ways, chosen by weight."""
     return lambda rng: pick(rng, *makers)(rng)
 
@@ -306,7 +319,11 @@ def extract(
         if look
         else ("extract", reference, "--tensor", tensor, "-o", "out.npy")
     )
-    case_options = {"read": None if look else (file, tensor), "outputs": ("out.npy",), **options}
+    case_options = {
+        "read": None if look else (file, tensor),
+        "outputs": ("out.npy",),
+        **options,
+    }
     return Case(subject, argv, files, expected=expected, **case_options)
 
 

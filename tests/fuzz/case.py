@@ -84,7 +84,9 @@ class Case:
         fields: dict[str, Any] = {**document, "hub": _bytes(document.get("hub"))}
         for name in {"argv", "outputs", "read"} & set(document):
             fields[name] = tuple(document[name])
-        fields["files"] = {name: _unpack(text) for name, text in document.get("files", {}).items()}
+        fields["files"] = {
+            name: _unpack(text) for name, text in document.get("files", {}).items()
+        }
         return cls(**fields)
 
 

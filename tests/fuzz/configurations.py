@@ -82,12 +82,15 @@ def make(rng: random.Random) -> Case:
     family, shapes = rng.choice(FAMILIES)
     config: dict[str, Any] = json.loads(json.dumps(family))
     tensors = {
-        name: build.table(rng, 1, math.prod(shape)).reshape(shape) for name, shape in shapes.items()
+        name: build.table(rng, 1, math.prod(shape)).reshape(shape)
+        for name, shape in shapes.items()
     }
     changes = rng.choice((0, 1, 1, 1, 2, 3))
     for _ in range(changes):
         if rng.random() < 0.3:
-            config[rng.choice(KEYS)] = rng.choice((*build.WRONG_VALUES, rng.choice(build.HOSTILE)))
+            config[rng.choice(KEYS)] = rng.choice(
+                (*build.WRONG_VALUES, rng.choice(build.HOSTILE))
+            )
         else:
             config = build.altered(rng, config, (1,))
     content = build.dumps(config)

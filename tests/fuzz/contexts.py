@@ -144,14 +144,19 @@ def _gpt2() -> dict[str, bytes]:
 
 def _normaliser(rng: random.Random) -> dict[str, Any]:
     """A step that makes a text long, tries without end, or has a table that is no table."""
-    pattern = rng.choice(({"String": "a"}, {"String": ""}, {"Regex": "(a|aa)+$"}, {"Regex": "("}))
+    pattern = rng.choice(
+        ({"String": "a"}, {"String": ""}, {"Regex": "(a|aa)+$"}, {"Regex": "("})
+    )
     content = rng.choice(("", "a", "a" * 60, "a" * 100_000))
     announced = struct.pack("<I", rng.choice((0, 3, 8, 2**31, 2**32 - 1))) + bytes(12)
     step: dict[str, Any] = rng.choice(
         (
             {"type": "Replace", "pattern": pattern, "content": content},
             {"type": "Prepend", "prepend": content},
-            {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(announced).decode()},
+            {
+                "type": "Precompiled",
+                "precompiled_charsmap": base64.b64encode(announced).decode(),
+            },
         )
     )
     return {"type": "Sequence", "normalizers": [step] * rng.choice((1, 1, 2, 5))}

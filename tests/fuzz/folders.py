@@ -69,7 +69,9 @@ def _pipeline(rng: random.Random) -> Case:
         case "name":
             index[hostile] = ["transformers", hostile]
             if "\0" not in sound and len(sound) < 200 and not sound.startswith(("..", "/")):
-                files[f"m/{sound}/model.safetensors"] = build.safetensors({sound: build.table(rng)})
+                files[f"m/{sound}/model.safetensors"] = build.safetensors(
+                    {sound: build.table(rng)}
+                )
                 files[f"m/{sound}/config.json"] = build.dumps({"model_type": sound})
         case "within":  # a part that is a pipeline itself, or a folder of the whole
             files["m/text_encoder/model_index.json"] = build.dumps(index)
@@ -80,7 +82,9 @@ def _pipeline(rng: random.Random) -> Case:
                 index[f"part{number}"] = ["a", "b"]
             if rng.random() < 0.3:
                 tensor_file = build.safetensors({"x": build.table(rng, 2, 2)})
-                files |= {f"m/part{number}/model.safetensors": tensor_file for number in range(65)}
+                files |= {
+                    f"m/part{number}/model.safetensors": tensor_file for number in range(65)
+                }
                 expected = "error"
         case "foreign":
             reference = f"m#{sound}".replace("\0", "")
@@ -135,7 +139,9 @@ def _shards(rng: random.Random) -> Case:
     index, files = _shard_files(rng)
     special: dict[str, str] = {}
     first, second = files
-    kind = rng.choice(("spoiled", "spoiled", "spoiled", "outside", "outside", "twice", "nested"))
+    kind = rng.choice(
+        ("spoiled", "spoiled", "spoiled", "outside", "outside", "twice", "nested")
+    )
     if kind == "outside":
         index["weight_map"]["/layers/other/vars"] = rng.choice(
             ("../secret.weights.h5", "/etc/passwd", "a/b.weights.h5", "..", "x\x1b.weights.h5",

@@ -19,7 +19,9 @@ from fuzz.case import Case
 TENSOR = "wpe/embedding"
 
 
-def _case(name: str, content: bytes, subject: str, expected: Any = "any", *, read: bool) -> Case:
+def _case(
+    name: str, content: bytes, subject: str, expected: Any = "any", *, read: bool
+) -> Case:
     options: dict[str, Any] = {} if read else {"read": None}
     return build.extract(subject, {name: content}, TENSOR, expected=expected, **options)
 
@@ -117,7 +119,9 @@ def _datasets(rng: random.Random) -> Case:
         "text": put(np.full((8, 4), b"abc")),
         "compound": put(np.zeros((8, 4), [("a", "<f4"), ("b", "<f4")])),
         "complex": put(values.astype("c8")),
-        "object": lambda file: made((8,), h5py.vlen_dtype("f4"))(file).__setitem__(0, values[0]),
+        "object": lambda file: made((8,), h5py.vlen_dtype("f4"))(file).__setitem__(
+            0, values[0]
+        ),
         "elsewhere": put(h5py.ExternalLink(place, TENSOR)),
         "virtual": lambda file: file.create_virtual_dataset(TENSOR, layout),
         "storage": made((8, 4), "f4", external=[(place, 0, 128)]),

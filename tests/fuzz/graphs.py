@@ -47,9 +47,12 @@ def _model(tensors: list[Any], **attributes: Any) -> Any:
     if "wpe_quantized" in names:
         inputs = ["wpe_quantized", *(name for name in ("s", "z") if name in names)]
         nodes = [helper.make_node("DequantizeLinear", inputs, ["table"], **attributes)]
-    nodes.append(helper.make_node("Add", ["x", "table" if nodes else "wpe"], ["y"], name="/Add"))
+    nodes.append(
+        helper.make_node("Add", ["x", "table" if nodes else "wpe"], ["y"], name="/Add")
+    )
     given_x, given_y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", ROWS, WIDTH]) for name in "xy"
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", ROWS, WIDTH])
+        for name in "xy"
     )
     graph = helper.make_graph(nodes, "graph", [given_x], [given_y], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
@@ -58,12 +61,16 @@ def _model(tensors: list[Any], **attributes: Any) -> Any:
 def _codes(rng: random.Random, dtype: str, *shape: int) -> Any:
     import ml_dtypes
 
-    low, high = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-128, 127), "uint8": (0, 255)}[dtype]
+    low, high = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-128, 127), "uint8": (0, 255)}[
+        dtype
+    ]
     codes = np.random.default_rng(rng.getrandbits(32)).integers(low, high + 1, shape)
     return codes.astype(getattr(ml_dtypes, dtype) if dtype.endswith("4") else dtype)
 
 
-def _quantised(rng: random.Random, *, axis: int | None = None, block: int = 0) -> dict[str, Any]:
+def _quantised(
+    rng: random.Random, *, axis: int | None = None, block: int = 0
+) -> dict[str, Any]:
     """Draw codes, scales and zero points that fit: of one scale, of one a channel, or of blocks."""
     dtype = rng.choice(("int4", "uint4", "int8", "uint8"))
     sizes = [ROWS, rng.choice((WIDTH, WIDTH - 1))]  # of 4 bits an odd number leaves half a byte
@@ -73,7 +80,10 @@ def _quantised(rng: random.Random, *, axis: int | None = None, block: int = 0) -
         blocks[axis] = -(-sizes[axis] // (block or 1))
         shape = tuple(blocks) if block else (sizes[axis],)
     scale = np.random.default_rng(rng.getrandbits(32)).uniform(0.01, 0.1, shape)
-    tensors = {"codes": _codes(rng, dtype, *sizes), "scale": scale.astype(rng.choice(("f4", "f2")))}
+    tensors = {
+        "codes": _codes(rng, dtype, *sizes),
+        "scale": scale.astype(rng.choice(("f4", "f2"))),
+    }
     return tensors | ({"zero": _codes(rng, dtype, *shape)} if rng.random() < 0.6 else {})
 
 
@@ -107,7 +117,9 @@ def _altered(rng: random.Random, message: Any) -> str:
     """Change a field of a message or of one within it, and return the field's name."""
     skipped_fields = ("domain", "type")  # which posprobe need not look at
     fields = [
-        (field, value) for field, value in message.ListFields() if field.name not in skipped_fields
+        (field, value)
+        for field, value in message.ListFields()
+        if field.name not in skipped_fields
     ]
     if not fields:
         return "nothing"
@@ -129,7 +141,9 @@ def _altered(rng: random.Random, message: Any) -> str:
     if isinstance(old, bytes):
         new: Any = rng.choice((old[:-1], old + bytes(rng.choice((1, 4, 1000))), old[:3], b""))
     elif isinstance(old, str):
-        new = rng.choice((rng.choice(build.HOSTILE).encode("utf-8", "replace").decode(), "", "wpe"))
+        new = rng.choice(
+            (rng.choice(build.HOSTILE).encode("utf-8", "replace").decode(), "", "wpe")
+        )
     elif isinstance(old, float):
         new = rng.choice((float("nan"), float("inf"), 0.0, -1.0, 6e4))
     elif field.enum_type:
@@ -161,7 +175,10 @@ def _fields(rng: random.Random) -> Case:
         {} if _names(model) == names_before and not gathered else {"read": None}
     )
     return _case(
-        model, f"fields: {', '.join(sorted(changed_fields))}", look=rng.random() < 0.2, **options
+        model,
+        f"fields: {', '.join(sorted(changed_fields))}",
+        look=rng.random() < 0.2,
+        **options,
     )
 
 
@@ -169,7 +186,12 @@ def _names(model: Any) -> list[Any]:
     """What says which tensor is the table."""
     graph = model.graph
     nodes = [
-        (node.op_type, *node.input, *node.output, *(attribute.name for attribute in node.attribute))
+        (
+            node.op_type,
+            *node.input,
+            *node.output,
+            *(attribute.name for attribute in node.attribute),
+        )
         for node in graph.node
     ]
     return [*nodes, *(tensor.name for tensor in graph.initializer)]
@@ -182,7 +204,18 @@ def _scales(rng: random.Random) -> Case:
     attributes: dict[str, Any] = {"axis": axis, **({"block_size": block} if block else {})}
     scale, codes = parts["scale"], parts["codes"].dtype
     shape = rng.choice(
-        ((0,), (1,), (2,), (7,), (ROWS + 1,), (1, 1), (ROWS, 1), (1, ROWS), (ROWS, 3, 1), (0, 0))
+        (
+            (0,),
+            (1,),
+            (2,),
+            (7,),
+            (ROWS + 1,),
+            (1, 1),
+            (ROWS, 1),
+            (1, ROWS),
+            (ROWS, 3, 1),
+            (0, 0),
+        )
     )
     kind, replacement = rng.choice(
         (
@@ -205,8 +238,13 @@ def _external(rng: random.Random) -> Case:
     location: dict[str, Any] = {"location": "a.data", "offset": start, "length": len(raw)}
     files = {name: bytes(start) + raw for name in ("m/a.data", "secret")}
     special: dict[str, str] = {}
-    number = rng.choice((-1, 3, 2**40, -(2**62), "9" * 400, "x", "", "0x40", "1e3", "\u0663", " 8"))
-    key, kind = rng.choice(("offset", "length")), rng.choice(("sound", "outside", "key", "special"))
+    number = rng.choice(
+        (-1, 3, 2**40, -(2**62), "9" * 400, "x", "", "0x40", "1e3", "\u0663", " 8")
+    )
+    key, kind = (
+        rng.choice(("offset", "length")),
+        rng.choice(("sound", "outside", "key", "special")),
+    )
     if kind == "key":
         location[key] = number
     elif kind == "outside":

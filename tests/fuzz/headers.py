@@ -147,7 +147,10 @@ def _names(rng: random.Random) -> Case:
     name = part * rng.choice((50, 1000, 4000)) + rng.choice(("", "!", ".weight"))
     if rng.random() < 0.4:
         name = f"h.{'9' * rng.choice((20, 5000))}.attn.bias.{rng.choice(('weight', 'wpe'))}"
-    tensors = {name: build.table(rng), "relative_attention_bias.weight": build.table(rng, 32, 4)}
+    tensors = {
+        name: build.table(rng),
+        "relative_attention_bias.weight": build.table(rng, 32, 4),
+    }
     return _case("names of tensors", build.safetensors(tensors), look=True)
 
 

@@ -65,7 +65,9 @@ def served(description: Mapping[str, Any], scratch: Path) -> Iterator[None]:
         hub.large = description.get("large", 1_000_000)
         files: dict[str, Any] = dict(description["files"])
         if "changed" in description:
-            files[FILE] = Changing(files[FILE], description["changed"], description.get("after", 1))
+            files[FILE] = Changing(
+                files[FILE], description["changed"], description.get("after", 1)
+            )
         hub.add(REPO, files)
         for fault in description.get("faults", ()):
             hub.fail(**fault)
@@ -181,7 +183,11 @@ def _headers(rng: random.Random) -> Case:
 
 def _body(rng: random.Random) -> Case:
     kind = rng.choice(("whole", "short", "cut", "hang", "body", "body"))
-    fault: dict[str, Any] = {"kind": kind, **_match(rng), "after": rng.choice((0, 1, 8, 100, 300))}
+    fault: dict[str, Any] = {
+        "kind": kind,
+        **_match(rng),
+        "after": rng.choice((0, 1, 8, 100, 300)),
+    }
     if kind == "hang":
         fault["times"] = 1
     elif kind == "body":
@@ -203,7 +209,18 @@ def _page(rng: random.Random) -> Case:
         page["siblings"] = [{"rfilename": f"x{n}.txt"} for n in range(20_000)] + siblings
     else:
         page["sha"] = rng.choice(
-            (None, "", "main", "A" * 40, "a" * 39, "a" * 64, "\x1b[2J", "../" * 14, 7, ["a" * 40])
+            (
+                None,
+                "",
+                "main",
+                "A" * 40,
+                "a" * 39,
+                "a" * 64,
+                "\x1b[2J",
+                "../" * 14,
+                7,
+                ["a" * 40],
+            )
         )
     fault = {"kind": "body", "match": "/api/models", "body": build.dumps(page)}
     return _case(f"page: {kind}", _tensors(rng), fault)
@@ -221,7 +238,12 @@ def _changing(rng: random.Random) -> Case:
     faults = {**fault, "times": n_requests}, {**fault, "headers": headers}
     # A server that tells nothing can be found out by a digest alone, which it need not give.
     return _case(
-        f"a file that changes: {kind}", old, *faults, changed=new, after=n_requests, **_large(rng)
+        f"a file that changes: {kind}",
+        old,
+        *faults,
+        changed=new,
+        after=n_requests,
+        **_large(rng),
     )
 
 

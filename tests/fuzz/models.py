@@ -57,7 +57,11 @@ def _gpt2() -> bytes:
 
 
 def case(
-    subject: str, config: Any, *words: str, files: dict[str, bytes] | None = None, **options: Any
+    subject: str,
+    config: Any,
+    *words: str,
+    files: dict[str, bytes] | None = None,
+    **options: Any,
 ) -> Case:
     content = config if isinstance(config, bytes) else build.dumps(config)
     model_files = {"m/config.json": content, "m/model.safetensors": _gpt2(), **(files or {})}
@@ -107,7 +111,13 @@ def _tokenizer(rng: random.Random) -> Case:
         )
     )
     kind = rng.choice(
-        ("Evil", "GPT2Tokenizer", "AutoTokenizer", "AutoImageProcessor", "PreTrainedTokenizerFast")
+        (
+            "Evil",
+            "GPT2Tokenizer",
+            "AutoTokenizer",
+            "AutoImageProcessor",
+            "PreTrainedTokenizerFast",
+        )
     )
     bringing = {"AutoTokenizer": ["evil.Evil", "evil.Evil"], "AutoImageProcessor": "evil.Evil",
                 "AutoProcessor": "evil.Evil"}  # fmt: skip
@@ -137,7 +147,10 @@ def _weights(rng: random.Random) -> Case:
     kind, files = rng.choice(
         (
             *2 * (("damaged", {weights: build.damage(rng, _gpt2())[1]}),),
-            ("pickle", {weights: b"-", "m/pytorch_model.bin": rng.choice((code, zipped(code)))}),
+            (
+                "pickle",
+                {weights: b"-", "m/pytorch_model.bin": rng.choice((code, zipped(code)))},
+            ),
             ("missing", {weights: rng.choice((b"-", b""))}),
             ("shape", {weights: _gpt2().replace(b"[8, 4]", b"[4, 8]", 1)}),
         )

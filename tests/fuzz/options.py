@@ -97,7 +97,9 @@ def make(rng: random.Random) -> Case:
         refs = [rng.choice(("bundle", "nope", "", ".", "/", "t.npy", "~nouser/x", "x" * 300))]
     if command not in ("samples", "families"):
         words += refs
-    picked = [(name, rng.choice(VALUES[name])) for name in TAKES[command] if rng.random() < 0.25]
+    picked = [
+        (name, rng.choice(VALUES[name])) for name in TAKES[command] if rng.random() < 0.25
+    ]
     words += [part for pair in picked for part in pair]
     names = {name for name, _ in picked}
     if command in ("analyze", "compare"):
@@ -117,8 +119,12 @@ def make(rng: random.Random) -> Case:
             rng.choice(("--json", "--quiet", "--offline", "--nope", "-h", "--version", ""))
         )
     if rng.random() < 0.05:
-        words.insert(rng.randrange(len(words)), rng.choice(("--", "-", "", "\x1b[2J", "--debug=1")))
-    is_refused = any(pair in REFUSED for pair in picked) and not {"-h", "--version"} & set(words)
+        words.insert(
+            rng.randrange(len(words)), rng.choice(("--", "-", "", "\x1b[2J", "--debug=1"))
+        )
+    is_refused = any(pair in REFUSED for pair in picked) and not {"-h", "--version"} & set(
+        words
+    )
     return Case(
         f"options of {command}",
         tuple(word.encode("utf-8", "replace").decode().replace("\0", "") for word in words),

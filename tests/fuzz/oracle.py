@@ -73,7 +73,10 @@ def _broken(case: Case, observation: Seen) -> Iterator[str]:
         yield f"it takes {observation.seconds:.0f} s of processor"
     if len(observation.out) + len(observation.err) > PRINTED:
         yield f"{len(observation.out) + len(observation.err)} bytes are printed"
-    for name, raw, text in (("stdout", observation.out, stdout), ("stderr", observation.err, err)):
+    for name, raw, text in (
+        ("stdout", observation.out, stdout),
+        ("stderr", observation.err, err),
+    ):
         if (bad := foreign_characters(text, raw)) is not None:
             yield f"{name} holds {bad}"
     if observation.code not in answers:
@@ -130,14 +133,19 @@ def _message(observation: Seen, err: str) -> Iterator[str]:
 
 def _changed(case: Case, observation: Seen) -> Iterator[str]:
     """Nothing but the outputs changes, and after a failure nothing at all."""
-    allowed = tuple(f"work/{name}" for name in case.outputs if observation.code in (0, *ANSWERS))
+    allowed = tuple(
+        f"work/{name}" for name in case.outputs if observation.code in (0, *ANSWERS)
+    )
     for path in sorted({*observation.before, *observation.after}):
         if observation.before.get(path) == observation.after.get(path):
             continue
         if any(path == name or path.startswith(f"{name}/") for name in allowed):
             continue
         # Folders on the way to an output are made.
-        if any(name.startswith(f"{path}/") for name in allowed) and path not in observation.before:
+        if (
+            any(name.startswith(f"{path}/") for name in allowed)
+            and path not in observation.before
+        ):
             continue
         if path == "home/.config" or path.startswith(("home/.config/", "home/.cache")):
             continue  # matplotlib's own list of fonts
@@ -153,7 +161,9 @@ def _changed(case: Case, observation: Seen) -> Iterator[str]:
 
 def _written(observation: Seen) -> Iterator[str]:
     for path in sorted(observation.after):
-        if observation.before.get(path) == observation.after[path] or not path.startswith("work/"):
+        if observation.before.get(path) == observation.after[path] or not path.startswith(
+            "work/"
+        ):
             continue
         place = observation.folder.parent / path
         if path.endswith(".html"):
@@ -302,8 +312,12 @@ def _onnx(place: Path, tensor: str) -> NDArray[Any]:
 
     model = onnx.load(place)
     nodes = list(model.graph.node)
-    stored = {node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"}
-    stored |= {initializer.name: initializer for initializer in reversed(model.graph.initializer)}
+    stored = {
+        node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"
+    }
+    stored |= {
+        initializer.name: initializer for initializer in reversed(model.graph.initializer)
+    }
     for node in nodes:
         if node.op_type == "DequantizeLinear" and node.input[0] == f"{tensor}_quantized":
             inputs = [stored[name] for name in node.input]
@@ -371,7 +385,9 @@ class _Look(HTMLParser):
             address = re.sub(r"[\s\x00-\x20]+", "", value).lower()
             if name in _ADDRESSES and not _harmless(tag, address):
                 self.found.append(f"{name}={value[:60]!r} of <{tag}>")
-            if name == "style" and re.search(r"url\((?!['\"]?(#|data:image/))|@import", address):
+            if name == "style" and re.search(
+                r"url\((?!['\"]?(#|data:image/))|@import", address
+            ):
                 self.found.append(f"style={value[:60]!r} of <{tag}>")
 
     def handle_data(self, data: str) -> None:

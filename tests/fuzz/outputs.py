@@ -39,7 +39,9 @@ def _foreign(rng: random.Random) -> Case:
         files["paper/analysis.json"] = rng.choice(
             (b"{}", b'{"schema": "posprobe.analysis/1"}', b"[]", b"")
         )
-    return Case(f"a folder with {', '.join(names)}", _argv(rng, "paper"), files, expected="error")
+    return Case(
+        f"a folder with {', '.join(names)}", _argv(rng, "paper"), files, expected="error"
+    )
 
 
 def _touched(rng: random.Random) -> Case:

@@ -47,7 +47,9 @@ def _store(rng: random.Random) -> Case:
         place = rng.choice([name for name in sorted(files) if "/parts/" in name])
         part = json.loads(files[place])
         row = part["rows"][0]
-        row[rng.choice(sorted(row))] = rng.choice((*build.WRONG_VALUES, rng.choice(build.HOSTILE)))
+        row[rng.choice(sorted(row))] = rng.choice(
+            (*build.WRONG_VALUES, rng.choice(build.HOSTILE))
+        )
         files[place] = build.dumps(part)
     else:
         kind, files, special = build.spoiled(rng, files, place)
@@ -102,8 +104,12 @@ def _edited(rng: random.Random) -> Case:
         part.clear()
         part.update(edited if isinstance(edited, dict) else {"x": edited})
     elif kind == "number":
-        key = rng.choice([key for key, value in part.items() if isinstance(value, int)] or ["x"])
-        part[key] = rng.choice((-1, 0, 1, 7, 10**9, 2**70, 10**400, 1.5, float("nan"), True, "1"))
+        key = rng.choice(
+            [key for key, value in part.items() if isinstance(value, int)] or ["x"]
+        )
+        part[key] = rng.choice(
+            (-1, 0, 1, 7, 10**9, 2**70, 10**400, 1.5, float("nan"), True, "1")
+        )
     elif kind == "damaged":
         files[arrays] = build.damage(rng, files[arrays])[1]
     elif kind == "curves":

@@ -35,7 +35,9 @@ def test_hostile_input_is_refused_or_read_as_by_its_package() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "models"])
-def test_a_seed_makes_the_same_case_again_and_a_file_keeps_it(kind: str, tmp_path: Path) -> None:
+def test_a_seed_makes_the_same_case_again_and_a_file_keeps_it(
+    kind: str, tmp_path: Path
+) -> None:
     make = import_module(f"fuzz.{kind}").make
     for seed in range(8):
         first, second = (make(random.Random(seed)) for _ in "ab")
@@ -57,7 +59,9 @@ def test_the_oracle_detects_every_broken_promise() -> None:
         from fuzz.arrays import saved
 
         argv = ("extract", "a.npy", "-o", "out.npy")
-        sound = Case("", argv, {"a.npy": saved(values)}, read=("a.npy", "a"), outputs=("out.npy",))
+        sound = Case(
+            "", argv, {"a.npy": saved(values)}, read=("a.npy", "a"), outputs=("out.npy",)
+        )
         for case, reason in (
             (sound, ""),
             (

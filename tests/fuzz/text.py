@@ -58,7 +58,9 @@ def _tensor(rng: random.Random) -> Case:
             ("analyze", "t.safetensors#x", "--out", "bundle"),
         )
     )
-    return Case(f"text in a tensor's name: {argv[0]}", argv, files, outputs=("out.npy", "bundle"))
+    return Case(
+        f"text in a tensor's name: {argv[0]}", argv, files, outputs=("out.npy", "bundle")
+    )
 
 
 def _file(rng: random.Random) -> Case:

@@ -77,7 +77,9 @@ class Fault:
     ``body`` answers 200 with other content.
     """
 
-    kind: Literal["status", "whole", "short", "cut", "hang", "drip", "drip-head", "headers", "body"]
+    kind: Literal[
+        "status", "whole", "short", "cut", "hang", "drip", "drip-head", "headers", "body"
+    ]
     match: str
     times: int = 1_000_000
     status: int = 500
@@ -154,7 +156,9 @@ class Hub:
         """Bytes sent for requests whose path contains ``part``."""
         # A client has the last bytes a moment before the server has counted them.
         patience = time.monotonic() + 2
-        while not all(r.is_finished for r in list(self.requests)) and time.monotonic() < patience:
+        while (
+            not all(r.is_finished for r in list(self.requests)) and time.monotonic() < patience
+        ):
             time.sleep(0.002)
         return sum(request.sent for request in self.requests if part in request.path)
 
@@ -169,7 +173,9 @@ class Hub:
 def serve() -> Iterator[Hub]:
     """Run a hub on free ports until the block is left."""
     hub = Hub()
-    threads = [threading.Thread(target=s.serve_forever, args=(0.01,)) for s in hub.servers.values()]
+    threads = [
+        threading.Thread(target=s.serve_forever, args=(0.01,)) for s in hub.servers.values()
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -288,11 +294,15 @@ class _Handler(BaseHTTPRequestHandler):
             name, revision = model_match.groups()
             if name in hub.renamed:
                 suffix = f"/revision/{revision}" if revision else ""
-                location = f"/api/models/{hub.renamed[name]}{suffix}?{urlsplit(self.path).query}"
+                location = (
+                    f"/api/models/{hub.renamed[name]}{suffix}?{urlsplit(self.path).query}"
+                )
                 self._answer(307, {"Location": location})
             elif (repo_and_commit := self._find(name, revision or "main")) is not None:
                 self._page(name, *repo_and_commit)
-        elif file_match := re.fullmatch(r"(?:/cdn)?/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
+        elif file_match := re.fullmatch(
+            r"(?:/cdn)?/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path
+        ):
             name, revision, file = file_match.groups()
             if name in hub.renamed:
                 location = f"/{hub.renamed[name]}/resolve/{revision}/{file}"

@@ -82,7 +82,9 @@ def make_pickle(folder: Path) -> None:
 
 def make_legacy_pickle(folder: Path) -> None:
     (folder / "model").mkdir()
-    (folder / "model" / "pytorch_model.bin").write_bytes(pickle.dumps(Malicious(folder / "ran")))
+    (folder / "model" / "pytorch_model.bin").write_bytes(
+        pickle.dumps(Malicious(folder / "ran"))
+    )
 
 
 QUERY_WEIGHT = {"layers.0.self_attn.q_proj.weight": np.ones((8, 8), np.float32)}
@@ -99,7 +101,9 @@ CHECKPOINT_MAKERS: dict[str, Callable[[Path], None]] = {
     "no JSON": lambda folder: checkpoint(folder, {BERT_TABLE: table()}, "{'a': 1}"),
     "NaN": with_value(np.nan),
     "infinity": with_value(np.inf),
-    "one row": lambda folder: checkpoint(folder, {BERT_TABLE: table(1)}, {"model_type": "bert"}),
+    "one row": lambda folder: checkpoint(
+        folder, {BERT_TABLE: table(1)}, {"model_type": "bert"}
+    ),
     "one dimension": lambda folder: checkpoint(folder, {"bias": np.ones(8, np.float32)}),
     "integers": lambda folder: checkpoint(
         folder, {BERT_TABLE: np.ones((8, 8), np.int8)}, {"model_type": "bert"}
@@ -107,7 +111,9 @@ CHECKPOINT_MAKERS: dict[str, Callable[[Path], None]] = {
     "rotary": lambda folder: checkpoint(
         folder, QUERY_WEIGHT, {"model_type": "llama", "rope_theta": 1e4}
     ),
-    "alibi": lambda folder: checkpoint(folder, QUERY_WEIGHT, {"model_type": "bloom", "n_head": 8}),
+    "alibi": lambda folder: checkpoint(
+        folder, QUERY_WEIGHT, {"model_type": "bloom", "n_head": 8}
+    ),
     "relative": lambda folder: checkpoint(
         folder, {T5_BIAS: np.ones((32, 8), np.float32)}, {"model_type": "t5"}
     ),

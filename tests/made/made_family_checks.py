@@ -47,7 +47,9 @@ def assert_table_as_in_model(table: PositionTable, tiny: Tiny) -> None:
 
 def assert_same_bits(values: np.ndarray[Any, Any], parameter: Tensor) -> None:
     if parameter.dtype == torch.bfloat16:
-        parameter = parameter.float()  # NumPy has no bfloat16; float32 holds each of its numbers
+        parameter = (
+            parameter.float()
+        )  # NumPy has no bfloat16; float32 holds each of its numbers
     expected = parameter.numpy()
     assert values.dtype == expected.dtype
     assert values.shape == expected.shape

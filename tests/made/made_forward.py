@@ -109,11 +109,16 @@ def _permutation(*, labelled: bool) -> PermutationEffect:
         Change(1e-7, None, None, None),
     )
     if labelled:
-        with_positions, without_positions = Change(0.8, 0.3, 0.9, 0.2), Change(1e-7, 0.0, 0.1, 0.1)
+        with_positions, without_positions = (
+            Change(0.8, 0.3, 0.9, 0.2),
+            Change(1e-7, 0.0, 0.1, 0.1),
+        )
     return PermutationEffect(with_positions, without_positions, 12, 0, "wpe.weight")
 
 
-def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> SubstitutionEffect:
+def substitution_of(
+    layout: Layout, contexts: int = 12, worth: float = 1.0
+) -> SubstitutionEffect:
     """Return a substitution whose kept share of the loss equals that of the variance."""
     table = table_of(layout)
     substitutes = explanations(table)
@@ -226,7 +231,11 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
 
 
 def forward_analysis(
-    layout: Layout | None = None, kind: str = RANDOM_TOKENS, *, causal: bool = False, **changes: Any
+    layout: Layout | None = None,
+    kind: str = RANDOM_TOKENS,
+    *,
+    causal: bool = False,
+    **changes: Any,
 ) -> ForwardAnalysis:
     """Return a run with every result, apart from the given changes."""
     layout = layout or Sequence(24)
@@ -236,7 +245,12 @@ def forward_analysis(
     size = {"shape": [3, 8, 8]} if isinstance(layout, Grid) else {"length": layout.size}
     analysis = ForwardAnalysis(
         name="made",
-        model={"class": "GPT2Model", "parameters": 1234567, "dtype": "float32", "device": "cpu"},
+        model={
+            "class": "GPT2Model",
+            "parameters": 1234567,
+            "dtype": "float32",
+            "device": "cpu",
+        },
         contexts={"kind": kind, "random": kind.startswith("random"), "seed": 0, **size},
         results=results,
         missing={},

@@ -66,7 +66,11 @@ def mbart() -> Any:
 
 def whisper() -> Any:
     config = transformers.WhisperConfig(
-        **BART, max_target_positions=LENGTH, max_source_positions=6, num_mel_bins=4, pad_token_id=1
+        **BART,
+        max_target_positions=LENGTH,
+        max_source_positions=6,
+        num_mel_bins=4,
+        pad_token_id=1,
     )
     return transformers.WhisperModel(config)
 

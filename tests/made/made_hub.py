@@ -51,7 +51,9 @@ def local_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> Iterator[Hub]:
+def server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> Iterator[Hub]:
     assert waits == []
     with local_hub(tmp_path, monkeypatch) as started:
         yield started
@@ -62,7 +64,9 @@ def table(rows: int = 1024, dim: int = 768, seed: int = 0) -> NDArray[np.float32
 
 
 def weights(
-    shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, NDArray[np.float32]], pad: int = 0
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, NDArray[np.float32]],
+    pad: int = 0,
 ) -> Sparse:
     """Return a safetensors file of float32 tensors, zero without given values."""
     header, pieces, offset = {}, {}, 0

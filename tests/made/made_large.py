@@ -75,7 +75,10 @@ def large_npz(path: Path, values: NDArray[np.float32]) -> None:
     )
     members = []
     with path.open("wb") as file:
-        for member, start, hole in (("big", head.getvalue(), SIZE), (name, table.getvalue(), 0)):
+        for member, start, hole in (
+            ("big", head.getvalue(), SIZE),
+            (name, table.getvalue(), 0),
+        ):
             info = zipfile.ZipInfo(f"{member}.npy")
             info.file_size = info.compress_size = len(start) + hole
             info.CRC, info.header_offset = zlib.crc32(start), file.tell()

@@ -145,5 +145,6 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def hooks_of(model: Any) -> int:
     return sum(
-        len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()
+        len(module._forward_hooks) + len(module._forward_pre_hooks)
+        for module in model.modules()
     )

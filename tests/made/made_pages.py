@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCRIPT = Path(pp.__file__).parent / "report" / "templates" / "page.js"
-VOID_ELEMENTS = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
+VOID_ELEMENTS = {
+    "meta",
+    "link",
+    "br",
+    "img",
+    "input",
+    "hr",
+    "col",
+    "base",
+    "wbr",
+    "source",
+    "area",
+}
 
 
 @dataclass
@@ -93,7 +105,9 @@ class Page(HTMLParser):
         )
         rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
         assert rules["default-src"] == "'none'"
-        digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts]
+        digests = [
+            base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts
+        ]
         allowed = [f"'sha256-{digest.decode()}'" for digest in digests] or ["'none'"]
         assert [rules["script-src"]] == allowed
         return scripts in ([], [SCRIPT.read_text(encoding="utf-8")])

@@ -29,7 +29,8 @@ def schema(name: str) -> dict[str, Any]:
 def problems(schema_or_name: str | dict[str, Any], document: Any) -> list[str]:
     """Return the violations of a schema, given as such or by kind, in a document."""
     registry = referencing.Registry().with_resources(
-        (schema(name)["$id"], referencing.Resource.from_contents(schema(name))) for name in VERSIONS
+        (schema(name)["$id"], referencing.Resource.from_contents(schema(name)))
+        for name in VERSIONS
     )
     expected = schema(schema_or_name) if isinstance(schema_or_name, str) else schema_or_name
     written = json.loads(json.dumps(document, allow_nan=False))

@@ -33,7 +33,9 @@ def rotation(d: int, seed: int = 0) -> NDArray[np.float64]:
     return np.asarray(orthogonal)
 
 
-def waves(n: int, periods: list[float], seed: int = 0, noise: float = 0.0) -> NDArray[np.float64]:
+def waves(
+    n: int, periods: list[float], seed: int = 0, noise: float = 0.0
+) -> NDArray[np.float64]:
     """Return one circle of radius 1 per period, mixed by a rotation of the columns."""
     angle = 2 * np.pi * np.arange(n)[:, None] / np.asarray(periods)
     phase = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(periods))

@@ -236,7 +236,13 @@ GPT_NEO_SIZE = {
     "hidden_size": 16, "num_layers": 1, "num_heads": 2, "vocab_size": VOCABULARY,
     "attention_types": [[["global"], 1]], "max_position_embeddings": 12,
 }  # fmt: skip
-GPT_SIZE = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 12, "vocab_size": VOCABULARY}
+GPT_SIZE = {
+    "n_embd": 16,
+    "n_layer": 1,
+    "n_head": 2,
+    "n_positions": 12,
+    "vocab_size": VOCABULARY,
+}
 SEQ2SEQ_SIZE: dict[str, Any] = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
@@ -253,7 +259,9 @@ LAYOUTLM_SIZE = {"coordinate_size": 2, "shape_size": 4, "visual_embed": False}
 NYSTROM_SIZE = {"segment_means_seq_len": 12, "num_landmarks": 3}
 LILT_SIZE = {"max_2d_position_embeddings": 8, "hidden_size": 24, "channel_shrink_ratio": 2}
 LUKE_SIZE = {"entity_vocab_size": 5, "entity_emb_size": 8}
-LONGFORMER_SIZE = MODEL_SIZE | SPECIAL_IDS | {"attention_window": 4, "max_position_embeddings": 18}
+LONGFORMER_SIZE = (
+    MODEL_SIZE | SPECIAL_IDS | {"attention_window": 4, "max_position_embeddings": 18}
+)
 
 
 def _ids(length: int) -> Tensor:
@@ -447,7 +455,9 @@ def hf_vision(
 ) -> Tiny:  # fmt: skip
     """Build a transformers model that reads an image."""
     cls = getattr(transformers, name)
-    size = {key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key}
+    size = {
+        key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key
+    }
     size = size | {"image_size": IMAGE, "patch_size": PATCH} | config
     model = cls(cls.config_class(**size))
     if dtype != torch.float32:  # complex buffers do not like it
@@ -473,7 +483,9 @@ def hf_two_towers(name: str, part: str, tokens: tuple[str, ...] = ()) -> Tiny:
         "pad_token_id": 1,
         "projection_size": 16,
     }
-    vision = {key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key}
+    vision = {
+        key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key
+    }
     model = cls(
         cls.config_class(
             text_config=text,
@@ -498,7 +510,9 @@ def hf_two_towers(name: str, part: str, tokens: tuple[str, ...] = ()) -> Tiny:
 def hf_mae() -> Any:
     """Build a masked autoencoder with the fixed tables that its authors' code fills in."""
     cls: Any = transformers.ViTMAEModel
-    size = {key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key}
+    size = {
+        key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key
+    }
     model = cls(cls.config_class(image_size=28, patch_size=7, **size))
     # transformers skips what it takes for initialised already.
     embeddings = model.embeddings
@@ -518,7 +532,13 @@ def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
 
 def timm_vit(name: str, **options: Any) -> Tiny:
     """Build one of timm's vision transformers."""
-    size = {"img_size": 28, "patch_size": 7, "embed_dim": 16, "depth": 1, "num_heads": 2} | options
+    size = {
+        "img_size": 28,
+        "patch_size": 7,
+        "embed_dim": 16,
+        "depth": 1,
+        "num_heads": 2,
+    } | options
     model: Any = timm.create_model(name, pretrained=False, **size)
     tokens = {
         token: getattr(model, token)
@@ -663,7 +683,9 @@ def save_fairseq(tiny: Tiny, folder: Path, *, legacy: bool = True, hydra: bool =
     }  # fmt: skip
     content = {
         "args": None if hydra else options,
-        "cfg": {"_name": None, "model": options, "task": {"_name": "masked_lm"}} if hydra else None,
+        "cfg": {"_name": None, "model": options, "task": {"_name": "masked_lm"}}
+        if hydra
+        else None,
         "model": state,
         "optimizer_history": [{"num_updates": 3}],
     }

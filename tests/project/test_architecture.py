@@ -64,7 +64,15 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
         "schemes",
         "settings",
     },
-    "words": {*BASE_MODULES, "analyses", "figures", "page", "questions", "relations", "schemes"},
+    "words": {
+        *BASE_MODULES,
+        "analyses",
+        "figures",
+        "page",
+        "questions",
+        "relations",
+        "schemes",
+    },
     "nulls": {*BASE_MODULES, "analyses", "blocks", "encodings"},
     "forward": {
         *BASE_MODULES,
@@ -378,7 +386,9 @@ def test_results_import_figures_in_one_place_only() -> None:
     # The import stands inside plot(), so that computing needs no matplotlib.
     tree = ast.parse(MODULES["drawable"].read_text(encoding="utf-8"))
     plot = next(
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "plot"
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "plot"
     )
     modules = [item.module for item in imports_of(ast.unparse(plot))]
     assert modules == [FIGURE_IMPORT[1]]
@@ -435,7 +445,9 @@ def test_figures_run_no_analysis(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "figures"])
 def test_figures_compute_nothing(module: str) -> None:
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    attributes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    attributes = {
+        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
     mathematics = {
         "linalg", "fft", "random", "dot", "matmul", "einsum", "corrcoef", "cov", "polyfit",
     }  # fmt: skip
@@ -460,7 +472,9 @@ def test_analyses_touch_no_file_and_no_clock(module: str) -> None:
         "datetime",
     }
     calls = {
-        ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
+        ast.unparse(node.func)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
     }
     assert not calls & {"open", "print", "np.load", "np.save"}
 
@@ -533,5 +547,7 @@ def test_sentences_are_made_in_words_and_read_by_no_other_module(module: str) ->
                     raise AssertionError(ast.unparse(node))
                 case ast.Subscript(slice=ast.Constant(value="sentence"), ctx=ast.Load()):
                     raise AssertionError(ast.unparse(node))
-                case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant("sentence"), *_]):
+                case ast.Call(
+                    func=ast.Attribute(attr="get"), args=[ast.Constant("sentence"), *_]
+                ):
                     raise AssertionError(ast.unparse(node))

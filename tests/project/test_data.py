@@ -49,7 +49,10 @@ def test_values_of_data_files_have_the_declared_types(name: str) -> None:
     for record in records:
         hints = get_type_hints(type(record))
         for field in fields(record):
-            assert has_type(getattr(record, field.name), hints[field.name]), (record, field.name)
+            assert has_type(getattr(record, field.name), hints[field.name]), (
+                record,
+                field.name,
+            )
 
 
 def test_the_type_check_finds_wrong_types() -> None:

@@ -28,7 +28,9 @@ def test_the_command_reference_is_generated_from_the_code() -> None:
 def test_every_command_stands_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"uv run .*posprobe (\w+)", readme)) < COMMANDS
-    commands = {word for pair in re.findall(r"posprobe (\w+) |`(\w+)`", readme) for word in pair}
+    commands = {
+        word for pair in re.findall(r"posprobe (\w+) |`(\w+)`", readme) for word in pair
+    }
     assert commands >= COMMANDS
 
 
@@ -38,7 +40,9 @@ def test_every_analysis_is_explained(name: str) -> None:
     assert re.search(rf"^##+ .*`{name}[`.]", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")))
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+)
 def test_internal_links_of_the_documentation_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
@@ -64,7 +68,9 @@ def test_the_example_report_is_up_to_date() -> None:
     document = json.loads(json.dumps(analysis.to_dict()))
     assert set(stored) == set(document)
     for block in ("similarity", "pca", "spectrum", "grid", "norms"):
-        assert numbers(stored[block]) == pytest.approx(numbers(document[block]), rel=1e-6, abs=1e-9)
+        assert numbers(stored[block]) == pytest.approx(
+            numbers(document[block]), rel=1e-6, abs=1e-9
+        )
     page = (ROOT / "reports" / "digits-vit" / "report.html").read_text(encoding="utf-8")
     assert str(Path.home()) not in page
 

@@ -22,10 +22,15 @@ def make_answer(verdict: str, value: Any = None) -> dict[str, Any]:
 
 def test_answers_are_recorded_by_question_and_texts_are_not() -> None:
     verdict = {
-        "answers": [{"question": "order", "answer": "yes", "sentence": "Yes: it does.", "p": 0.1}]
+        "answers": [
+            {"question": "order", "answer": "yes", "sentence": "Yes: it does.", "p": 0.1}
+        ]
     }
     assert kept(verdict) == {"answers": {"order": {"answer": "yes", "p": 0.1}}}
-    assert kept({"undefined": {"r2": "why"}, "r2": None}) == {"undefined": {"r2": True}, "r2": None}
+    assert kept({"undefined": {"r2": "why"}, "r2": None}) == {
+        "undefined": {"r2": True},
+        "r2": None,
+    }
 
 
 @pytest.mark.parametrize(

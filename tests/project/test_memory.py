@@ -91,7 +91,9 @@ def test_paths_are_references_and_arrays_are_not(tmp_path: Path) -> None:
 
 
 def test_schemes_of_a_position_table_are_refused_with_a_hint() -> None:
-    with pytest.raises(NoPositionTable, match=r"position table and no other.*posprobe\.load\.$"):
+    with pytest.raises(
+        NoPositionTable, match=r"position table and no other.*posprobe\.load\.$"
+    ):
         pp.load_schemes("sample:digits-vit")
 
 
@@ -115,7 +117,9 @@ def test_arrays_are_analysed_and_compared_like_tables() -> None:
     assert comparison.labels == ("sinusoidal:24x6", "table")
 
 
-@pytest.mark.parametrize("reference", ["gpt2", Path("a/model.safetensors")], ids=["text", "path"])
+@pytest.mark.parametrize(
+    "reference", ["gpt2", Path("a/model.safetensors")], ids=["text", "path"]
+)
 @pytest.mark.parametrize(
     "use",
     [pp.table, pp.analyze, pp.similarity, pp.pca, lambda r: pp.compare(VALUES, r)],

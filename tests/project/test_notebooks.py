@@ -63,7 +63,9 @@ def public_names(module: str) -> set[str]:
 
 
 def test_the_readme_lists_all_seven_notebooks() -> None:
-    listed_names = re.findall(r"\]\(([\w-]+\.ipynb)\)", (FOLDER / "README.md").read_text("utf-8"))
+    listed_names = re.findall(
+        r"\]\(([\w-]+\.ipynb)\)", (FOLDER / "README.md").read_text("utf-8")
+    )
     assert [path.name for path in NOTEBOOKS] == listed_names
     assert len(listed_names) == 7
 
@@ -86,7 +88,10 @@ def test_notebooks_run_without_network_and_their_asserts_hold(
     (work := tmp_path / "work").mkdir()
 
     NotebookClient(
-        notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(work)}}
+        notebook,
+        timeout=200,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(work)}},
     ).execute()
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
@@ -147,7 +152,9 @@ def test_notebooks_use_public_names_only(path: Path) -> None:
         "warnings",
         *({"torch"} if path.stem in MODEL_NOTEBOOKS else ()),
     }
-    assert not {(module, name) for module, name in used_names if name not in public_names(module)}
+    assert not {
+        (module, name) for module, name in used_names if name not in public_names(module)
+    }
     assert {module for module, _ in used_names} >= {"posprobe"}
 
 

@@ -71,7 +71,10 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.timeout(600)
 def test_every_command_of_the_readme_runs(
-    hub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hub: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert hub
     monkeypatch.chdir(tmp_path)

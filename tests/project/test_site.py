@@ -15,7 +15,9 @@ import posprobe as pp
 
 DOCS = Path(__file__).parents[2] / "docs"
 # `extend.md` needs a separate package, which `test_readers.py` makes.
-HOW_TO_PAGES = [page for page in sorted((DOCS / "how-to").glob("*.md")) if page.stem != "extend"]
+HOW_TO_PAGES = [
+    page for page in sorted((DOCS / "how-to").glob("*.md")) if page.stem != "extend"
+]
 PAGES = [DOCS / "tutorial.md", *HOW_TO_PAGES]
 CODE_BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
 
@@ -23,7 +25,10 @@ CODE_BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_and_code_of_the_pages_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import matplotlib.pyplot as plt
 
@@ -50,6 +55,8 @@ def test_commands_and_code_of_the_pages_run(
 
 
 def test_the_reference_lists_every_public_name_once() -> None:
-    documented = re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE)
+    documented = re.findall(
+        r"^   ([\w.]+)$", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE
+    )
     moved_names = [f"{submodule}.{name}" for name, submodule in pp._SUBMODULES_BY_NAME.items()]
     assert sorted(documented) == sorted([*pp.__all__, *moved_names])

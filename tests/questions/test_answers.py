@@ -32,7 +32,12 @@ from posprobe.analyses.facts import Answer, Cause, Part, Test, TooFew, hold_rate
 from posprobe.analyses.linear import half_length
 from posprobe.analyses.view import units, view
 from posprobe.layouts import Grid
-from posprobe.questions import ANALYSIS_QUESTIONS, GRID_QUESTIONS, SEQUENCE_QUESTIONS, corrections
+from posprobe.questions import (
+    ANALYSIS_QUESTIONS,
+    GRID_QUESTIONS,
+    SEQUENCE_QUESTIONS,
+    corrections,
+)
 from posprobe.questions.absolute_position import AbsolutePosition
 from posprobe.questions.breaks import Breaks, SpecialRows
 from posprobe.questions.closed_form import ClosedForm
@@ -108,7 +113,9 @@ def test_planted_tables_have_their_expected_answers(name: str) -> None:
         for question in EXPECTED_ANSWERS[name]
     }
     assert answers_found == EXPECTED_ANSWERS[name]
-    assert list(answers) == list(GRID_QUESTIONS if PLANTED_TABLES[name][1] else SEQUENCE_QUESTIONS)
+    assert list(answers) == list(
+        GRID_QUESTIONS if PLANTED_TABLES[name][1] else SEQUENCE_QUESTIONS
+    )
 
 
 def test_planted_numbers_are_those_of_the_facts() -> None:
@@ -143,7 +150,9 @@ def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
     assert np.mean(pairs) != pytest.approx(-1 / 19, rel=1e-4)  # that of rows that sum to 0
     for answer in (ask_about("order", values), ask_about("order", values, (5, 4))):
         assert answer.test is not None
-        assert answer.test.null == answer.facts.chance == pytest.approx(np.mean(pairs), rel=1e-9)
+        assert (
+            answer.test.null == answer.facts.chance == pytest.approx(np.mean(pairs), rel=1e-9)
+        )
 
 
 def test_order_without_similar_neighbours_is_shown_by_a_wave() -> None:
@@ -217,7 +226,9 @@ def test_near_copies_have_the_period_after_which_rows_return(
     values: Floats, period: int | None
 ) -> None:
     copied_rows = verdicts_of(values).copies
-    assert (copied_rows and (copied_rows.kind, copied_rows.period)) == (period and ("near", period))
+    assert (copied_rows and (copied_rows.kind, copied_rows.period)) == (
+        period and ("near", period)
+    )
 
 
 # --- invariances ---
@@ -314,7 +325,9 @@ def test_directions_are_those_of_the_table_and_not_of_rows_of_equal_length(
 
 def test_the_half_length_of_a_triangle_kernel_is_half_its_width() -> None:
     # Moving sums of noise have a kernel that falls linearly to 0 at their length.
-    values = np.stack([np.convolve(x, np.ones(20), "valid") for x in gaussian(2000, 200).T], axis=1)
+    values = np.stack(
+        [np.convolve(x, np.ones(20), "valid") for x in gaussian(2000, 200).T], axis=1
+    )
     assert half_length(view(values).points) == pytest.approx(1 + 19 / 2, abs=0.5)
 
 
@@ -326,7 +339,11 @@ def test_published_layouts_are_named_with_their_base(
 ) -> None:
     table = pp.sinusoidal(200, 64, base=base, order=order, endpoint=endpoint).values  # type: ignore[arg-type]
     noisy = 0.02 * (table + 1e-3 * gaussian(200, 64))
-    stored = {"half": (table.astype(np.float16), 1), "scaled": (3 * table, 3), "": (noisy, 0.02)}
+    stored = {
+        "half": (table.astype(np.float16), 1),
+        "scaled": (3 * table, 3),
+        "": (noisy, 0.02),
+    }
     for kind, (values, scale) in stored.items():
         answer = ask_about("closed_form", np.asarray(values, dtype=np.float64))
         assert answer.reason == ("exact" if kind else "nearly")
@@ -376,7 +393,9 @@ def test_every_question_has_an_answer_for_every_table(name: str) -> None:
         assert (question, answer.reason) in templates() or answer.reason in SHARED_REASONS
         assert answer.p is None or 0 < answer.p <= 1
     if len(values) < 8 or not np.ptp(values, axis=0).any():
-        assert {answer.answer for answer in answers.values() if not answer.yes} == {"cannot tell"}
+        assert {answer.answer for answer in answers.values() if not answer.yes} == {
+            "cannot tell"
+        }
 
 
 # --- breaks and the stretch between them ---
@@ -401,7 +420,9 @@ def test_a_special_row_ends_the_stretch_and_all_rows_can_be_asked_for() -> None:
 
 
 def test_every_stretch_between_seams_has_its_own_answers() -> None:
-    values = np.concatenate([gaussian(150, 16), 0.3 * noisy_circles([9.0, 31.0], 90, 16, seed=5)])
+    values = np.concatenate(
+        [gaussian(150, 16), 0.3 * noisy_circles([9.0, 31.0], 90, 16, seed=5)]
+    )
     verdict = verdicts_of(values)
     (stretch,) = verdict.parts
     assert (verdict.first, verdict.stop) == pytest.approx((0, 150), abs=2)
@@ -524,7 +545,9 @@ TABLE_NAMES = (*PLANTED_TABLES, *SAMPLE_REFERENCES)
 
 def test_every_question_is_asked_in_few_words() -> None:
     assert set(QUESTION_TEXTS) == {*ANALYSIS_QUESTIONS, *RUN_QUESTIONS, *KERNEL_QUESTIONS}
-    assert all(len(text.split()) <= 5 and text.endswith("?") for text in QUESTION_TEXTS.values())
+    assert all(
+        len(text.split()) <= 5 and text.endswith("?") for text in QUESTION_TEXTS.values()
+    )
 
 
 def test_every_function_of_a_template_is_used_by_its_question() -> None:
@@ -533,7 +556,9 @@ def test_every_function_of_a_template_is_used_by_its_question() -> None:
             templates_text = f"{ANSWER_TEXTS[question]} {ANSWER_TEXTS['shared']['parts']}"
             # A function and a text of one name would hide each other.
             assert not set(functions) & set(ANSWER_TEXTS[question].get("parts", ()))
-            assert all(re.search(rf"{{{name}[:}}]", templates_text) for name in functions), question
+            assert all(re.search(rf"{{{name}[:}}]", templates_text) for name in functions), (
+                question
+            )
 
 
 # --- templates with random facts ---
@@ -593,9 +618,13 @@ def draw_field(annotation: Any, name: str, reason: str) -> st.SearchStrategy[Any
                 .map(sorted)
                 .map(tuple)
             )
-        items = st.lists(draw_field(members[0], name, reason), min_size=1, max_size=4, unique=True)
+        items = st.lists(
+            draw_field(members[0], name, reason), min_size=1, max_size=4, unique=True
+        )
         return items.map(
-            lambda drawn_items: tuple(sorted(drawn_items) if name == "positions" else drawn_items)
+            lambda drawn_items: tuple(
+                sorted(drawn_items) if name == "positions" else drawn_items
+            )
         )
     if annotation is Cause:
         return CAUSES
@@ -613,11 +642,14 @@ def draw_field(annotation: Any, name: str, reason: str) -> st.SearchStrategy[Any
 def draw_record(record: Any, reason: str) -> st.SearchStrategy[Any]:
     hints = get_type_hints(record, include_extras=True)
     strategies = {
-        field.name: draw_field(hints[field.name], field.name, reason) for field in fields(record)
+        field.name: draw_field(hints[field.name], field.name, reason)
+        for field in fields(record)
     }
     if record is AbsolutePosition and reason.startswith("place_"):
         place = strategies["place"]
-        strategies["place"] = place.map(lambda f: type(f)(reason[6:], f.share, f.typical, f.large))
+        strategies["place"] = place.map(
+            lambda f: type(f)(reason[6:], f.share, f.typical, f.large)
+        )
     if record is SpecialRows:
         strategies["width"] = COUNTS if reason.startswith("patch") else st.none()
     return st.builds(record, **strategies)
@@ -714,9 +746,9 @@ def stands_for(text: str, number: float) -> bool:
     unit_of_last_digit = 10.0 ** -len(text.partition(".")[2]) if "e" not in text else 0.0
     for value in (number, 100 * number):
         figures = {float(f"{value:.2g}"), float(f"{value:.3g}")}
-        if stated_number in figures or abs(stated_number - value) <= 0.5 * unit_of_last_digit * (
-            1 + 1e-9
-        ):
+        if stated_number in figures or abs(
+            stated_number - value
+        ) <= 0.5 * unit_of_last_digit * (1 + 1e-9):
             return True
     return False
 
@@ -727,7 +759,9 @@ def test_sentences_hold_only_numbers_of_the_facts(name: str) -> None:
         allowed = numbers_in(answer.facts) | CONSTANTS_IN_SENTENCES.get(question, set())
         if question == "special_rows" and answer.facts.width:
             allowed |= {
-                n for position in answer.value or () for n in divmod(position, answer.facts.width)
+                n
+                for position in answer.value or ()
+                for n in divmod(position, answer.facts.width)
             }
         elif question == "special_rows":
             allowed |= {
@@ -831,11 +865,15 @@ def test_headlines_claim_only_answers_that_are_yes(name: str) -> None:
     verdict = planted_verdict(name)
     for answers in (verdict.answers, *(stretch.answers for stretch in verdict.parts)):
         kind = classify_table(answers)
-        assert kind.name in KINDS_WITHOUT_YES or all(answers[question].yes for question in kind.of)
+        assert kind.name in KINDS_WITHOUT_YES or all(
+            answers[question].yes for question in kind.questions
+        )
     text = table_headline(verdict)
     assert len(text.split()) <= 60
     assert is_sentence(text)
-    assert ("break" in text) == bool(verdict.answers.get("seams") and verdict.answers["seams"].yes)
+    assert ("break" in text) == bool(
+        verdict.answers.get("seams") and verdict.answers["seams"].yes
+    )
     assert ("outlier" in text) == verdict.answers["special_rows"].yes
     assert (basis_sentences(verdict) == "") == verdict.whole
 
@@ -908,7 +946,9 @@ def test_p_values_are_ranked_once_per_stretch(monkeypatch: pytest.MonkeyPatch) -
             assert ps[question] == answer.p or answer.change
 
 
-@pytest.mark.parametrize("questions", [SEQUENCE_QUESTIONS, GRID_QUESTIONS], ids=["line", "grid"])
+@pytest.mark.parametrize(
+    "questions", [SEQUENCE_QUESTIONS, GRID_QUESTIONS], ids=["line", "grid"]
+)
 def test_a_yes_can_stand_alone_among_the_questions(questions: Any) -> None:
     is_grid = questions is GRID_QUESTIONS
     tables = [

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from made_answers import is_sentence
-from made_tables import as_table, fading_circles, gaussian, hurried_circles, patches, rotation, walk
+from made_tables import (
+    as_table,
+    fading_circles,
+    gaussian,
+    hurried_circles,
+    patches,
+    rotation,
+    walk,
+)
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -82,7 +90,9 @@ def tables() -> dict[str, PositionTable]:
         "short noise": as_table(gaussian(40, 16)),
         "five rows": as_table(gaussian(5, 16)),
         "seam and outlier": as_table(odd)[10:],
-        "two seams": as_table(replace_rows(gaussian(128, 16), (slice(60, 80), gaussian(1, 16, 5)))),
+        "two seams": as_table(
+            replace_rows(gaussian(128, 16), (slice(60, 80), gaussian(1, 16, 5)))
+        ),
         "odd ends": as_table(
             replace_rows(sinusoid(200, 64), (0, gaussian(1, 64)), (199, gaussian(1, 64, 2)))
         ),
@@ -98,12 +108,16 @@ def tables() -> dict[str, PositionTable]:
             replace_rows(gaussian(300, 64), (77, 4 * gaussian(1, 64)), (200, 0.0))
         ),
         "zeros behind": as_table(replace_rows(gaussian(128, 16), (slice(100, 128), 0.0))),
-        "all special": as_table(replace_rows(np.zeros((40, 8)), (slice(35, 40), gaussian(5, 8)))),
+        "all special": as_table(
+            replace_rows(np.zeros((40, 8)), (slice(35, 40), gaussian(5, 8)))
+        ),
         "zeros everywhere": as_table(replace_rows(gaussian(64, 16), (slice(0, 64, 7), 0.0))),
         "outliers at a seam": as_table(
             replace_rows(two_bases(200, 64, 100), (slice(99, 101), gaussian(2, 64)))
         ),
-        "louder": as_table(gaussian(400, 384) * np.where(np.arange(400) < 250, 1, 1.6)[:, None]),
+        "louder": as_table(
+            gaussian(400, 384) * np.where(np.arange(400) < 250, 1, 1.6)[:, None]
+        ),
         "faster": as_table(
             np.cumsum(gaussian(300, 16) * np.where(np.arange(300) < 100, 1, 4)[:, None], axis=0)
         ),
@@ -113,7 +127,8 @@ def tables() -> dict[str, PositionTable]:
         "short runs": as_table(np.repeat(gaussian(13, 16), [7] * 6 + [1] + [7] * 6, axis=0)),
         "outlier among runs": as_table(
             replace_rows(
-                np.repeat(1 + 1e-3 * gaussian(9, 8), [7] * 8 + [8], axis=0), (20, gaussian(1, 8))
+                np.repeat(1 + 1e-3 * gaussian(9, 8), [7] * 8 + [8], axis=0),
+                (20, gaussian(1, 8)),
             )
         ),
         "outlier patch": grid(replace_rows(surface(14, 32), (75, 9 * gaussian(1, 32))), 14, 14),
@@ -177,7 +192,8 @@ def test_facts_name_positions_and_separate_zeros() -> None:
 
 def test_sentences_name_their_facts() -> None:
     sentences = {
-        name: answer_sentence(answers_about(tables()[name])["special_rows"]) for name in tables()
+        name: answer_sentence(answers_about(tables()[name])["special_rows"])
+        for name in tables()
     }
     assert sentences["odd ends"].startswith(
         "Outliers: positions 0 and 199 (the first: far from the next row: "

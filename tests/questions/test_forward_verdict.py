@@ -144,7 +144,9 @@ def test_noise_is_rarely_taken_for_positions_and_lies_in_its_band() -> None:
 def test_order_matters_beyond_rounding(
     with_positions: float, without_positions: float, expected: str, expected_without: str
 ) -> None:
-    answers = answers_about("permutation", permutation_effect(with_positions, without_positions))
+    answers = answers_about(
+        "permutation", permutation_effect(with_positions, without_positions)
+    )
     assert (answers["order"].reason, answers["order_without"].reason) == (
         expected,
         expected_without,
@@ -177,7 +179,9 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
     width, rank = (8, 8) if case == "all" else (64, 6)
     spread = {"apart": 0.05, "same": 4.0}.get(case, 1.0)
     tokens = rng.normal(size=(600, width)) * np.where(np.arange(width) < rank, spread, 1.0)
-    basis = np.linalg.qr(rng.normal(size=(width, width)))[0] if case == "random" else np.eye(width)
+    basis = (
+        np.linalg.qr(rng.normal(size=(width, width)))[0] if case == "random" else np.eye(width)
+    )
     values = rng.normal(size=(200, rank)) @ basis[:rank]
     table = PositionTable(values, Sequence(200), "made", Source("a", "a"))
     answer: Any = answers_about("subspaces", subspace_overlap(table, tokens))["apart"]
@@ -243,9 +247,9 @@ def test_a_sharp_head_is_counted_and_an_even_one_is_not() -> None:
         "yes",
         {"heads": 2, "of": 6, "sharpest": 0.9},
     )
-    assert [(preferred.offset, preferred.heads) for preferred in sharp_answer.facts.offsets] == [
-        ((-1,), 2)
-    ]
+    assert [
+        (preferred.offset, preferred.heads) for preferred in sharp_answer.facts.offsets
+    ] == [((-1,), 2)]
     # With three positions, any head pays more than half somewhere.
     assert (of(0.6, 0.4).answer, of(0.6, 0.4).reason) == ("no", "short")
 
@@ -275,7 +279,9 @@ def test_a_table_is_unneeded_only_if_its_cost_is_surely_small(
         if substitute.name == substitution.removed
     )
     costs = {"loss": Cost(cost, error, None, None)}
-    substitutes = tuple(replace(substitute, costs=costs) for substitute in substitution.substitutes)
+    substitutes = tuple(
+        replace(substitute, costs=costs) for substitute in substitution.substitutes
+    )
     changed_substitution = replace(
         substitution, substitutes=substitutes, undefined={"kept": "made so"}
     )
@@ -319,7 +325,9 @@ def test_few_components_suffice_with_two_standard_errors_to_spare(
     substitutes = tuple(
         replace(
             substitute,
-            costs={"loss": replace(substitute.costs["loss"], kept=kept_share, kept_error=error)},
+            costs={
+                "loss": replace(substitute.costs["loss"], kept=kept_share, kept_error=error)
+            },
         )
         if substitute.kind == "components"
         else substitute
@@ -348,18 +356,24 @@ FACTS_BY_QUESTION: dict[str, Any] = {
     "order_without": StateChange(1e-7),
     "absolute": StateChange(0.3, shift=4),
     "apart": Overlap(30, 768, 0.005, 0.039),
-    "heads": OffsetHeads(3, 24, 0.9, 0.05, (PreferredOffset((-1,), 2), PreferredOffset((0,), 1))),
+    "heads": OffsetHeads(
+        3, 24, 0.9, 0.05, (PreferredOffset((-1,), 2), PreferredOffset((0,), 1))
+    ),
     "first": FirstPosition(5, 0.996, 0.044),
     "blank": BlankImage(12, 0.25, 0.3),
     "distance": DistanceHeads(ROTARY_SUMMARY, 16, 256, "sampled"),
     "needed": Removal(TABLE_WORTH, 0.52, 0.03, 2.0, 0.1, 0.2, 0.02),
     "few": SufficientSubstitute("3 leading components", 3, 0.95, 0.02, 5, TABLE_WORTH),
-    "random": SufficientSubstitute("its rows in random order", None, 0.12, 0.03, 4, TABLE_WORTH),
+    "random": SufficientSubstitute(
+        "its rows in random order", None, 0.12, 0.03, 4, TABLE_WORTH
+    ),
 }
 
 
 def sentence_about(question: str, reason: str, facts: Any = None) -> str:
-    return answer_sentence(Answer(question, "yes", reason, facts or FACTS_BY_QUESTION[question]))
+    return answer_sentence(
+        Answer(question, "yes", reason, facts or FACTS_BY_QUESTION[question])
+    )
 
 
 #: Reasons about tables, whose facts have other records.
@@ -383,7 +397,9 @@ REASONS = [
 
 
 @pytest.mark.parametrize(("question", "reason"), REASONS)
-def test_a_sentence_is_short_and_does_not_begin_with_its_answer(question: str, reason: str) -> None:
+def test_a_sentence_is_short_and_does_not_begin_with_its_answer(
+    question: str, reason: str
+) -> None:
     text = sentence_about(question, reason)
     assert is_sentence(text)
     for part in text.split(". "):
@@ -391,22 +407,39 @@ def test_a_sentence_is_short_and_does_not_begin_with_its_answer(question: str, r
 
 
 EXPECTED_SENTENCES = {
-    ("kept", "seen"): "Position explains 20 % of the hidden-state variance at layer 0 (sampling "
+    (
+        "kept",
+        "seen",
+    ): "Position explains 20 % of the hidden-state variance at layer 0 (sampling "
     "noise 0.40 %) and 26 % at layer 12 (sampling noise 1.0 %).",
-    ("absolute", "changed"): "Shifting all positions by 4 changes the last hidden states by 0.3 "
-    "times their norm.",
+    (
+        "absolute",
+        "changed",
+    ): "Shifting all positions by 4 changes the last hidden states by 0.3 times their norm.",
     ("apart", "less"): "The 30 leading position directions hold 0.50 % of the token variance; "
     "random subspaces hold 3.9 %.",
-    ("heads", "sharp"): "By their weights, 3 of 24 heads pay more than half of their attention at "
+    (
+        "heads",
+        "sharp",
+    ): "By their weights, 3 of 24 heads pay more than half of their attention at "
     "one offset, most often the previous token (2) and same token (1).",
     # 99.6 % is not 100 %.
-    ("first", "most"): "In attention layer 5, the first position receives 99.6 % of the attention "
+    (
+        "first",
+        "most",
+    ): "In attention layer 5, the first position receives 99.6 % of the attention "
     "of later positions (uniform attention: 4.4 %).",
-    ("distance", "some"): "Distance alone explains 52 % (7 to 70 %) of the differences between a "
+    (
+        "distance",
+        "some",
+    ): "Distance alone explains 52 % (7 to 70 %) of the differences between a "
     "query's logits, on 16 contexts of 256 tokens sampled from the model. 39 of 40 heads have a "
     "preferred distance, 0 have none, 1 can't be told. 88 % of the strength of queries and keys "
     "lies in pairs that never turn within 512 positions.",
-    ("needed", "loses"): "With the mean row in place of every row of wpe.weight, the next-token "
+    (
+        "needed",
+        "loses",
+    ): "With the mean row in place of every row of wpe.weight, the next-token "
     "loss changes by 0.520 ± 0.030 nats (unchanged: 2.00 ± 0.10).",
     ("random", "less"): "A random table (its rows in random order) keeps 12 ± 3 % of what the "
     "table is worth to the next-token loss, the most of 4 tried.",
@@ -428,7 +461,9 @@ def test_sentences_report_sampling_noise_as_noise() -> None:
         "At layer 2, no direction of position stands above sampling noise (3.0 % of the variance)."
     )
     # The noise belongs to the layer before it in the sentence.
-    text = sentence_about("kept", "noise", KeptPositions(LayerShare(0, 0.2, 0.004, 5), noise_layer))
+    text = sentence_about(
+        "kept", "noise", KeptPositions(LayerShare(0, 0.2, 0.004, 5), noise_layer)
+    )
     assert "20 % of the hidden-state variance at layer 0 (sampling noise 0.40 %)" in text
     assert "At layer 2, no direction" in text
     # The same of a run.
@@ -482,7 +517,8 @@ def test_summaries_separate_sampled_from_random_tokens() -> None:
 def test_summaries_name_the_cost_of_removing_positions(worth: float, text: str) -> None:
     effect = substitution_of(Sequence(24), worth=worth)
     assert (
-        text in forward_analysis(results={"substitution": effect}).to_dict()["verdict"]["summary"]
+        text
+        in forward_analysis(results={"substitution": effect}).to_dict()["verdict"]["summary"]
     )
 
 
@@ -549,7 +585,9 @@ def test_a_number_has_as_many_decimals_as_its_error(
 
 def test_a_share_without_an_error_is_written_like_any_other() -> None:
     assert (
-        format_percent_with_error(0.996, None) == format_percent_with_error(0.996, 1e-9) == "99.6 %"
+        format_percent_with_error(0.996, None)
+        == format_percent_with_error(0.996, 1e-9)
+        == "99.6 %"
     )
     assert format_percent_with_error(0.95, 0.02) == "95 ± 2 %"
     assert format_percent_with_error(0.9962, 0.0012) == "99.6 ± 0.1 %"

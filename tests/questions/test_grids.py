@@ -27,7 +27,9 @@ from posprobe.words import answer_sentence, templates
 Floats = NDArray[np.float64]
 
 #: Questions about the patches, apart from outliers and formulas.
-PATCH_QUESTIONS = [name for name in GRID_QUESTIONS if name not in {"closed_form", "special_rows"}]
+PATCH_QUESTIONS = [
+    name for name in GRID_QUESTIONS if name not in {"closed_form", "special_rows"}
+]
 
 
 def answers_about(values: Floats, height: int, width: int) -> dict[str, Any]:
@@ -197,7 +199,9 @@ def test_every_reason_about_grids_is_reached_or_from_a_correction() -> None:
         ),
     }
     shared = {"narrow", "large", "too_few"}
-    reached = {(name, reason) for _, name, _, reason in EXPECTED_ANSWERS if reason not in shared}
+    reached = {
+        (name, reason) for _, name, _, reason in EXPECTED_ANSWERS if reason not in shared
+    }
     assert of_grids == reached | corrected
 
 

@@ -40,14 +40,20 @@ if TYPE_CHECKING:
 
 
 def tables() -> list[pp.PositionTable]:
-    return [as_table(waves(64, [5.0, 9.0], noise=0.02)), as_table(walk(40, 6)), patches(6, 8, 12)]
+    return [
+        as_table(waves(64, [5.0, 9.0], noise=0.02)),
+        as_table(walk(40, 6)),
+        patches(6, 8, 12),
+    ]
 
 
 # Laws of all measurements.
 
 
 def test_names_labels_and_figures_are_unique_and_measurements_have_titles() -> None:
-    numbers = [number.label for m in TABLE_MEASUREMENTS.values() for number in m.numbers.values()]
+    numbers = [
+        number.label for m in TABLE_MEASUREMENTS.values() for number in m.numbers.values()
+    ]
     assert len(numbers) == len(set(numbers))
     names = [drawing.name for m in TABLE_MEASUREMENTS.values() for drawing in m.drawings]
     assert len(names) == len(set(names))
@@ -171,7 +177,9 @@ def test_a_measurement_that_does_not_apply_is_refused_with_its_need() -> None:
     "name", [name for name in TABLE_MEASUREMENTS if TABLE_MEASUREMENTS[name].uses_all_rows]
 )
 @pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "patches"])
-def test_measurements_of_whole_tables_use_no_stretches(table: pp.PositionTable, name: str) -> None:
+def test_measurements_of_whole_tables_use_no_stretches(
+    table: pp.PositionTable, name: str
+) -> None:
     inputs = TableInputs(table, positions(table), 0, None, dict(TABLE_MEASUREMENTS))
     if not TABLE_MEASUREMENTS[name].needs(inputs):
         inputs.result(name)
@@ -188,7 +196,9 @@ def test_numbers_do_not_depend_on_the_number_of_cores() -> None:
         numbers = {
             key: value for key, value in analysis.numbers.items() if isinstance(value, float)
         }
-        results.append((numbers, [(value.question, value.answer) for value in analysis.answers]))
+        results.append(
+            (numbers, [(value.question, value.answer) for value in analysis.answers])
+        )
     assert results[0][1] == results[1][1]
     assert results[0][0] == pytest.approx(results[1][0], rel=1e-9, abs=1e-12)
 

@@ -34,7 +34,9 @@ def test_schema_files_are_generated_from_the_types() -> None:
     stored = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
     assert {name: stored.pop(name) for name in generated} == generated
     # Those of version 1 stay for bundles of that version.
-    assert set(stored) == {f"{name}-1.json" for name, version in VERSIONS.items() if version > 1}
+    assert set(stored) == {
+        f"{name}-1.json" for name, version in VERSIONS.items() if version > 1
+    }
 
 
 @pytest.mark.parametrize("name", VERSIONS)
@@ -105,7 +107,9 @@ def test_every_kind_of_document_follows_its_schema_and_shows_its_answers(name: s
     document_content = content(name).to_dict()
     document = strict_json(to_json(document_content))
     assert (
-        problems(document["schema"].removeprefix("posprobe.").partition("/")[0], document_content)
+        problems(
+            document["schema"].removeprefix("posprobe.").partition("/")[0], document_content
+        )
         == []
     )
     assert_answers_hold(document)
@@ -123,7 +127,9 @@ def assert_answers_hold(document: Any) -> None:
         assert answer["keys"]
         for key in answer["keys"]:
             assert resolves(document, key), key
-    yes_sentences = [answer["sentence"] for answer in block["answers"] if answer["answer"] == "yes"]
+    yes_sentences = [
+        answer["sentence"] for answer in block["answers"] if answer["answer"] == "yes"
+    ]
     assert [finding["text"] for finding in document["findings"]] == yes_sentences
     assert page.headline == block["summary"]
     if "table" not in document:

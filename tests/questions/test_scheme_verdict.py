@@ -64,7 +64,10 @@ def test_the_mean_rotation_is_positive_up_to_its_first_zero() -> None:
 
 
 def test_answers_about_a_length_are_open_without_one() -> None:
-    for record in (rotary(max_positions=None, training_length=None), linear(max_positions=None)):
+    for record in (
+        rotary(max_positions=None, training_length=None),
+        linear(max_positions=None),
+    ):
         answers = answers_about(record)
         for name in {"rotary_turns", "rotary_positive", "alibi_reach"} & answers.keys():
             assert (answers[name].answer, answers[name].reason) == ("cannot tell", "no_length")
@@ -175,14 +178,18 @@ def test_random_values_favour_no_offset(shape: str) -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         if shape == "grid":
-            record = RelativeBias(rng.standard_normal((12, 13, 13)), Grid(7, 7), "r", source("a"))
+            record = RelativeBias(
+                rng.standard_normal((12, 13, 13)), Grid(7, 7), "r", source("a")
+            )
         else:
             record = noise(12, 60, seed, quantity="bias" if shape == "line" else "cosine")
         answers = answers_about(record)
         name = "cosine_near" if shape == "vectors" else "bias_near"
         scheme_answers.append(answers[name])
         if shape == "line":
-            assert (answers["bias_sides"].answer == "cannot tell") == (answers[name].value is None)
+            assert (answers["bias_sides"].answer == "cannot tell") == (
+                answers[name].value is None
+            )
     defined = [answer for answer in scheme_answers if answer.value is not None]
     assert len(defined) <= 2  # two in a hundred pass the test of order
     for answer in (answer for answer in scheme_answers if answer.value is None):
@@ -236,7 +243,9 @@ def test_a_straight_line_favours_near_positions_and_has_no_half_width() -> None:
 def test_the_side_of_the_query_that_heads_prefer_is_counted(shift: int) -> None:
     offsets = np.arange(-39, 40)
     values = np.exp(-((offsets - shift) ** 2) / 20)[None].repeat(5, axis=0)
-    answer = answers_about(RelativeBias(values, Sequence(40), "moved", source("a")))["bias_sides"]
+    answer = answers_about(RelativeBias(values, Sequence(40), "moved", source("a")))[
+        "bias_sides"
+    ]
     count = {"before": 5 * (shift < 0), "after": 5 * (shift > 0), "same": 5 * (shift == 0)}
     assert answer.value == count
     assert (answer.answer, answer.reason) == (("yes", "sided") if shift else ("no", "even"))
@@ -259,7 +268,11 @@ def test_values_that_are_all_equal_have_neither_order_nor_preference() -> None:
         answers = answers_about(record)
         for name in {"bias_smooth", "bias_near", "bias_sides"} & answers.keys():
             answer = answers[name]
-            assert (answer.answer, answer.reason, answer.value) == ("cannot tell", "equal", None)
+            assert (answer.answer, answer.reason, answer.value) == (
+                "cannot tell",
+                "equal",
+                None,
+            )
 
 
 def test_encoder_and_decoder_share_one_bias_from_different_distances_on() -> None:
@@ -338,7 +351,10 @@ RECORDS: dict[str, tuple[Scheme, ...]] = {
             "computed": peaked_heads(0, quantity="cosine", computed=True),
         }.items()
     },
-    "vectors open": (noise(8, 60, 3, quantity="cosine"), peaked_heads(-2, 0, 0, quantity="cosine")),
+    "vectors open": (
+        noise(8, 60, 3, quantity="cosine"),
+        peaked_heads(-2, 0, 0, quantity="cosine"),
+    ),
 }
 
 
@@ -399,8 +415,16 @@ LIMIT_SENTENCES = (
         ((rotary(window=64),), "rotary_positive", "(window of 64 positions)"),
         (RECORDS["axes"], "rotary_positive", "one axis: the pairs of the others stand still."),
         (RECORDS["not searched"], "rotary_positive", "up to 1,048,576, the farthest looked at"),
-        (RECORDS["changed"], "rotary_stretched", "for texts of 4,096 positions (training: 2,048)."),
-        (RECORDS["unchanged"], "rotary_stretched", "no wavelength for texts of 4,096 positions."),
+        (
+            RECORDS["changed"],
+            "rotary_stretched",
+            "for texts of 4,096 positions (training: 2,048).",
+        ),
+        (
+            RECORDS["unchanged"],
+            "rotary_stretched",
+            "no wavelength for texts of 4,096 positions.",
+        ),
         # BLOOM states no length: curves are taken at 512 positions.
         ((linear(16, max_positions=None),), "alibi_near", "over 3.9 to 440 of 512 keys."),
         (RECORDS["buckets"], "bias_limit", LIMIT_SENTENCES),
@@ -418,7 +442,11 @@ LIMIT_SENTENCES = (
             "Of 8 heads with an order of distances, 4 favour near ones and",
         ),
         ((mixed_heads(),), "bias_near", "2 of 12 have no order."),
-        (RECORDS["sided"], "bias_sides", "an earlier key in 2, at a later key in 1, at neither in"),
+        (
+            RECORDS["sided"],
+            "bias_sides",
+            "an earlier key in 2, at a later key in 1, at neither in",
+        ),
     ],
 )
 def test_sentences_and_summaries_name_numbers_with_their_subject(
@@ -447,11 +475,15 @@ def test_curves_are_similar_only_beyond_random_walks() -> None:
         text = kernels_headline([pair], walk)
         assert ("no more" in text) == ((pair["correlation"] or 0) <= walk["correlation"])
         assert all(text.endswith(".") for text in curve_sentences(pair, walk))
-    assert kernels_headline(pairs, walk) == ("1 of 6 pairs is more similar than two random walks.")
+    assert kernels_headline(pairs, walk) == (
+        "1 of 6 pairs is more similar than two random walks."
+    )
 
 
 def test_kernels_have_answers_from_their_numbers() -> None:
-    document = compare_kernels(linear(4), pp.sinusoidal(48, 16), as_table(walk(48, 4))).to_dict()
+    document = compare_kernels(
+        linear(4), pp.sinusoidal(48, 16), as_table(walk(48, 4))
+    ).to_dict()
     verdicts = {
         record["label"]: [answer.answer for answer in answer_kernel(record)]
         for record in document["records"]

@@ -35,7 +35,9 @@ from posprobe.words import answer_sentence, templates
 from posprobe.words.formats import format_similarity, format_whole_percent
 
 
-def stationary_process(n: int, d: int, length: float, power: float = 1.0, seed: int = 0) -> Floats:
+def stationary_process(
+    n: int, d: int, length: float, power: float = 1.0, seed: int = 0
+) -> Floats:
     """Return a stationary process per column: rough with power 1, smooth with power 2."""
     offset = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / length
     root = np.linalg.cholesky(np.exp(-(offset**power)) + 1e-8 * np.eye(n))
@@ -117,7 +119,9 @@ TABLES_BY_QUESTION: dict[str, dict[str, Floats | View]] = {
         "cannot tell: few_rows": gaussian(40, 8),
         "cannot tell: dense": sinusoid(64, 128, 30.0, 0.6),
         "cannot tell: unclear": gaussian(48, 2),
-        "no: preferred": np.asarray(pp.load("sample:rxnmapper-albert").values, dtype=np.float64),
+        "no: preferred": np.asarray(
+            pp.load("sample:rxnmapper-albert").values, dtype=np.float64
+        ),
     },
     "winding": {
         "yes: turns": chirp(),
@@ -260,7 +264,10 @@ def test_numbers_are_never_rounded_to_one_and_large_ones_have_all_digits() -> No
         "1.00",
         "0.00",
     ]
-    assert [format_whole_percent(value) for value in (0.996, 1.0)] == ["more than 99 %", "100 %"]
+    assert [format_whole_percent(value) for value in (0.996, 1.0)] == [
+        "more than 99 %",
+        "100 %",
+    ]
 
 
 # --- series ---
@@ -279,12 +286,16 @@ def test_the_series_has_its_base_or_its_factor() -> None:
 @pytest.mark.parametrize(("n", "d", "rise"), [(64, 32, 1.0), (128, 64, 2.0), (512, 32, 4.0)])
 def test_a_helix_is_no_series_and_has_no_base(n: int, d: int, rise: float) -> None:
     angle = np.linspace(0, 2 * np.pi * 5, n)
-    curve = np.stack([np.cos(angle), np.sin(angle), np.linspace(-rise / 2, rise / 2, n)], axis=1)
+    curve = np.stack(
+        [np.cos(angle), np.sin(angle), np.linspace(-rise / 2, rise / 2, n)], axis=1
+    )
     table_view = view(curve @ rotation(d, 4)[:3] + 0.01 / np.sqrt(d) * gaussian(n, d))
     answer = ask("ladder", table_view)
     assert not answer.yes
     assert answer.facts.series is None
-    assert "base" not in answer_sentence(answer) + answer_sentence(ask("closed_form", table_view))
+    assert "base" not in answer_sentence(answer) + answer_sentence(
+        ask("closed_form", table_view)
+    )
 
 
 def test_random_frequencies_are_no_series() -> None:
@@ -301,7 +312,11 @@ def test_a_fitting_formula_confirms_the_series() -> None:
     answer: Any = ladder_by_formula(unsure, formula)
     assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
     assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
-    for series_answer in (series, answer_about("ladder", "none"), ask("ladder", gaussian(6, 4))):
+    for series_answer in (
+        series,
+        answer_about("ladder", "none"),
+        ask("ladder", gaussian(6, 4)),
+    ):
         assert ladder_by_formula(series_answer, formula) is None
     assert ladder_by_formula(unsure, answer_about("closed_form", "none")) is None
 
@@ -315,7 +330,9 @@ def test_planted_rotations_have_their_periods_and_share() -> None:
     # Two circles of radius 1, and noise of 0.1 in four columns.
     assert facts.share == pytest.approx(2 / 2.04, abs=0.005)
     assert all(line.is_circular for line in facts.lines)
-    assert [line["turns"] for line in facts.value] == pytest.approx([256 / 9, 256 / 31], rel=0.005)
+    assert [line["turns"] for line in facts.value] == pytest.approx(
+        [256 / 9, 256 / 31], rel=0.005
+    )
     # 12.8 and 11.9 turns: each peak holds some of the other.
     close = waves(256, [20.0, 21.5]) + 0.3 * gaussian(256, 4)
     assert ask("rotations", close).facts.share <= 2 / (2 + 4 * 0.09) + 0.02
@@ -331,7 +348,9 @@ def test_small_rotations_are_no_however_certain() -> None:
 
 
 def test_a_wave_along_one_direction_is_no_circle() -> None:
-    wave = np.outer(np.cos(2 * np.pi * np.arange(256) / 8), np.ones(16)) + 0.3 * gaussian(256, 16)
+    wave = np.outer(np.cos(2 * np.pi * np.arange(256) / 8), np.ones(16)) + 0.3 * gaussian(
+        256, 16
+    )
     answer = ask("rotations", wave)
     assert [line.is_circular for line in answer.facts.lines] == [False]
     assert "one oscillates along one direction" in answer_sentence(answer)
@@ -339,7 +358,9 @@ def test_a_wave_along_one_direction_is_no_circle() -> None:
 
 
 def test_sentences_report_a_varying_period() -> None:
-    answer = ask("rotations", circle_along(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15))
+    answer = ask(
+        "rotations", circle_along(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15)
+    )
     (line,) = answer.facts.lines
     local = 15 / (1.15 * (np.arange(256) / 256) ** 0.15)[1:]
     ends = tuple(np.quantile(local, [0.1, 0.9]))
@@ -365,7 +386,10 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
     )
     assert not original.yes
     no_rotations = answer_about("rotations", "none")
-    for first, second, cause in ((form, series, "closed_form"), (no_rotations, series, "ladder")):
+    for first, second, cause in (
+        (form, series, "closed_form"),
+        (no_rotations, series, "ladder"),
+    ):
         answer: Any = rotations_by_formula(original, first, second)
         assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
         assert answer.change.by == cause
@@ -383,7 +407,9 @@ def test_winding_of_varying_pace_denies_fixed_periods() -> None:
     assert (answer.answer, answer.reason) == ("no", "pace")
     fast, slow = answer.facts.turn
     assert f"between {fast:.3g} and {slow:.3g} positions" in answer_sentence(answer)
-    assert rotations_by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
+    assert (
+        rotations_by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
+    )
     assert rotations_by_winding(original, replace(winding, answer="cannot tell")) is None
     for reason in ("none", "few_rows"):
         assert rotations_by_winding(answer_about("rotations", reason), winding) is None
@@ -520,7 +546,9 @@ def test_fast_step_cosines_equal_those_of_explicit_walks(n: int, d: int, stride:
 def cosine_of_steps(path: Floats, stride: int) -> float:
     step = path[stride:] - path[:-stride]
     earlier, later = step[:-stride], step[stride:]
-    return float(2 * np.vdot(earlier, later) / (np.square(earlier).sum() + np.square(later).sum()))
+    return float(
+        2 * np.vdot(earlier, later) / (np.square(earlier).sum() + np.square(later).sum())
+    )
 
 
 def test_step_cosines_use_all_columns_and_are_reported_as_tested() -> None:
@@ -569,7 +597,9 @@ def test_the_reported_participation_ratio_is_the_tested_one(n: int) -> None:
     assert facts.participation <= MAX_FEWER_RATIO * facts.expected
     assert facts.participation < test.interval[0] < facts.expected < test.interval[1]
     assert (
-        (f"one row in {facts.every}" in answer_sentence(answer)) == (facts.every > 1) == (n > 128)
+        (f"one row in {facts.every}" in answer_sentence(answer))
+        == (facts.every > 1)
+        == (n > 128)
     )
 
 

@@ -86,7 +86,9 @@ def test_the_folder_holds_data_figures_and_page_and_nothing_else(whole: Path) ->
 def test_every_figure_is_made_in_the_formats_that_are_asked_for(tmp_path: Path) -> None:
     analysis = pp.analyze(as_table(walk(40, 6)), only=["norms"])
     folder = analysis.save(tmp_path / "b", every=True, formats=("png", "pdf")) / "figures"
-    figure_files = {path.name for path in folder.iterdir() if not path.name.startswith("overview-")}
+    figure_files = {
+        path.name for path in folder.iterdir() if not path.name.startswith("overview-")
+    }
     assert figure_files == {
         f"{name}.{kind}" for name in analysis.figures() for kind in ("png", "pdf")
     }
@@ -175,7 +177,14 @@ def test_different_rows_and_tables_get_folders_of_their_own() -> None:
     formula = pp.sinusoidal(16, 4)
     names = {
         bundle_name(subject)
-        for subject in (table, table[1:], table[:10], formula, pp.sinusoidal(16, 6), formula[2:])
+        for subject in (
+            table,
+            table[1:],
+            table[:10],
+            formula,
+            pp.sinusoidal(16, 6),
+            formula[2:],
+        )
     }
     assert len(names) == 6
     assert bundle_name(table) == "sapiens-roberta"
@@ -245,7 +254,9 @@ def test_no_missing_or_wrong_value_of_the_document_is_a_crash(value: Any, bundle
         for change in (put(value, *path), *([remove(*path)] if value is None else [])):
             changed_document = copy.deepcopy(document)
             change(changed_document)
-            (bundle / "analysis.json").write_text(json.dumps(changed_document), encoding="utf-8")
+            (bundle / "analysis.json").write_text(
+                json.dumps(changed_document), encoding="utf-8"
+            )
             try:
                 page = render_bundle(bundle).read_text(encoding="utf-8")
                 assert "\x1b" not in page
@@ -266,7 +277,9 @@ def test_no_block_that_is_missing_or_something_else_is_a_crash(
         for change in (remove(key), put([[3]], key)):
             changed_document = copy.deepcopy(document)
             change(changed_document)
-            (folder / "analysis.json").write_text(json.dumps(changed_document), encoding="utf-8")
+            (folder / "analysis.json").write_text(
+                json.dumps(changed_document), encoding="utf-8"
+            )
             try:
                 render_bundle(folder)
             except InvalidCheckpoint:
@@ -319,7 +332,9 @@ def test_a_part_that_is_no_file_is_one_clear_error(
 
 
 @pytest.mark.parametrize("make", [fifo, folder, endless])
-def test_a_page_that_is_no_file_is_not_replaced(make: Callable[[Path], None], bundle: Path) -> None:
+def test_a_page_that_is_no_file_is_not_replaced(
+    make: Callable[[Path], None], bundle: Path
+) -> None:
     make(bundle / "report.html")
     with pytest.raises(PosprobeError, match=r"report\.html"):
         render_bundle(bundle)
@@ -337,11 +352,15 @@ def test_arrays_that_are_no_cosines_do_no_harm(shape: tuple[int, ...], bundle: P
     np.savez(bundle / "arrays.npz", similarity_centered=np.full(shape, 1e300))
     with suppress(InvalidCheckpoint):  # where nothing else is drawn
         page = render_bundle(bundle).read_text(encoding="utf-8")
-        assert ("a tile per patch" in page or "Cosine similarity" in page) == (shape == (12, 12))
+        assert ("a tile per patch" in page or "Cosine similarity" in page) == (
+            shape == (12, 12)
+        )
 
 
 def test_an_archive_that_unpacks_to_more_than_the_memory_is_refused(bundle: Path) -> None:
-    header = np.lib.format.header_data_from_array_1_0(np.ones((1, 1))) | {"shape": (2**20, 2**20)}
+    header = np.lib.format.header_data_from_array_1_0(np.ones((1, 1))) | {
+        "shape": (2**20, 2**20)
+    }
     with (
         zipfile.ZipFile(bundle / "arrays.npz", "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("similarity_centered.npy", "w", force_zip64=True) as member,
@@ -357,7 +376,9 @@ def test_an_archive_that_unpacks_to_more_than_the_memory_is_refused(bundle: Path
 RELEASED_BUNDLES = sorted((Path(__file__).parents[1] / "data").glob("*-0.1.0"))
 
 
-@pytest.mark.parametrize("bundle", RELEASED_BUNDLES, ids=[path.name for path in RELEASED_BUNDLES])
+@pytest.mark.parametrize(
+    "bundle", RELEASED_BUNDLES, ids=[path.name for path in RELEASED_BUNDLES]
+)
 def test_a_bundle_of_the_last_release_follows_its_schema_and_renders(
     bundle: Path, tmp_path: Path
 ) -> None:

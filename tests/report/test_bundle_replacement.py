@@ -310,7 +310,9 @@ def raising(error: BaseException) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("no font"), KeyboardInterrupt(), OSError(errno.EIO, "broken")], ids=repr
+    "error",
+    [RuntimeError("no font"), KeyboardInterrupt(), OSError(errno.EIO, "broken")],
+    ids=repr,
 )
 @pytest.mark.parametrize("name", ["bundle", "new/bundle"])
 def test_a_run_that_breaks_leaves_everything_byte_for_byte(
@@ -369,7 +371,9 @@ def test_the_folder_one_stands_in_is_refused(
 @pytest.mark.parametrize(
     "name", ["thesis.tex", "file", "file/bundle", "link", "dangling", f"new/{'x' * 300}"]
 )
-def test_a_place_that_cannot_be_taken_is_refused_and_left_alone(name: str, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_taken_is_refused_and_left_alone(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("a file")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
@@ -397,7 +401,8 @@ MOUNTED = 'mount -t tmpfs -o {} none "$0" && cd "$0" && "$@"; c=$?; find .; exit
 #: A mount of one's own needs a namespace of one's own, which not every container grants.
 NAMESPACES = (
     shutil.which("unshare") is not None
-    and subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
+    and subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode
+    == 0
 )
 DISKS = [("analyze", "size=48k"), ("analyze", "ro"), ("extract", "size=48k")]
 
@@ -493,7 +498,11 @@ def test_commands_refuse_before_they_read_anything(tmp_path: Path) -> None:
     with_own(tmp_path / "paper", "figures/mine.svg")
     files_before = tree(tmp_path)
     # The reference does not exist, which would be another code.
-    for command in (["analyze", "./none"], ["compare", "./none", "./none"], ["forward", "./none"]):
+    for command in (
+        ["analyze", "./none"],
+        ["compare", "./none", "./none"],
+        ["forward", "./none"],
+    ):
         code = run_in_child(partial(command_line, tmp_path, *command, "--out", "paper"))
         assert code == 2
     assert tree(tmp_path) == files_before
@@ -576,7 +585,9 @@ def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) ->
     assert read == [str(tmp_path / folder / "model.npy") for folder in ("a", "b")]
 
 
-def test_an_anonymous_run_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_anonymous_run_keeps_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reports" / "run").mkdir(parents=True)
     document = {"schema": "posprobe.forward/2", "name": ["a"]}

@@ -105,7 +105,9 @@ def test_a_rotation_of_either_table_changes_nothing() -> None:
                     if block[name] is None:
                         assert number[name] is None, key
                     else:
-                        assert number[name] == pytest.approx(block[name], rel=1e-3, abs=1e-4), key
+                        assert number[name] == pytest.approx(block[name], rel=1e-3, abs=1e-4), (
+                            key
+                        )
 
 
 def test_independent_noise_has_no_alignment_and_two_walks_do() -> None:
@@ -172,7 +174,11 @@ def test_a_grid_has_no_distance_from_another_layout(other_table: PositionTable) 
 def test_tables_of_one_name_get_different_labels() -> None:
     first, second = as_table(walk(30, 4)), as_table(walk(30, 4, 1))
     document = against(first, second, first, measurements=LITTLE)
-    assert [entry["label"] for entry in document["tables"]] == ["made (1)", "made (2)", "made (3)"]
+    assert [entry["label"] for entry in document["tables"]] == [
+        "made (1)",
+        "made (2)",
+        "made (3)",
+    ]
     assert pair_of(document, "made (1)", "made (3)")["cka"] == pytest.approx(1)
     tricky = [replace(first, name=name) for name in ("a", "a", "a (1)")]
     labels = [entry["label"] for entry in against(*tricky, measurements=LITTLE)["tables"]]
@@ -210,7 +216,10 @@ LEAN: dict[str, tuple[PositionTable, PositionTable]] = {
     ),
     "constant grid": (as_table(np.ones((20, 4)), Grid(4, 5)), pp.sincos2d(4, 5, 12)),
     "one column": (as_table(gaussian(20, 1)), as_table(walk(20, 1))),
-    "a zero row": (as_table(np.vstack([np.zeros((1, 4)), gaussian(19, 4)])), as_table(walk(20, 4))),
+    "a zero row": (
+        as_table(np.vstack([np.zeros((1, 4)), gaussian(19, 4)])),
+        as_table(walk(20, 4)),
+    ),
 }
 
 

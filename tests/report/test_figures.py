@@ -104,7 +104,9 @@ def test_pooling_does_not_hide_what_is_undefined() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(3, 4), (1, 6)])
-def test_mosaic_tiles_hold_the_cosines_of_their_patch(height: int, width: int, ax: Axes) -> None:
+def test_mosaic_tiles_hold_the_cosines_of_their_patch(
+    height: int, width: int, ax: Axes
+) -> None:
     result = pp.grid(patches(height, width, 8))
     image = plot_mosaic(ax, result)
     canvas = numbers_of(image)
@@ -129,7 +131,9 @@ def test_a_large_mosaic_names_the_tiles_that_it_shows(ax: Axes) -> None:
     labels = [label.get_text() for label in ax.get_xticklabels()]
     assert labels == [str(column) for column in range(0, 37, 6)]
     assert len(labels) <= MAX_TILES
-    np.testing.assert_array_equal(canvas[2 * 38 : 2 * 38 + 37, 38 : 38 + 37], result.mosaic[6, 3])
+    np.testing.assert_array_equal(
+        canvas[2 * 38 : 2 * 38 + 37, 38 : 38 + 37], result.mosaic[6, 3]
+    )
 
 
 def lines_of(ax: Axes) -> dict[str, Any]:
@@ -255,7 +259,9 @@ def test_every_function_that_a_record_names_draws_it() -> None:
     kinds = [Drawable]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    functions = {kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")} - {""}
+    functions = {kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")} - {
+        ""
+    }
     assert len(functions) > 20
     for name in functions:
         module, _, function = name.partition(".")
@@ -359,7 +365,9 @@ def test_every_table_gets_pictures_that_can_be_read(
     (variance,) = (
         drawing for drawing in TABLE_MEASUREMENTS["pca"].drawings if drawing.name == "variance"
     )
-    assert ("variance" in figures) == (not variance.explain_absence(analysed[name].results["pca"]))
+    assert ("variance" in figures) == (
+        not variance.explain_absence(analysed[name].results["pca"])
+    )
     assert ("mosaic" in figures) == isinstance(analysed[name].table.layout, Grid)
     for make in figures.values():
         with style():
@@ -515,7 +523,9 @@ def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> N
 
 def test_a_mosaic_names_omitted_heads_and_layers() -> None:
     count = MAX_MOSAIC_LAYERS + 6
-    layers = [window(2, 2, heads=MAX_MOSAIC_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)]
+    layers = [
+        window(2, 2, heads=MAX_MOSAIC_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)
+    ]
     (ax,) = panels_of("mosaic", *layers)
     assert len(ax.get_yticks()) == count // 2
     assert "one row in 2" in ax.get_ylabel()
@@ -551,7 +561,9 @@ def test_the_ladder_is_the_wavelengths_with_the_unscaled_ones_behind(ax: Axes) -
 def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
     rotary(training_length=4096).plot(ax)
     assert "before scaling" not in {str(line.get_label()) for line in ax.lines}
-    assert [note.get_text() for note in ax.texts if "length" in note.get_text()] == ["length 4096"]
+    assert [note.get_text() for note in ax.texts if "length" in note.get_text()] == [
+        "length 4096"
+    ]
 
 
 def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -> None:
@@ -583,7 +595,9 @@ def test_linear_biases_are_lines_of_slope_one(
     for slope, line in zip(record.slopes, ax.lines, strict=False):
         distance, penalty = (np.asarray(data) for data in line.get_data())
         np.testing.assert_allclose(penalty / distance, slope)
-        np.testing.assert_allclose(penalty, -record.curves(300)[0, distance - 1 + 300] * slope * 2)
+        np.testing.assert_allclose(
+            penalty, -record.curves(300)[0, distance - 1 + 300] * slope * 2
+        )
     assert {note.get_text() for note in ax.texts} == {f"head {head}" for head in range(8)}
 
 

@@ -20,7 +20,7 @@ from posprobe.errors import UsageError
 from posprobe.report.overview import draw_answer_strip, draw_overview
 from posprobe.report.render import render
 from posprobe.report.screen import render_text
-from posprobe.words.lines import lines
+from posprobe.words.lines import table_lines
 
 SAMPLES = ("all-minilm-l6-v2", "rxnmapper-albert", "digits-vit")
 
@@ -32,7 +32,9 @@ def test_a_no_beside_a_small_p_is_explained() -> None:
     document = analysis_of("all-minilm-l6-v2").to_dict()
     sentence = "Few dimensions: significant but small."
     assert sentence not in " ".join(render_text(document, 80).split())
-    (answer,) = (a for a in document["verdict"]["answers"] if a["question"] == "low_dimensional")
+    (answer,) = (
+        a for a in document["verdict"]["answers"] if a["question"] == "low_dimensional"
+    )
     answer |= {"answer": "no", "reason": "small"}
     assert sentence in " ".join(render_text(document, 80).split())
 
@@ -42,7 +44,7 @@ def test_a_terminal_shows_a_table_on_one_screen(name: str) -> None:
     screen = render_text(analysis_of(name).to_dict(), 80).split("\n")
     assert len(screen) <= 20  # of 24; one more says where the page is
     assert max(map(len, screen)) <= 80
-    answer_lines = lines(analysis_of(name).verdict or {}, grid=name == "digits-vit")
+    answer_lines = table_lines(analysis_of(name).verdict or {}, grid=name == "digits-vit")
     for line_shown in answer_lines:
         mark = {"yes": "yes ", "no": "no  ", "cannot tell": "?   "}[line_shown.answer]
         (row,) = (line for line in screen if line_shown.question in line)
@@ -96,7 +98,7 @@ def test_breaks_and_outliers_are_drawn_where_they_are() -> None:
 
 
 def test_a_strip_shows_the_value_and_its_null() -> None:
-    for line_shown in lines(analysis_of("all-minilm-l6-v2").verdict or {}, grid=False):
+    for line_shown in table_lines(analysis_of("all-minilm-l6-v2").verdict or {}, grid=False):
         svg = draw_answer_strip(line_shown)
         assert bool(svg) == (line_shown.interval is not None)
         if line_shown.interval is None or line_shown.tested is None:

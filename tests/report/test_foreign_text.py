@@ -23,7 +23,9 @@ from posprobe.text import escape_invisible, escape_invisible_json
 
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
 #: A fixture that pytest finds by name.
 __all__ = ["cli"]
 
@@ -32,7 +34,15 @@ def test_invisible_characters_are_escaped() -> None:
     assert escape_invisible(NASTY) == (
         r"a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
     )
-    for visible in ("wpe.weight", "größe 7 × 3", "位置", "a\u00a0b", "n\u0303", "1,5 °", "\udce9"):
+    for visible in (
+        "wpe.weight",
+        "größe 7 × 3",
+        "位置",
+        "a\u00a0b",
+        "n\u0303",
+        "1,5 °",
+        "\udce9",
+    ):
         assert escape_invisible(visible) == visible
 
 
@@ -64,7 +74,10 @@ def test_messages_of_the_log_show_what_they_quote(monkeypatch: pytest.MonkeyPatc
 def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path) -> None:
     table = as_table(walk(12, 4))
     table = replace(
-        table, name=NASTY, notes=(NASTY,), source=replace(table.source, tensor=NASTY, file=NASTY)
+        table,
+        name=NASTY,
+        notes=(NASTY,),
+        source=replace(table.source, tensor=NASTY, file=NASTY),
     )
     analysis = pp.analyze(table, only=["norms"], nulls=0, command=NASTY)
     folder = analysis.save(tmp_path / "b")

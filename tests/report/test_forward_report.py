@@ -124,7 +124,9 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     single = forward_analysis(layout, results={name: results[name]})
     assert problems("forward", single.to_dict()) == []
     assert {
-        name_found for name_found in MODEL_MEASUREMENTS if single.to_dict()[name_found] is not None
+        name_found
+        for name_found in MODEL_MEASUREMENTS
+        if single.to_dict()[name_found] is not None
     } == {name}
     assert re.findall("<h2>(.*?)</h2>", page_of(single)) == [
         "Evidence",
@@ -136,7 +138,9 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     other_results = {
         name_found: result for name_found, result in results.items() if name_found != name
     }
-    incomplete = forward_analysis(layout, results=other_results, missing={name: "<b>no</b> reason"})
+    incomplete = forward_analysis(
+        layout, results=other_results, missing={name: "<b>no</b> reason"}
+    )
     document = incomplete.to_dict()
     assert problems("forward", document) == []
     assert document[name] is None
@@ -155,7 +159,9 @@ def test_every_null_has_its_reason_beside_it() -> None:
     for layer in document["states"]["layers"]:
         nulls = {key for key, value in layer.items() if value is None}
         nulls |= {key for key, value in layer["analyses"].items() if value is None}
-        assert nulls - {"shares", "relative_norm_frobenius"} <= set(document["states"]["undefined"])
+        assert nulls - {"shares", "relative_norm_frobenius"} <= set(
+            document["states"]["undefined"]
+        )
     assert "[0, 4]" in document["states"]["undefined"]["pca.stable_rank"]
     for key in ("special", "accuracy"):
         assert document["permutation"]["with_positions"][key] is None
@@ -248,7 +254,9 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     assert texts == {5: "previous token (2 of 3)"}
 
 
-def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_path: Path) -> None:
+def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(
+    tmp_path: Path,
+) -> None:
     table, zero = table_of(Sequence(24)), np.zeros((WIDTH, HEADS * 4))
     heads = HeadsByLayer({0: head_logits(table, zero, zero, heads=HEADS, causal=True)})
     analysis = forward_analysis(Sequence(24), results={"heads": heads})
@@ -272,7 +280,9 @@ def test_the_number_of_contexts_is_always_stated() -> None:
 
 
 def test_a_bundle_that_lost_its_figures_says_to_run_the_model_again(tmp_path: Path) -> None:
-    folder = forward_analysis(results={"heads": heads_of(Sequence(9))}).save(tmp_path / "bundle")
+    folder = forward_analysis(results={"heads": heads_of(Sequence(9))}).save(
+        tmp_path / "bundle"
+    )
     for path in (folder / "figures").iterdir():
         path.unlink()
     with pytest.raises(InvalidCheckpoint, match="Run the model again"):
@@ -316,7 +326,10 @@ def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> 
         layer["shares"]["position"],
         noise,
     )
-    assert (kept_answer.test.value, kept_answer.test.null) == (layer["shares"]["position"], noise)
+    assert (kept_answer.test.value, kept_answer.test.null) == (
+        layer["shares"]["position"],
+        noise,
+    )
 
 
 def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> None:
@@ -333,13 +346,17 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_the_terminal_shows_answers_and_missing_measurements(layout: Layout) -> None:
-    analysis = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
+    analysis = forward_analysis(
+        layout, missing={"words": "a reason"}, notes=("it was stopped",)
+    )
     text = printed(analysis.to_dict(), 80)
     joined = " ".join(text.split())
     document = analysis.to_dict()
     # Of a long headline the first sentences.
     assert f"{document['verdict']['summary'].partition('. ')[0]}." in joined
-    assert all(QUESTION_TEXTS[a["question"]][:12] in text for a in document["verdict"]["answers"])
+    assert all(
+        QUESTION_TEXTS[a["question"]][:12] in text for a in document["verdict"]["answers"]
+    )
     for part in ("note: It was stopped", "Not measured: words (a reason)"):
         assert part in joined
     assert len(text.splitlines()) <= 24
@@ -401,7 +418,9 @@ def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> 
     with style():
         ax = report_figures({"a model": heads}, ("heads",))["heads"]().axes[0]
     (mesh,) = (
-        mesh_candidate for mesh_candidate in ax.collections if isinstance(mesh_candidate, QuadMesh)
+        mesh_candidate
+        for mesh_candidate in ax.collections
+        if isinstance(mesh_candidate, QuadMesh)
     )
     values = np.asarray(mesh.get_array())
     before, after = (32, 0) if causal else (16, 16)
@@ -416,7 +435,10 @@ def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> 
 def test_a_tile_shows_the_map_of_its_head_with_the_query_in_the_middle() -> None:
     layout = Grid(3, 4)
     attention = attention_by_offset(
-        {number: sum_attention(attention_of(layout, seed=number), layout) for number in range(2)},
+        {
+            number: sum_attention(attention_of(layout, seed=number), layout)
+            for number in range(2)
+        },
         layout=layout,
     )
     with style():
@@ -431,7 +453,8 @@ def test_bars_are_as_long_as_what_changes() -> None:
     with style():
         figure = forward_analysis(Grid(3, 4)).figures()["permutation"]()
     widths = [
-        [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)] for ax in figure.axes
+        [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)]
+        for ax in figure.axes
     ]
     assert widths == [[0.8, 0.3, 1e-7, 0.0], [0.9, 0.1, 0.2, 0.1]]
 
@@ -441,7 +464,9 @@ def test_figures_of_large_models_name_the_heads_shown() -> None:
     with style():
         ax = analysis.figures()["heads"]().axes[0]
     (mesh,) = (
-        mesh_candidate for mesh_candidate in ax.collections if isinstance(mesh_candidate, QuadMesh)
+        mesh_candidate
+        for mesh_candidate in ax.collections
+        if isinstance(mesh_candidate, QuadMesh)
     )
     heads = analysis.results["heads"]
     assert isinstance(heads, HeadsByLayer)

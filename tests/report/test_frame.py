@@ -77,7 +77,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) 
     assert described["Version"] == version("posprobe")
     assert described["License-Expression"] == "Apache-2.0"
     assert described["Requires-Python"] == ">=3.11"
-    core = [need for need in described.get_all("Requires-Dist", []) if "extra ==" not in str(need)]
+    core = [
+        need for need in described.get_all("Requires-Dist", []) if "extra ==" not in str(need)
+    ]
     assert len(core) >= 5
     assert not [need for need in core if re.match("torch|transformers|timm", str(need))]
 

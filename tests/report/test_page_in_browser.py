@@ -35,7 +35,9 @@ VISIBLE_SELECTOR = (
 )  # fmt: skip
 WORDS = "e => e.innerText.split(/\\s+/).filter((word) => /\\w/.test(word)).length"
 #: Running text: outside drawings, tables and lists of a drawing's colours.
-RUNNING_TEXT = "[...document.querySelectorAll('main > section:first-child :is(h1, p:not(.key))')]"
+RUNNING_TEXT = (
+    "[...document.querySelectorAll('main > section:first-child :is(h1, p:not(.key))')]"
+)
 
 
 def lacking(reason: str) -> Any:
@@ -56,7 +58,9 @@ def browser() -> Iterator[Browser]:
         lacking(f"no browser: none of {', '.join(BROWSERS)}")
     with sync_playwright() as playwright:
         # Without its own sandbox, which root may not have.
-        launched = playwright.chromium.launch(executable_path=executable, chromium_sandbox=False)
+        launched = playwright.chromium.launch(
+            executable_path=executable, chromium_sandbox=False
+        )
         yield launched
         launched.close()
 
@@ -92,7 +96,10 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(0)
     first_table, *changes = (np.cumsum(rng.normal(size=(20, 6)), axis=0) for _ in range(4))
-    steps = [first_table, *(first_table + 0.5 * k * change for k, change in enumerate(changes, 1))]
+    steps = [
+        first_table,
+        *(first_table + 0.5 * k * change for k, change in enumerate(changes, 1)),
+    ]
     references: list[dict[str, Any]] = [{"reference": "sinusoidal:30x8", "group": "formula"}]
     for number, values in enumerate((*changes[:2], *steps)):
         np.save(folder / f"{number} <b>.npy", values)
@@ -133,9 +140,9 @@ def hold_to_axe(page: Page) -> None:
     ):
         seen_at(page, size, color_scheme=scheme)
         # A drawing is one image to a reader, whatever it is made of.
-        report = page.evaluate("rules => axe.run({exclude: ['svg[role=img] > *']}, rules)", rules)[
-            "violations"
-        ]
+        report = page.evaluate(
+            "rules => axe.run({exclude: ['svg[role=img] > *']}, rules)", rules
+        )["violations"]
         assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in report] == []
 
 
@@ -179,7 +186,9 @@ def test_every_page_has_the_same_four_sections_and_few_words(page: Page) -> None
     )
     if len(scales) == 2:
         assert scales[0] == pytest.approx(scales[1], rel=0.02)
-    widths = page.evaluate("[...document.querySelectorAll('figure img')].map(e => e.naturalWidth)")
+    widths = page.evaluate(
+        "[...document.querySelectorAll('figure img')].map(e => e.naturalWidth)"
+    )
     assert all(width > 100 for width in widths)  # a browser could read each
     headings = page.evaluate(
         "[...document.querySelectorAll('.answers a, .shared a')]"
@@ -200,7 +209,9 @@ def test_print_is_as_wide_as_paper_and_shows_every_section(page: Page) -> None:
 
 
 @pytest.mark.parametrize("name", ["sequence", "comparison", "run"])
-def test_without_javascript_everything_is_there(name: str, base: Path, browser: Browser) -> None:
+def test_without_javascript_everything_is_there(
+    name: str, base: Path, browser: Browser
+) -> None:
     path = save_page(base, name) / "report.html"
     with (
         opened(browser, path, java_script_enabled=False) as plain,
@@ -229,7 +240,9 @@ def test_the_cosines_under_the_pointer_are_those_of_the_table(
             else:
                 row, column = (digits - 3 for digits in numbers)
                 assert abs(row - y * 297) <= 2
-                neighbourhood = cosines[max(row - 2, 0) : row + 3, max(column - 2, 0) : column + 3]
+                neighbourhood = cosines[
+                    max(row - 2, 0) : row + 3, max(column - 2, 0) : column + 3
+                ]
                 assert neighbourhood.min() - 0.01 <= float(value) <= neighbourhood.max() + 0.01
 
 
@@ -240,13 +253,17 @@ def test_the_cosines_under_the_pointer_are_those_of_the_table(
 def test_a_hostile_name_does_nothing_in_a_browser(
     text: str, tmp_path: Path, browser: Browser
 ) -> None:
-    analysis = pp.analyze(hostile_table(text), only=["norms", "similarity"], nulls=0, command=text)
+    analysis = pp.analyze(
+        hostile_table(text), only=["norms", "similarity"], nulls=0, command=text
+    )
     folder = analysis.save(tmp_path / "bundle")
     with opened(browser, folder / "report.html") as page:
         assert page.locator("h1").text_content() == escape_invisible(text)
 
 
-def test_a_script_from_elsewhere_does_not_run(base: Path, browser: Browser, tmp_path: Path) -> None:
+def test_a_script_from_elsewhere_does_not_run(
+    base: Path, browser: Browser, tmp_path: Path
+) -> None:
     source = (save_page(base, "ways") / "report.html").read_text(encoding="utf-8")
     foreign = "<script>window.ran = 1</script><img src='x:y' onerror='window.ran = 2'></body>"
     edited = tmp_path / "changed.html"

@@ -239,7 +239,9 @@ def test_a_pdf_has_exact_width_embedded_fonts_and_rasters(
     assert b"/Type3" not in content
     assert b"/FontFile2" in content
     assert b"/CreationDate" not in content
-    objects = re.findall(rb"<<(?:(?!>>).)*?/Subtype /Image.*?>>\s*(?:/|stream)", content, re.DOTALL)
+    objects = re.findall(
+        rb"<<(?:(?!>>).)*?/Subtype /Image.*?>>\s*(?:/|stream)", content, re.DOTALL
+    )
     rasters = []
     for text in re.findall(rb"\d+ 0 obj\s(.*?)stream", content, re.DOTALL):
         if b"/Subtype /Image" in text:
@@ -328,7 +330,9 @@ def test_rows_are_drawn_as_stored_or_centred_as_asked() -> None:
     table = pp.table(sequence().values + 2.0, name="shifted")
     result = pp.similarity(table)
     for centred, cosine in ((True, result.centered), (False, result.raw)):
-        (image, *other_images) = drawn_in(paper_figure("similarity", table, centred=centred).figure)
+        (image, *other_images) = drawn_in(
+            paper_figure("similarity", table, centred=centred).figure
+        )
         assert not other_images
         np.testing.assert_allclose(np.asarray(image.get_array()), cosine.matrix)
         profile = paper_figure("profile", table, centred=centred)
@@ -429,7 +433,10 @@ def numbers_of(kind: str, record: Any) -> list[str]:
             assert periods
             return [f"{spectrum.entropy:.3g}", "Hann window", *periods]
         case "components":
-            return [f"{pp.pca(record).explained_variance_ratio[:6].sum():.1%}", "columns centred"]
+            return [
+                f"{pp.pca(record).explained_variance_ratio[:6].sum():.1%}",
+                "columns centred",
+            ]
         case "norms":
             return [f"mean {pp.norms(record).norms.mean():.3g}"]
         case "shift":

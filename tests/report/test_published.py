@@ -23,7 +23,12 @@ DOCS = Path(__file__).parents[2] / "docs" / "replication.md"
 
 
 def from_hub(
-    name: str, shape: tuple[int, int], tensor: str, *, commit: str | None = "0" * 40, **options: Any
+    name: str,
+    shape: tuple[int, int],
+    tensor: str,
+    *,
+    commit: str | None = "0" * 40,
+    **options: Any,
 ) -> PositionTable:
     """A table of zeros but for one row: only its provenance matters here."""
     values = np.zeros(shape, np.float32)
@@ -62,7 +67,9 @@ def test_every_value_says_what_it_is_and_where_it_stands() -> None:
         assert value.matched is None
         # A share is kept as a share, whatever the source prints.
         number = float(value.stated.rpartition("= ")[2].removesuffix(" %"))
-        assert value.value == pytest.approx(number / (100 if "%" in value.stated else 1), abs=5e-5)
+        assert value.value == pytest.approx(
+            number / (100 if "%" in value.stated else 1), abs=5e-5
+        )
 
 
 def test_the_values_of_the_two_published_tables_are_all_there() -> None:
@@ -116,14 +123,18 @@ BERT = "embeddings.position_embeddings.weight"
 def test_a_table_is_known_by_its_id_its_bytes_its_name_or_its_formula(
     table: PositionTable, matched: str | None
 ) -> None:
-    assert {value.matched for value in find_published(table)} == ({matched} if matched else set())
+    assert {value.matched for value in find_published(table)} == (
+        {matched} if matched else set()
+    )
 
 
 def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
     name = "roberta.embeddings.position_embeddings.weight"
     full_table = from_hub("FacebookAI/roberta-base", (514, 768), name)
     values = named(
-        find_published(replace(full_table[2:], dropped=(DroppedRow(0, "a"), DroppedRow(1, "b"))))
+        find_published(
+            replace(full_table[2:], dropped=(DroppedRow(0, "a"), DroppedRow(1, "b")))
+        )
     )
     assert values
     assert all("2 are not positions" in value.differs for value in values.values())
@@ -158,7 +169,8 @@ def test_ours_stands_beside_the_published_value() -> None:
     table = gpt2()[1:512]
     shown_document = document(table, pca={"stable_rank": 2.054, "top3": None})
     values = {
-        value["key"]: value for value in (v.compared(shown_document) for v in find_published(table))
+        value["key"]: value
+        for value in (v.compared(shown_document) for v in find_published(table))
     }
     assert values["pca.stable_rank"]["ours"] == 2.054
     assert values["pca.stable_rank"]["value"] == 2.05
@@ -170,6 +182,8 @@ def test_ours_stands_beside_the_published_value() -> None:
 
 def test_a_value_inside_a_list_is_found() -> None:
     walk_value = next(value for value in published_values() if value.model == "random-walk")
-    assert walk_value.compared({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"] == 0.61
+    assert (
+        walk_value.compared({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"] == 0.61
+    )
     assert walk_value.compared({"pca": {"explained_variance_ratio": []}})["ours"] is None
     assert walk_value.compared({"pca": {"explained_variance_ratio": None}})["ours"] is None

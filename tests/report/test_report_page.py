@@ -97,9 +97,13 @@ def test_ids_are_unique_and_whatever_points_to_one_finds_it(page: Page) -> None:
 
 
 def test_every_drawing_has_a_text_that_stands_for_it(page: Page) -> None:
-    for dot in (element for element in page.all("svg") if element.attributes.get("class") == "dot"):
+    for dot in (
+        element for element in page.all("svg") if element.attributes.get("class") == "dot"
+    ):
         assert dot.attributes["aria-label"] in {"yes", "no", "cannot tell"}
-    drawings = [element for element in page.all("svg") if element.attributes.get("class") != "dot"]
+    drawings = [
+        element for element in page.all("svg") if element.attributes.get("class") != "dot"
+    ]
     labels = [element.attributes["aria-label"] for element in drawings]
     labels += [element.attributes["alt"] for element in page.all("img")]
     assert labels
@@ -183,7 +187,9 @@ def contrast(a: str, b: str) -> float:
 def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
     colors: dict[str, str] = {}
     for name in ("colors.css", "drawings.css"):
-        roots = re.findall(r":root \{([^}]*)\}", (SCRIPT.parent / name).read_text(encoding="utf-8"))
+        roots = re.findall(
+            r":root \{([^}]*)\}", (SCRIPT.parent / name).read_text(encoding="utf-8")
+        )
         colors |= re.findall(r"(--[\w-]+): (#\w+);", roots[("light", "dark").index(theme)])
     for paper in ("--bg", "--plot"):
         for text in ("--ink", "--mute", "--acc"):
@@ -295,14 +301,19 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     # The same elements with the same attributes as with a harmless name, so no markup came in.
     shape = [(element.name, list(element.attributes)) for element in page.elements]
     assert shape == [(element.name, list(element.attributes)) for element in harmless.elements]
-    counts = page.source.count("harmless"), page.all("body")[0].text.count(escape_invisible(text))
+    counts = (
+        page.source.count("harmless"),
+        page.all("body")[0].text.count(escape_invisible(text)),
+    )
     assert counts == (0, harmless.all("body")[0].text.count("harmless"))
     assert counts[1] >= 6
     assert escape_invisible(text.strip()) in page.all("h1")[0].text
 
 
 @pytest.mark.parametrize("text", [HOSTILE_TEXTS[0], HOSTILE_TEXTS[-1], "_hidden", "a/" * 150])
-def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_path: Path) -> None:
+def test_a_comparison_names_its_tables_whatever_they_are_called(
+    text: str, tmp_path: Path
+) -> None:
     table = replace(as_table(walk(40, 6)), name=text)
     tables = table, pp.sinusoidal(40, 6)
     folder = pp.compare(*tables, only=["similarity", "pca"], nulls=0).save(tmp_path / "bundle")

@@ -17,7 +17,12 @@ from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, patches, walk
 
 import posprobe as pp
-from posprobe.analyses.descriptive.kernels import N_WALK_PAIRS, standardised, toeplitz, walks
+from posprobe.analyses.descriptive.kernels import (
+    N_WALK_PAIRS,
+    centred_kernel_products,
+    draw_walk_correlations,
+    standardise,
+)
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.cli import main
@@ -50,7 +55,9 @@ def test_a_document_has_a_table_or_schemes_and_never_both() -> None:
     assert problems("analysis", schemes | {"table": table["table"]})
     assert problems("analysis", table | {"schemes": schemes["schemes"]})
     assert problems("analysis", schemes | {"norms": table["norms"]})
-    assert problems("analysis", {key: value for key, value in schemes.items() if key != "schemes"})
+    assert problems(
+        "analysis", {key: value for key, value in schemes.items() if key != "schemes"}
+    )
 
 
 # Kernels side by side.
@@ -101,7 +108,9 @@ def test_distances_of_two_kinds_are_not_compared() -> None:
     page = replace(buckets(2, 80), name="page", unit="hundredths of the page's width")
     with pytest.raises(UsageError, match="page count hundredths of the page's width"):
         compare_kernels(page, linear(4))
-    assert compare_kernels(page, replace(page, name="other")).correlation[0, 1] == pytest.approx(1)
+    assert compare_kernels(page, replace(page, name="other")).correlation[
+        0, 1
+    ] == pytest.approx(1)
 
 
 def test_a_causal_encoding_is_compared_by_its_past() -> None:
@@ -166,7 +175,9 @@ def test_encodings_without_common_positions_are_refused(
         (([rotary()],), "list is not .* one by one"),
     ],
 )
-def test_objects_that_are_no_encoding_are_refused(objects: tuple[Any, ...], phrase: str) -> None:
+def test_objects_that_are_no_encoding_are_refused(
+    objects: tuple[Any, ...], phrase: str
+) -> None:
     with pytest.raises(UsageError, match=phrase):
         analyze_schemes(*objects)
     if objects and not isinstance(objects[0], PositionTable):
@@ -200,7 +211,9 @@ def test_grids_are_compared_by_displacement() -> None:
 
 def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) -> None:
     flat = RelativeBias(np.full((2, 9), 0.1), Sequence(30), "flat", source())
-    comparison = compare_kernels(flat, rotary(), as_table(np.full((30, 3), 0.1), name="equal rows"))
+    comparison = compare_kernels(
+        flat, rotary(), as_table(np.full((30, 3), 0.1), name="equal rows")
+    )
     document = comparison.to_dict()
     assert problems("kernels", document) == []
     for pair in document["pairs"]:
@@ -230,16 +243,16 @@ def test_centred_kernels_can_be_multiplied_by_their_curves_alone(n: int, seed: i
     center = np.eye(n) - 1 / n
     distance = np.abs(np.arange(n)[:, None] - np.arange(n))
     a, b = (center @ curve[0][distance] @ center for curve in (x, y))
-    np.testing.assert_allclose(toeplitz(x, y), [(a * b).sum()], atol=1e-10)
+    np.testing.assert_allclose(centred_kernel_products(x, y), [(a * b).sum()], atol=1e-10)
 
 
 def test_random_walks_correlate_by_chance_and_noise_would_not() -> None:
-    null_walk = walks(512, 0)
+    null_walk = draw_walk_correlations(512, 0)
     assert null_walk["draws"] == N_WALK_PAIRS
     assert 0.7 < null_walk["correlation"] < 1
     assert 0.7 < null_walk["alignment"] < 1
-    assert walks(512, 0) == null_walk
-    assert walks(512, 1) != null_walk
+    assert draw_walk_correlations(512, 0) == null_walk
+    assert draw_walk_correlations(512, 1) != null_walk
     # Of independent noise, 95 % stay below 2 / sqrt(n).
     noise = np.random.default_rng(0).standard_normal((2, N_WALK_PAIRS, 511))
     r = [abs(np.corrcoef(x, y)[0, 1]) for x, y in zip(*noise, strict=True)]
@@ -250,10 +263,10 @@ def test_random_walks_correlate_by_chance_and_noise_would_not() -> None:
 def test_standardising_undoes_units(n: int, scale: float, shift: float, seed: int) -> None:
     values = np.random.default_rng(seed).standard_normal(n)
     np.testing.assert_allclose(
-        standardised(scale * values + shift, 0), standardised(values, 0), atol=1e-8
+        standardise(scale * values + shift, 0), standardise(values, 0), atol=1e-8
     )
-    assert standardised(values, 0)[1:].mean() == pytest.approx(0, abs=1e-9)
-    assert standardised(values, 0)[1:].std() == pytest.approx(1)
+    assert standardise(values, 0)[1:].mean() == pytest.approx(0, abs=1e-9)
+    assert standardise(values, 0)[1:].std() == pytest.approx(1)
 
 
 # The terminal.
@@ -354,7 +367,9 @@ def test_heads_are_matched_by_their_curves(
     assert pair["heads"]["same"] == 0
     assert pair["heads"]["correlation"] > 0.99
     assert pair["heads"]["by_place"] < 0.5
-    assert document["verdict"]["summary"].startswith("Heads matched by their curves have a median")
+    assert document["verdict"]["summary"].startswith(
+        "Heads matched by their curves have a median"
+    )
     run = document["records"][0]["run"]
     assert (run["contexts"], run["length"], run["source"]) == (12, 32, "sampled")
     assert run["share"] == pytest.approx(rotary_of().summary.share)
@@ -376,16 +391,18 @@ def test_heads_of_unrelated_runs_match_no_better_than_those_of_one() -> None:
 def test_curves_of_flat_heads_match_none() -> None:
     curves = np.stack([np.zeros(8), np.arange(8.0)])
     head_match = match_heads((curves, curves[1:]), ([(0, 0), (0, 1)], [(0, 0)]))
-    assert [(matched_pair.first, matched_pair.second) for matched_pair in head_match.matched] == [
-        ((0, 1), (0, 0))
-    ]
+    assert [
+        (matched_pair.first, matched_pair.second) for matched_pair in head_match.matched
+    ] == [((0, 1), (0, 0))]
     assert head_match.same is head_match.by_place is None
 
 
 @pytest.mark.parametrize("both_sides", [False, True])
 def test_a_run_s_curves_are_by_offset_of_the_key(tmp_path: Path, both_sides: bool) -> None:
     curves = waves(15)
-    record = measured_heads(str(stored(with_curves(curves, both_sides=both_sides), tmp_path / "x")))
+    record = measured_heads(
+        str(stored(with_curves(curves, both_sides=both_sides), tmp_path / "x"))
+    )
     assert record is not None
     assert record.causal is not both_sides
     assert record.places[4] == (1, 1)
@@ -408,7 +425,9 @@ def test_the_heads_that_match_best_are_drawn_over_each_other(
     # Of layers and heads as above; the more noise, the later it is drawn.
     permuted = 5 * (curves + noise)[list(PERMUTATION)]
     runs = [
-        measured_heads(str(stored(with_curves(run_curves, both_sides=both_sides), tmp_path / name)))
+        measured_heads(
+            str(stored(with_curves(run_curves, both_sides=both_sides), tmp_path / name))
+        )
         for name, run_curves in (("one", curves), ("other", permuted))
     ]
     comparison = pp.compare_kernels(*filter(None, runs))

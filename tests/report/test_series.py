@@ -35,7 +35,13 @@ def save_run(folder: Path, seed: int = 0) -> Path:
 
 def made(**parts: Any) -> Series:
     empty: dict[str, Any] = {key: {} for key in ("numbers", "sinusoid")}
-    start = {"name": "x", "steps": (0, 1, 2, 3), "path": {}, "answers": {}, "seams": (None,) * 4}
+    start = {
+        "name": "x",
+        "steps": (0, 1, 2, 3),
+        "path": {},
+        "answers": {},
+        "seams": (None,) * 4,
+    }
     return Series(**{**start, **empty, **parts})
 
 
@@ -194,7 +200,9 @@ def test_the_command_draws_a_run(cli: Cli, tmp_path: Path) -> None:
 
     ambiguous = run(str(sweep_folder))
     assert ambiguous.code == 2
-    assert f"choose one of its training runs: {sweep_folder}#a, {sweep_folder}#b" in ambiguous.err
+    assert (
+        f"choose one of its training runs: {sweep_folder}#a, {sweep_folder}#b" in ambiguous.err
+    )
     assert run(f"{sweep_folder}#b", "--columns", "2").code == 2
     assert run(str(tmp_path)).code == 3
     completed = run(f"{sweep_folder}#b")

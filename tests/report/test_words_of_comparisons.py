@@ -66,7 +66,9 @@ def said(*, before: Effect = EFFECT, **given: Any) -> str:
          "All rows are equal, before and after: the table tells no positions apart."),
     ],
 )  # fmt: skip
-def test_every_fact_of_a_resizing_way_has_a_sentence(given: dict[str, Any], expected: str) -> None:
+def test_every_fact_of_a_resizing_way_has_a_sentence(
+    given: dict[str, Any], expected: str
+) -> None:
     told = said(**given)
     assert expected in told
     # No claim about distances is made where places are not kept.
@@ -92,7 +94,9 @@ def test_a_rule_says_what_it_slows_down_and_what_is_new() -> None:
         "Of 64 pairs, 43 turn more slowly (up to 4 times) and 0 reach angles unseen in training. "
         "The mean rotation between neighbours is 0.97. Logits are multiplied by 1.3."
     )
-    none = resizing.rule_sentences(replace(rule, slowed=0, extrapolated=18, attention_factor=1.0))
+    none = resizing.rule_sentences(
+        replace(rule, slowed=0, extrapolated=18, attention_factor=1.0)
+    )
     assert none.startswith("Of 64 pairs, 0 turn more slowly and 18 reach angles unseen")
     assert "Logits" not in none
 

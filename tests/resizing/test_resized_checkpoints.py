@@ -72,7 +72,9 @@ def tensors(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,8 @@ def test_an_index_states_the_new_size(tmp_path: Path) -> None:
     )
     assert old_tensors["weight_map"] == new_tensors["weight_map"]
     assert (
-        new_tensors["metadata"]["total_size"] - old_tensors["metadata"]["total_size"] == 32 * 16 * 4
+        new_tensors["metadata"]["total_size"] - old_tensors["metadata"]["total_size"]
+        == 32 * 16 * 4
     )
 
 
@@ -268,7 +271,9 @@ def test_tables_that_share_a_key_of_the_configuration_are_refused(tmp_path: Path
 
 def test_written_tables_are_read_back_equal(cli: Cli) -> None:
     ref = "sample:digits-vit"
-    completed = cli("resize", ref, "--to", "6x10", "--how", "fourier", "-o", "new.csv", "--quiet")
+    completed = cli(
+        "resize", ref, "--to", "6x10", "--how", "fourier", "-o", "new.csv", "--quiet"
+    )
     assert (completed.code, completed.out.strip()) == (0, "new.csv")
     resized = pp.resize(pp.load(ref), to=(6, 10), how="fourier")
     back = pp.load("new.csv", grid=(6, 10))
@@ -276,7 +281,9 @@ def test_written_tables_are_read_back_equal(cli: Cli) -> None:
 
 
 def test_without_a_file_the_command_compares(tmp_path: Path, cli: Cli) -> None:
-    completed = cli("resize", "rotary:64x8", "--to", "256", "--json", "--quiet", "--out", "bundle")
+    completed = cli(
+        "resize", "rotary:64x8", "--to", "256", "--json", "--quiet", "--out", "bundle"
+    )
     document = json.loads(completed.out)
     assert [rule["rule"] for rule in document["rules"]][:2] == ["none", "linear"]
     assert json.loads((tmp_path / "bundle" / "analysis.json").read_bytes()) == document
@@ -314,7 +321,9 @@ def test_wrong_usage_is_one_clear_error(
     assert files(tmp_path) == files_before
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "config.json", "model.safetensors", "sub/vocab.txt"])
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "config.json", "model.safetensors", "sub/vocab.txt"]
+)
 def test_a_link_out_of_a_checkpoint_is_not_copied(name: str, tmp_path: Path) -> None:
     source, elsewhere = tmp_path / "source", tmp_path / "elsewhere"
     model("bert").save_pretrained(source)

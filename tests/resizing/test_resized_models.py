@@ -95,7 +95,9 @@ def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
     folder = saved(old, tmp_path / "gpt2")
     ids = np.random.default_rng(0).integers(0, WORDS, (5, NEW_LENGTH))
     (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in ids.ravel()))
-    comparison = asked(str(folder), NEW_LENGTH, Contexts(text=tmp_path / "text.txt", batch_size=2))
+    comparison = asked(
+        str(folder), NEW_LENGTH, Contexts(text=tmp_path / "text.txt", batch_size=2)
+    )
     run = comparison.to_dict()["run"]
     assert (run["contexts"], run["measure"], run["task"]) == (5, "loss", "next token")
 
@@ -197,7 +199,9 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
     told(run, comparison)
 
 
-def test_rotary_models_without_a_rule_in_their_configuration_are_refused(tmp_path: Path) -> None:
+def test_rotary_models_without_a_rule_in_their_configuration_are_refused(
+    tmp_path: Path,
+) -> None:
     config = library.GPTJConfig(
         vocab_size=WORDS, n_positions=OLD_LENGTH, n_embd=16, n_layer=1, n_head=2, rotary_dim=4,
         bos_token_id=0, eos_token_id=0,

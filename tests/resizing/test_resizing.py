@@ -49,7 +49,9 @@ def test_a_straight_line_stays_one(way: str, size: int) -> None:
 
 
 def test_a_cubic_polynomial_is_its_own_spline() -> None:
-    resized = pp.resize(pp.table(np.linspace(-1, 1, 9)[:, None] ** [1, 2, 3]), to=50, how="cubic")
+    resized = pp.resize(
+        pp.table(np.linspace(-1, 1, 9)[:, None] ** [1, 2, 3]), to=50, how="cubic"
+    )
     np.testing.assert_allclose(
         resized.values, np.linspace(-1, 1, 50)[:, None] ** [1, 2, 3], atol=1e-12
     )
@@ -112,7 +114,9 @@ def test_the_same_size_is_the_same_grid(way: str) -> None:
 @pytest.mark.parametrize("way", SEQUENCE_WAYS[:4])
 def test_a_single_row_becomes_many(way: str) -> None:
     resized = pp.resize(random_table(1, 4), to=3, how=way).values
-    np.testing.assert_allclose(resized, np.repeat(random_table(1, 4).values, 3, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(
+        resized, np.repeat(random_table(1, 4).values, 3, axis=0), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("way", SEQUENCE_WAYS)
@@ -130,7 +134,9 @@ def test_timm_has_the_same_bits(way: str, size: tuple[int, int]) -> None:
     table = pp.load(DIGITS)
     assert table.prefix is not None
     stored = torch.from_numpy(np.concatenate([table.prefix, table.values]))[None]
-    expected = resample_abs_pos_embed(stored, list(size), num_prefix_tokens=1, interpolation=way)
+    expected = resample_abs_pos_embed(
+        stored, list(size), num_prefix_tokens=1, interpolation=way
+    )
     ours = pp.resize(table, to=size, how=way)
     assert np.array_equal(ours.values, expected[0, 1:].numpy())
     assert ours.prefix is not None

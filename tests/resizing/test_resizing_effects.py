@@ -108,7 +108,9 @@ def test_special_patches_are_looked_for_and_seams_of_grids_are_not() -> None:
     values[30] += 9
     document = compare_ways(pp.table(values, grid=(8, 9)), to=(8, 9)).to_dict()
     assert document["before"]["special"] == [30]
-    larger = by_way(compare_ways(pp.table(values, grid=(8, 9)), to=(16, 18)).to_dict())["bilinear"]
+    larger = by_way(compare_ways(pp.table(values, grid=(8, 9)), to=(16, 18)).to_dict())[
+        "bilinear"
+    ]
     assert len(larger["special"]) > 1
     assert document["before"]["seams"] is None
     assert set(document["before"]["undefined"]) & {"seams", "special"} == {"seams"}
@@ -184,7 +186,9 @@ def test_a_bundle_is_written_and_rendered_again(tmp_path: Path) -> None:
         assert arrays["tile_norms"].shape == (90,)
         # Small tables are not averaged.
         similarity = pp.similarity(pp.resize(pp.table(helix(60)), to=90, how="cubic"))
-        np.testing.assert_allclose(arrays["cubic_cosines"], similarity.centered.matrix, atol=1e-9)
+        np.testing.assert_allclose(
+            arrays["cubic_cosines"], similarity.centered.matrix, atol=1e-9
+        )
 
 
 # Rotary positions.
@@ -208,19 +212,26 @@ def test_scaling_rules_follow_their_formulas() -> None:
     omega = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
     n_idle = int((training * omega < 2 * np.pi).sum())
     assert (
-        rules_by_name["none"]["extrapolated"] == n_idle == 64 - rules_by_name["none"]["whole_turn"]
+        rules_by_name["none"]["extrapolated"]
+        == n_idle
+        == 64 - rules_by_name["none"]["whole_turn"]
     )
     assert rules_by_name["none"]["slowed"] == rules_by_name["linear"]["kept"] == 0
     assert rules_by_name["linear"]["interpolated"] == n_idle
     assert rules_by_name["linear"]["slowest"] == pytest.approx(4)
     # NTK-aware: base * 4 ** (d / (d - 2)) leaves the fastest pair and slows the slowest 4 times.
-    assert (rules_by_name["dynamic"]["kept"], rules_by_name["dynamic"]["interpolated"]) == (1, 1)
+    assert (rules_by_name["dynamic"]["kept"], rules_by_name["dynamic"]["interpolated"]) == (
+        1,
+        1,
+    )
     assert rules_by_name["dynamic"]["slowest"] == pytest.approx(4)
     assert rules_by_name["yarn"]["attention_factor"] == pytest.approx(0.1 * np.log(4) + 1)
     assert rules_by_name["llama3"]["kept"] == int((training * omega / (2 * np.pi) >= 4).sum())
     mean = np.cos(omega / 4 * target).mean()
     assert rules_by_name["linear"]["kernel_at_to"] == pytest.approx(mean)
-    assert rules_by_name["linear"]["longest_wavelength"] == pytest.approx(4 * 2 * np.pi / omega[-1])
+    assert rules_by_name["linear"]["longest_wavelength"] == pytest.approx(
+        4 * 2 * np.pi / omega[-1]
+    )
 
 
 def test_a_ladder_whose_pairs_all_turn_extrapolates_nothing() -> None:

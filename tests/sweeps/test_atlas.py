@@ -17,7 +17,13 @@ from PIL import Image
 
 import posprobe as pp
 from posprobe.measurements import compared_numbers
-from posprobe.sweeps.atlas import MAX_ATLAS_ROWS, THUMBNAIL_CELLS, atlas, is_thumbnail, thumbnail
+from posprobe.sweeps.atlas import (
+    MAX_ATLAS_ROWS,
+    THUMBNAIL_CELLS,
+    atlas,
+    is_thumbnail,
+    thumbnail,
+)
 
 METADATA = {
     "options": {"only": None, "rows": None, "nulls": 9},
@@ -78,20 +84,24 @@ def row(index: int) -> dict[str, Any]:
     }
     sizes = {"positions": 512, "dim": 768, "family": "bert", "scheme": "learned"}
     answers = {f"answers.{name}": "cannot tell" for name in ("order", "smooth", "rotations")}
-    return columns | sizes | answers | numbers | {"thumbnail": thumbnail(cosines(100, seed=index))}
+    return (
+        columns | sizes | answers | numbers | {"thumbnail": thumbnail(cosines(100, seed=index))}
+    )
 
 
 def test_a_thousand_tables_stay_under_three_megabytes() -> None:
     user_columns: dict[str, Any] = {"user.size": "double", "user.note": "string"}
     rows: list[dict[str, Any]] = [
-        row(index % 50) | {"user.size": index / 7, "user.note": f"a note of some length {index}"}
+        row(index % 50)
+        | {"user.size": index / 7, "user.note": f"a note of some length {index}"}
         for index in range(1000)
     ]
     counts = {"rows": 1000, "references": 1000, "failures": 0}
     assert len("".join(atlas(rows, user_columns, METADATA, counts)).encode()) < 3_000_000
     all_rows: list[dict[str, Any]] = [*rows, *[{"reference": "x", "dim": 3}] * MAX_ATLAS_ROWS]
-    assert f"The first {MAX_ATLAS_ROWS:,} of {MAX_ATLAS_ROWS + 1000:,} rows are shown" in "".join(
-        atlas(all_rows, user_columns, METADATA, counts)
+    assert (
+        f"The first {MAX_ATLAS_ROWS:,} of {MAX_ATLAS_ROWS + 1000:,} rows are shown"
+        in "".join(atlas(all_rows, user_columns, METADATA, counts))
     )
 
 

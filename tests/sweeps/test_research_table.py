@@ -73,7 +73,9 @@ def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
     }
     assert not any("\x1b" in text for text in texts.values())
     # A row of Markdown has as many cells as its head, and no tag.
-    rows = [re.split(r"(?<!\\)\|", line) for line in texts["markdown"].splitlines() if "|" in line]
+    rows = [
+        re.split(r"(?<!\\)\|", line) for line in texts["markdown"].splitlines() if "|" in line
+    ]
     assert {len(row) for row in rows[:4]} == {len(columns) + 3}
     assert not re.findall(r"<[^>]*>", texts["markdown"])
     # Nothing of the name is a command, mathematics, a comment or another column of LaTeX.
@@ -95,7 +97,10 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "phrase"),
     [
-        ({"numbers": ["pca.nonsense"]}, r"'pca\.nonsense'\. Choose from .*positions.*pca\.top3"),
+        (
+            {"numbers": ["pca.nonsense"]},
+            r"'pca\.nonsense'\. Choose from .*positions.*pca\.top3",
+        ),
         ({"numbers": []}, "no number is chosen"),
         ({"format": "word"}, "markdown, latex"),
         ({"band": "sinusoid"}, "gaussian, permuted, walk, stationary"),
@@ -111,12 +116,16 @@ def test_unknown_numbers_are_refused_with_the_known_ones(
 
 
 def test_a_sweep_table_needs_only_its_folder(sweep: Path) -> None:
-    with pytest.raises(UsageError, match=r"'similarity\.raw\.far_mean'\. Choose from reference"):
+    with pytest.raises(
+        UsageError, match=r"'similarity\.raw\.far_mean'\. Choose from reference"
+    ):
         pp.research_table(sweep, numbers=["similarity.raw.far_mean"])
     with pytest.raises(UsageError, match="a sweep stands alone"):
         pp.research_table([str(sweep), "sinusoidal:8x4"])
     # Without a choice the usual ones, as far as they are there.
-    assert pp.research_table(sweep).startswith("| table | positions | dim | participation ratio |")
+    assert pp.research_table(sweep).startswith(
+        "| table | positions | dim | participation ratio |"
+    )
 
 
 def test_the_command_prints_what_the_function_returns(sweep: Path, cli: Cli) -> None:

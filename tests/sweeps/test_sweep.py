@@ -18,7 +18,13 @@ from made_hub import limit_file_size
 from safetensors.numpy import save_file
 
 import posprobe as pp
-from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
+from posprobe.errors import (
+    MissingExtra,
+    OutputError,
+    PosprobeError,
+    UnknownReference,
+    UsageError,
+)
 from posprobe.measurements import TABLE_MEASUREMENTS, compared_numbers
 from posprobe.sweeps.columns import columns
 from posprobe.sweeps.references import (
@@ -109,10 +115,15 @@ def test_a_folder_expands_to_its_checkpoints_by_step(tmp_path: Path) -> None:
     save(tmp_path / "checkpoint-10²")  # its digit is no decimal
     (tmp_path / "empty").mkdir()
     # Named alone, a model without weights is a failure; the settings of a pooling are no model.
-    for name, text in (("weightless", '{"model_type": "llama"}'), ("pooling", '{"mean": true}')):
+    for name, text in (
+        ("weightless", '{"model_type": "llama"}'),
+        ("pooling", '{"mean": true}'),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
-    names = [Path(entry.reference).name for entry in expand_folder(Entry(str(tmp_path), {"x": 1}))]
+    names = [
+        Path(entry.reference).name for entry in expand_folder(Entry(str(tmp_path), {"x": 1}))
+    ]
     saved = [f"checkpoint-{step}" for step in ("10²", 90, 500, 1000)]
     assert names == ["a.npy", "b.npy", *saved, "weightless"]
     assert expand_folder(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
@@ -133,10 +144,14 @@ def test_a_repeated_reference_with_other_columns_is_refused(tmp_path: Path) -> N
     assert drop_repeated(entries) == [Entry("a", {"x": 1}), Entry("b")]
     path = tmp_path / "list.csv"
     path.write_text("reference,group,size\nc,a,1\nd,a,1\nc,b,1\n")
-    message = r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
+    message = (
+        r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
+    )
     with pytest.raises(UsageError, match=message):
         drop_repeated(read_file(path))
-    with pytest.raises(UsageError, match=r"reference 1 and record 2: both are 'sinusoidal:8x4'"):
+    with pytest.raises(
+        UsageError, match=r"reference 1 and record 2: both are 'sinusoidal:8x4'"
+    ):
         pp.sweep(["sinusoidal:8x4", {"reference": "sinusoidal:8x4", "group": "a"}])
 
 
@@ -247,7 +262,9 @@ def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
     ]
     assert typed.as_py() == 0.5
     assert frame["family"].to_list() == ["gpt2", "gpt2"]
-    header = (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    header = (
+        (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    )
     assert len(header) == 40
     assert "user.note" in header
     # What the list says now counts, without anything being computed.
@@ -255,7 +272,9 @@ def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
                      all_columns=True, **QUICK)  # fmt: skip
     assert second_sweep.to_pandas()["user.step"].tolist() == ["ten", "2"]
     assert (second_sweep.about or {})["run"]["computed"] == 0
-    header = (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    header = (
+        (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    )
     assert header == second_sweep.to_arrow().column_names
 
 
@@ -290,7 +309,9 @@ def test_bad_references_fail_without_ending_the_sweep(cli: Cli, tmp_path: Path) 
         completed = cli(*command, *strict)
         assert completed.code == code, completed.err
         assert "\x1b" not in completed.err
-        failure_lines = [line for line in completed.err.splitlines() if line.startswith("failed (")]
+        failure_lines = [
+            line for line in completed.err.splitlines() if line.startswith("failed (")
+        ]
         for line, (reference, number) in zip(failure_lines, expected.items(), strict=False):
             assert line.startswith(f"failed ({number}): {reference}")
         assert failure_lines
@@ -304,7 +325,9 @@ def test_bad_references_fail_without_ending_the_sweep(cli: Cli, tmp_path: Path) 
         assert table["reference"].to_pylist() == good
         with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
             failed_rows = list(csv.DictReader(file))
-        assert [float(row["norms.mean"]) for row in failed_rows] == table["norms.mean"].to_pylist()
+        assert [float(row["norms.mean"]) for row in failed_rows] == table[
+            "norms.mean"
+        ].to_pylist()
         assert len(failed_rows[0]) <= 40 < len(table.column_names)
 
 
@@ -338,7 +361,9 @@ def test_edited_files_are_not_overwritten(tmp_path: Path) -> None:
 def test_names_do_nothing_in_a_spreadsheet_or_a_terminal(tmp_path: Path) -> None:
     notes = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "a\x1b[2Jb\u202ec",
              "-1.5", "+2e3", "plain"]  # fmt: skip
-    references = [{"reference": f"alibi:{k + 8}x2", "note": note} for k, note in enumerate(notes)]
+    references = [
+        {"reference": f"alibi:{k + 8}x2", "note": note} for k, note in enumerate(notes)
+    ]
     references += [{"reference": "=1+1\x1b]0;x\x07.npy"}, {"reference": "@\u202enone#x"}]
     swept = pp.sweep(references, out=tmp_path / "s", jobs=1).run()
     assert swept.to_arrow()["user.note"].to_pylist() == notes
@@ -356,7 +381,9 @@ def test_names_do_nothing_in_a_spreadsheet_or_a_terminal(tmp_path: Path) -> None
     assert failed == [r"'=1+1\x1b]0;x\x07.npy", r"'@\u202enone#x"]
     # Numbers below zero are numbers.
     np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(12, 4)))
-    pp.sweep([{"reference": str(tmp_path / "a.npy"), "x": -2}], out=tmp_path / "n", **QUICK).run()
+    pp.sweep(
+        [{"reference": str(tmp_path / "a.npy"), "x": -2}], out=tmp_path / "n", **QUICK
+    ).run()
     with (tmp_path / "n" / "sweep.csv").open(newline="") as file:
         assert next(csv.DictReader(file))["user.x"] == "-2"
 

@@ -57,7 +57,9 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.002)
 
 
-def test_a_killed_sweep_resumes_without_repeating_work(checkpoints: Path, tmp_path: Path) -> None:
+def test_a_killed_sweep_resumes_without_repeating_work(
+    checkpoints: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "s"
     command = [*MAIN, "sweep", str(checkpoints), "--only", "norms,pca", "--nulls", "0",
                "--jobs", "1", "--out", str(folder)]  # fmt: skip
@@ -156,7 +158,9 @@ def test_a_dead_worker_costs_only_its_reference(
 
     surviving = [str(tmp_path / "c" / name) for name in ("a", "m", "z")]
     run(surviving, tmp_path / "undisturbed")
-    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "undisturbed"))
+    assert without_times(swept.to_arrow()) == without_times(
+        pp.read_sweep(tmp_path / "undisturbed")
+    )
 
 
 @contextmanager
@@ -175,14 +179,18 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.P
         yield json.loads(scheduler_file.read_text())["address"], processes
 
 
-def test_dask_gives_equal_results_after_a_killed_worker(checkpoints: Path, tmp_path: Path) -> None:
+def test_dask_gives_equal_results_after_a_killed_worker(
+    checkpoints: Path, tmp_path: Path
+) -> None:
     run(str(checkpoints), tmp_path / "undisturbed")
     with cluster(tmp_path, workers=2) as (address, (_, first_worker, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
                          **QUICK, scheduler=address)  # fmt: skip
         swept.run(lambda _: first_worker.kill())
     assert swept.failures() == []
-    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "undisturbed"))
+    assert without_times(swept.to_arrow()) == without_times(
+        pp.read_sweep(tmp_path / "undisturbed")
+    )
 
 
 def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
@@ -277,7 +285,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def publish(hub: Hub, name: str, seed: int = 0, **options: Any) -> Any:
-    table = np.cumsum(np.random.default_rng(seed).normal(size=(12, 6)), axis=0).astype(np.float32)
+    table = np.cumsum(np.random.default_rng(seed).normal(size=(12, 6)), axis=0).astype(
+        np.float32
+    )
     files = {"config.json": b'{"model_type": "gpt2"}',
              "model.safetensors": to_bytes({"wpe.weight": table})}  # fmt: skip
     return hub.add(name, files, **options)

@@ -1,4 +1,4 @@
-"""Rows that are copies of others: blocks, periods, mirror images, and rows that nearly return."""
+"""Find rows that are copies of others: blocks, periods, mirror images, and rows that recur."""
 
 from __future__ import annotations
 
@@ -12,26 +12,31 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.breaks.outliers import MIN_SIDE_ROWS, BreakRecord, RowSeries, find_zero_rows
+from posprobe.analyses.breaks.outliers import (
+    MIN_SIDE_ROWS,
+    BreakRecord,
+    RowSeries,
+    find_zero_rows,
+)
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.linear import offset_sums
 from posprobe.arrays import Array, Floats, to_numpy
 
-#: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so:
-#: of 200 tables of noise, walks and smooth curves none is called periodic.
+#: Rows a period apart have at least this mean cosine. With the contrast that follows, none of 200
+#: tables of noise, random walks and smooth curves is periodic.
 MIN_REPEAT_COSINE = 0.5
+#: The mean cosine of rows a period apart exceeds that of some nearer rows by at least this.
 MIN_REPEAT_CONTRAST = 0.5
-#: Share of the greatest mean cosine from which a shorter period is the period: its multiples have
-#: the same cosine but for noise.
+#: The shortest period with this share of the largest mean cosine is taken, because multiples of a
+#: period have the same cosine apart from noise.
 MIN_SHORTER_PERIOD_SHARE = 0.9
-#: Mean cosine that rotations with so much of the variance leave to tell of: a rotation's own share
-#: is the cosine of rows a period apart.
+#: At least this mean cosine is left after subtracting the share of rotations, which is the cosine
+#: of rows a period apart that rotations explain.
 MIN_UNEXPLAINED_COSINE = 0.3
-#: Rows, from the first, in which a period is looked for; it is at most half of them: longer than
+#: A period is searched in this many rows from the first, and is at most half of them: longer than
 #: any context that tables were tiled from.
 MAX_PERIOD_ROWS = 4096
-#: Least share of rows that are copies of earlier ones of which anything is said: fewer change no
-#: answer.
+#: Copies are reported from this share of the rows on. Fewer copies change no answer.
 MIN_REPEATED_SHARE = 0.1
 
 
@@ -42,19 +47,19 @@ class Copies:
     Parameters
     ----------
     kind
-        Whether they follow each other, return after a period, or in reverse order, or nearly return
-        after a period, or none of these.
+        Whether copies follow each other (``blocks``), recur after a period, exactly (``period``) or
+        nearly (``near``), recur in reverse order (``mirror``), or none of these (``any``).
     rows
         Number of rows of the table.
     count
-        Rows that are exact copies of earlier ones.
+        Number of rows that are exact copies of earlier ones.
     times
-        Number of times that each row of a block stands in succession.
+        Number of equal rows in succession in each block.
     period
-        Period in positions after which rows return, exactly or nearly.
+        Period in positions after which rows recur, exactly or nearly.
     cosine, between
-        Mean centred cosine of rows a period apart, where they nearly return, and the smallest mean
-        of rows that are closer.
+        Mean centred cosine of rows a period apart, if they nearly recur, and the smallest mean of
+        rows that are closer.
     """
 
     kind: Literal["blocks", "period", "mirror", "near", "any"]
@@ -69,8 +74,8 @@ class Copies:
 def copies(values: Floats) -> Copies | None:
     """Find rows of a table that are exact copies of others, if many are.
 
-    Rows of zeros are no copies: a table that is padded has many. Neither are rows of a table of a
-    single row, repeated.
+    Rows of zeros are no copies, because a padded table has many. Neither are the rows of a table
+    that repeats a single row.
 
     Parameters
     ----------
@@ -80,25 +85,22 @@ def copies(values: Floats) -> Copies | None:
     Returns
     -------
     Copies
-        None where fewer than `MIN_REPEATED_SHARE` of its rows are.
+        None if fewer than `MIN_REPEATED_SHARE` of the rows are copies.
 
     Examples
     --------
     >>> import numpy as np
-    >>> found = copies(np.repeat(np.arange(6.0), 4)[:, None] + 1)
-    >>> found.kind, found.times
+    >>> blocks = copies(np.repeat(np.arange(6.0), 4)[:, None] + 1)
+    >>> blocks.kind, blocks.times
     ('blocks', 4)
     """
     n = len(values)
-    # By digest, row by row: sorting whole rows would copy a large table several times.
+    # Rows are compared by their digests, because sorting rows would copy a large table.
     first_rows: dict[bytes, int] = {}
+    # Adding 0.0 turns -0.0 into 0.0.
+    digests = (blake2b(row + 0.0, digest_size=16).digest() for row in values)
     first_indices = np.array(
-        [
-            first_rows.setdefault(
-                blake2b(row + 0.0, digest_size=16).digest(), index
-            )  # no minus before 0
-            for index, row in enumerate(values)
-        ]
+        [first_rows.setdefault(digest, index) for index, digest in enumerate(digests)]
     )
     is_nonzero = values.any(axis=1)
     n_distinct = len(set(first_indices[is_nonzero]))
@@ -107,19 +109,21 @@ def copies(values: Floats) -> Copies | None:
         return None
     edges = np.flatnonzero(np.diff(first_indices)) + 1
     block_lengths = np.diff(np.concatenate([[0], edges, [n]]))
-    if (
-        block_lengths[0] > 1
-        and (block_lengths[:-1] == block_lengths[0]).all()
-        and block_lengths[-1] <= block_lengths[0]
-    ):
-        return Copies("blocks", n, n_copies, times=int(block_lengths[0]))
+    block_length, last_length = block_lengths[0], block_lengths[-1]
+    has_equal_blocks = (
+        block_lengths[:-1] == block_length
+    ).all() and last_length <= block_length
+    if block_length > 1 and has_equal_blocks:
+        return Copies("blocks", n, n_copies, times=int(block_length))
     period = _exact_period(first_indices)
     if period:
         return Copies("period", n, n_copies, period=period)
-    return Copies("mirror" if (first_indices == first_indices[::-1]).all() else "any", n, n_copies)
+    is_mirrored = (first_indices == first_indices[::-1]).all()
+    return Copies("mirror" if is_mirrored else "any", n, n_copies)
 
 
 def _exact_period(first_indices: NDArray[np.intp]) -> int:
+    """Return the shortest period of up to half the rows, or 0."""
     half = len(first_indices) // 2
     exact_periods = (
         period
@@ -130,25 +134,24 @@ def _exact_period(first_indices: NDArray[np.intp]) -> int:
 
 
 def find_returns(values: Floats, rotating_share: float) -> Copies | None:
-    """Find whether rows are alike again after a period, more than what rotates in them explains.
+    """Find whether rows nearly recur after a period, beyond what rotations explain.
 
-    A table that was made by putting copies of a shorter one after each other, and trained on, is
-    such a one.
+    An example is a table that was made of copies of a shorter one, and then trained.
 
     Parameters
     ----------
     values
         ``[n, d]``, finite.
     rotating_share
-        Share of the variance in what goes round and is told of elsewhere: rows return, then.
+        Share of the variance in rotations, which are reported elsewhere and make rows recur.
 
     Examples
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> tiled = np.tile(rng.normal(size=(16, 8)), (4, 1)) + 0.1 * rng.normal(size=(64, 8))
-    >>> found = returns(tiled, rotating=0.0)
-    >>> found.period, round(found.cosine, 2)
+    >>> copies = find_returns(tiled, rotating_share=0.0)
+    >>> copies.period, round(copies.cosine, 2)
     (16, 0.99)
     """
     rows = values[:MAX_PERIOD_ROWS] / (np.abs(values).max(initial=0.0) or 1.0)
@@ -158,15 +161,16 @@ def find_returns(values: Floats, rotating_share: float) -> Copies | None:
     rows = rows / np.where(norms > 1e-12, norms, 1.0)
     cosines = (offset_sums(rows) / np.arange(n, 0, -1))[: n // 2 + 1]
     smallest_nearer = np.minimum.accumulate(cosines)[:-1]
-    is_return = (cosines[1:] >= MIN_REPEAT_COSINE) & (
-        cosines[1:] - smallest_nearer >= MIN_REPEAT_CONTRAST
-    )
+    contrasts = cosines[1:] - smallest_nearer
+    is_return = (cosines[1:] >= MIN_REPEAT_COSINE) & (contrasts >= MIN_REPEAT_CONTRAST)
     is_return[1:] &= cosines[2:] >= cosines[1:-1]
     is_return[:-1] &= cosines[1:-1] >= cosines[2:]
     periods = np.flatnonzero(is_return) + 1
     if not len(periods):
         return None
-    period = int(periods[cosines[periods] >= MIN_SHORTER_PERIOD_SHARE * cosines[periods].max()][0])
+    period = int(
+        periods[cosines[periods] >= MIN_SHORTER_PERIOD_SHARE * cosines[periods].max()][0]
+    )
     cosine, nearer_cosine = float(cosines[period]), float(smallest_nearer[period - 1])
     if cosine - rotating_share < MIN_UNEXPLAINED_COSINE:
         return None
@@ -174,24 +178,24 @@ def find_returns(values: Floats, rotating_share: float) -> Copies | None:
 
 
 def find_equal_rows(values: Array, xp: ModuleType) -> list[tuple[int, int]] | None:
-    """Find the runs of equal rows: exactly equal, as stored.
+    """Find the stretches of exactly equal rows.
 
     Parameters
     ----------
     values
         ``[n, d]``; NumPy or torch.
     xp
-        Its namespace.
+        Namespace of the values.
 
     Returns
     -------
     list
-        First row and the stop of each run of `MIN_SIDE_ROWS` or more. None where the table consists of
-        `MIN_SIDE_ROWS` or more blocks of equal rows: there, they are what is usual.
+        First row and stop of each stretch of `MIN_SIDE_ROWS` or more. None if the table consists of
+        `MIN_SIDE_ROWS` or more blocks of equal rows, which are then typical of it.
     """
     changes = np.flatnonzero(~to_numpy(xp.all(values[1:] == values[:-1], axis=1))) + 1
     runs = list(pairwise([0, *changes.tolist(), len(values)]))
-    # The last of a number of blocks may be cut off.
+    # The last of several blocks may be cut off.
     if len(runs) >= MIN_SIDE_ROWS and all(stop - start > 1 for start, stop in runs[:-1]):
         return None
     return [(start, stop) for start, stop in runs if stop - start >= MIN_SIDE_ROWS]
@@ -203,21 +207,21 @@ def find_between_equal_rows(
     start: int,
     find: Callable[[RowSeries], BreakRecord],
 ) -> BreakRecord:
-    """Look for seams and special rows among the other rows, and put seams at the stretches' ends.
+    """Find breaks among the rows between stretches of equal rows, and add seams at their ends.
 
-    Fewer than `MIN_SIDE_ROWS` rows beside a stretch are special. Two stretches with so few between them
-    have a seam there if they differ.
+    Fewer than `MIN_SIDE_ROWS` rows beside a stretch are outliers. Two stretches with as few rows
+    between them have a seam there if they differ.
 
     Parameters
     ----------
     series
         Row series of the table.
     equal_groups
-        First row and the stop of each stretch of equal rows; one or more.
+        First row and stop of each stretch of equal rows; one or more.
     start
         Position of the table's first row.
     find
-        Function that looks for breaks and outlier rows in one part.
+        Function that finds the breaks of a stretch of other rows.
     """
     n = len(series.norms)
     breaks = BreakRecord()
@@ -252,9 +256,13 @@ def find_between_equal_rows(
 
 
 def _slice_series(series: RowSeries, first: int, stop: int) -> RowSeries:
+    """Return the series of the rows from ``first`` to ``stop - 1``."""
     last_row = stop - 1
     return RowSeries(
-        series.norms[first:stop], series.mean_cosines[first:stop],
-        series.steps[first:last_row], series.chords[first:last_row],
-        series.units[first:stop], series.rows[first:stop],
-    )  # fmt: skip
+        norms=series.norms[first:stop],
+        mean_cosines=series.mean_cosines[first:stop],
+        steps=series.steps[first:last_row],
+        chords=series.chords[first:last_row],
+        units=series.units[first:stop],
+        rows=series.rows[first:stop],
+    )

@@ -92,7 +92,9 @@ def exceeds_sides(values: Floats) -> NDArray[np.bool_]:
         has_values = side.count >= MIN_SIDE_ROWS
         with np.errstate(invalid="ignore"):
             limits = noise_limits(side.count, len(values)) * side.deviation
-            exceeds = (values - side.median > limits) & (values > MIN_EXCESS_RATIO * side.median)
+            exceeds = (values - side.median > limits) & (
+                values > MIN_EXCESS_RATIO * side.median
+            )
         exceeds_all &= exceeds | ~has_values
         is_compared |= has_values
     return exceeds_all & is_compared
@@ -156,7 +158,9 @@ def largest_ratio(values: Floats, typical: Floats) -> tuple[float, tuple[float, 
     tail = _fit_tail(largest_log_ratios)
     # The number of runs beyond a limit has a Poisson distribution: it is 0 with the probability
     # exp(-expected).
-    low, high = (math.exp(tail.log_limit(-math.log(probability))) for probability in (0.05, 0.95))
+    low, high = (
+        math.exp(tail.log_limit(-math.log(probability))) for probability in (0.05, 0.95)
+    )
     return math.exp(largest_log_ratios[-1]), (low, high)
 
 
@@ -344,7 +348,9 @@ def add_norm_outliers(series: RowSeries, breaks: BreakRecord) -> None:
     norms = series.norms
     n = len(norms)
     norm_steps = np.diff(norms)
-    is_jump = np.maximum(norms[1:], norms[:-1]) > MIN_NORM_RATIO * np.minimum(norms[1:], norms[:-1])
+    is_jump = np.maximum(norms[1:], norms[:-1]) > MIN_NORM_RATIO * np.minimum(
+        norms[1:], norms[:-1]
+    )
     for side in side_levels(np.abs(norm_steps)):
         # Changes of norms scatter about 0, so the median of their sizes is their deviation.
         limit = noise_limits(side.count, 2 * n) * SD_PER_MAD * side.median
@@ -495,7 +501,9 @@ def outlier_patch_ratios(values: Floats, height: int, width: int) -> dict[int, f
     return {row: float(ratios[row]) for row in _confirm_outliers(values, max_distances, width)}
 
 
-def _confirm_outliers(values: Floats, max_distances: Mapping[int, float], width: int) -> list[int]:
+def _confirm_outliers(
+    values: Floats, max_distances: Mapping[int, float], width: int
+) -> list[int]:
     """Return the outliers that are further than their limit from patches that are none, too.
 
     A corner has two adjacent patches, and would be an outlier if both are. Then the diagonal
@@ -530,7 +538,9 @@ def _neighbour_distances(patches: Floats) -> Floats:
     by_direction[:, 1:, 2], by_direction[:, :-1, 3] = column_steps, column_steps
     by_direction.sort(axis=2)
     lower_median = (np.isfinite(by_direction).sum(axis=2) - 1) // 2
-    return np.asarray(np.take_along_axis(by_direction, lower_median[:, :, None], axis=2)[:, :, 0])
+    return np.asarray(
+        np.take_along_axis(by_direction, lower_median[:, :, None], axis=2)[:, :, 0]
+    )
 
 
 def _neighbourhood_medians(distances: Floats) -> Floats:

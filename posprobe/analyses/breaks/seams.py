@@ -219,7 +219,9 @@ class Seams(Result):
         """Reasons of the undefined fields, by field."""
         reasons = {"special": self.no_special} if self.no_special else {}
         if self.untrained is None:
-            reasons |= dict.fromkeys(("untrained", "untrained_interval"), "no rows look untrained")
+            reasons |= dict.fromkeys(
+                ("untrained", "untrained_interval"), "no rows look untrained"
+            )
         return reasons
 
 
@@ -329,7 +331,9 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         start=inputs.start,
         undefined=reason,
         no_special=no_special,
-        equal=tuple((start, stop - 1) for start, stop in equal_groups or () if series.norms[start]),
+        equal=tuple(
+            (start, stop - 1) for start, stop in equal_groups or () if series.norms[start]
+        ),
         untrained=untrained and untrained[0],
         untrained_interval=untrained and untrained[1:],
     )
@@ -348,7 +352,9 @@ def _compute_series(values: Array, xp: ModuleType) -> tuple[RowSeries, Floats, b
     norms = xp.linalg.vector_norm(values, axis=1)
     directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
     n_nonzero = max(int(xp.sum(norms > 0)), 2)
-    mean_cosines = _to_float64((directions @ xp.sum(directions, axis=0) - 1.0) / (n_nonzero - 1))
+    mean_cosines = _to_float64(
+        (directions @ xp.sum(directions, axis=0) - 1.0) / (n_nonzero - 1)
+    )
     mean_cosines[to_numpy(norms == 0)] = np.nan
     # Rows whose cosine differs from 1 by less than its rounding have one direction.
     is_different = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
@@ -515,7 +521,9 @@ def _add_level_seams(series: RowSeries, breaks: BreakRecord) -> None:
             best = start + int(np.argmax(differences[start : end + 1]))
             cause = Cause("level", (float(low[best]), float(high[best])), name)
             left_row = place_level_change(values, n_crossing, int(left[best]) + n_crossing)
-            breaks.add_seam(place_norm_change(series, left_row) if n_crossing else left_row, cause)
+            breaks.add_seam(
+                place_norm_change(series, left_row) if n_crossing else left_row, cause
+            )
 
 
 def _add_mean_seams(series: RowSeries, breaks: BreakRecord) -> None:
@@ -547,7 +555,9 @@ def _add_mean_seams(series: RowSeries, breaks: BreakRecord) -> None:
         typical_excess, upper = np.quantile(excess, (0.5, 0.75))
         spread = max(robust_sd(excess), SD_PER_MAD * (upper - typical_excess))
         # In few dimensions, the excess of means has heavier tails than a Gaussian.
-        is_seam = excess - typical_excess > np.log(len(series.norms) / MAX_FALSE_ALARM_P) * spread
+        is_seam = (
+            excess - typical_excess > np.log(len(series.norms) / MAX_FALSE_ALARM_P) * spread
+        )
         is_seam &= distances > MIN_EXCESS_RATIO * neighbour_distances
         is_seam &= series.can_change[candidates]
         typical_distance = np.median(block_distances[start : stop + 1 - 2 * m])
@@ -561,7 +571,9 @@ def _add_mean_seams(series: RowSeries, breaks: BreakRecord) -> None:
 
 def _add_blurred_seams(series: RowSeries, breaks: BreakRecord) -> None:
     """Add seams at a few successive steps that are longer than all others, none of them by much."""
-    means = np.convolve(series.steps, np.full(MIN_BLURRED_STEPS, 1 / MIN_BLURRED_STEPS), "valid")
+    means = np.convolve(
+        series.steps, np.full(MIN_BLURRED_STEPS, 1 / MIN_BLURRED_STEPS), "valid"
+    )
     if len(means) < 4 * MIN_SIDE_ROWS:
         return
     typical_means = typical_values(means)
@@ -667,7 +679,8 @@ def find_stretch(seams: Seams) -> Stretch:
         return Stretch(0, n, True, (Cause("undefined", of=seams.undefined),))
     outlier_causes = {row.row: row.causes for row in seams.special}
     seam_causes = {
-        right_row: cause for (_, right_row), cause in zip(seams.between, seams.reasons, strict=True)
+        right_row: cause
+        for (_, right_row), cause in zip(seams.between, seams.reasons, strict=True)
     }
     stretches = trained_stretches(seams)
     if not stretches:

@@ -1,10 +1,10 @@
 """Bridging: which rule predicts, from the rest of the table, rows that were left out.
 
 A random walk is bridged by the straight line between its neighbours, the worse the wider the gap; a
-smooth curve by a Gaussian process up to about its length scale, and then by nothing; what goes
-round by its waves far beyond its own smoothness, and on past the end. So the rule that bridges wide
-gaps says what the table is made of, where a spectrum or principal components cannot: those of walks
-and smooth curves look like waves, too.
+smooth curve by a Gaussian process up to about its length scale, and then by nothing; a rotation by
+its waves far beyond its own smoothness, and on past the end. So the rule that bridges wide gaps
+says what the table is made of, where a spectrum or principal components cannot: those of walks and
+smooth curves look like waves, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from posprobe.analyses.composition.waves import (
     fit_jointly,
     row_covariance,
 )
-from posprobe.analyses.descriptive.pca import PCA, components_of, pca as principal_components
+from posprobe.analyses.descriptive.pca import (
+    PCA,
+    pca as principal_components,
+    resolve_components,
+)
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Result, nothing
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
@@ -36,11 +40,12 @@ from posprobe.tables import PositionTable
 Rows: TypeAlias = NDArray[np.integer[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
 
-#: Smallest share of noise in a process: below, its matrix cannot be inverted in double precision.
+#: Smallest share of noise in a process. With less, its matrix cannot be inverted in double
+#: precision.
 MIN_NOISE_SHARE = 1e-8
-#: Share of the variance that the shift operator acts on, and its largest rank: what lies beyond is
-#: noise in trained tables, and each direction costs eight known rows.
+#: Share of the variance that the shift operator acts on; the rest is noise in trained tables.
 SHIFT_VARIANCE_SHARE = 0.98
+#: Largest rank of the shift operator, as each direction costs eight known rows.
 MAX_SHIFT_RANK = 32
 
 
@@ -64,7 +69,7 @@ def interpolate_rows(curve: Floats, missing: Mask) -> Floats:
     return np.stack(columns, axis=1)
 
 
-#: Predicts the rows that are missing, ``[m, r]``.
+#: Function that predicts the rows that are missing, ``[m, r]``.
 Predict: TypeAlias = Callable[[Mask], Floats]
 
 
@@ -82,16 +87,19 @@ def fit_process_predictor(covariance: Floats, curve: Floats) -> Predict:
     curve
         ``[n, r]``.
     """
-    min_noise = MIN_NOISE_SHARE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
-    regular = covariance.copy()
-    np.fill_diagonal(regular, regular.diagonal() + min_noise)
-    inverse = np.asarray(np.linalg.inv(regular), np.float64)
+    mean_variance = float(np.trace(covariance)) / len(covariance)
+    regularised = covariance.copy()
+    min_noise = MIN_NOISE_SHARE * max(mean_variance, 1e-300)
+    np.fill_diagonal(regularised, regularised.diagonal() + min_noise)
+    inverse = np.asarray(np.linalg.inv(regularised), np.float64)
     weights, level = inverse @ curve, inverse.sum(axis=1)
 
     def predict(missing: Mask) -> Floats:
         rows = np.flatnonzero(missing)
-        correction = weights[rows] - level[rows, None] * curve[~missing].mean(axis=0)
-        return np.asarray(curve[rows] - np.linalg.solve(inverse[np.ix_(rows, rows)], correction))
+        known_mean = curve[~missing].mean(axis=0)
+        centred_weights = weights[rows] - level[rows, None] * known_mean
+        inverse_block = inverse[np.ix_(rows, rows)]
+        return np.asarray(curve[rows] - np.linalg.solve(inverse_block, centred_weights))
 
     return predict
 
@@ -119,25 +127,27 @@ def predict_by_shift(curve: Floats, missing: Mask) -> Floats:
     is_known = ~missing
     mean = curve[is_known].mean(axis=0)
     power = np.cumsum(np.square(curve[is_known] - mean).sum(axis=0))
-    n_directions = int(np.argmax(power >= SHIFT_VARIANCE_SHARE * power[-1])) + 1
-    rank = max(1, min(n_directions, MAX_SHIFT_RANK, int(is_known.sum()) // 8))
+    variance_rank = int(np.argmax(power >= SHIFT_VARIANCE_SHARE * power[-1])) + 1
+    rank = max(1, min(variance_rank, MAX_SHIFT_RANK, int(is_known.sum()) // 8))
     leading = curve[:, :rank] - mean[:rank]
     left_rows = np.flatnonzero(is_known[:-1] & is_known[1:])
     result = np.zeros_like(curve)
     if left_rows.size:
-        onwards = _fit_step_map(leading[left_rows], leading[left_rows + 1])
-        back = _fit_step_map(leading[left_rows + 1], leading[left_rows])
+        step_forward = _fit_step_map(leading[left_rows], leading[left_rows + 1])
+        step_back = _fit_step_map(leading[left_rows + 1], leading[left_rows])
         edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(int)))
-        for start, stop in edges.reshape(-1, 2):
-            steps = np.arange(1, stop - start + 1)
-            weight = (1 - steps / (stop - start + 1))[:, None]
-            if start == 0:
-                result[:stop, :rank] = back(leading[stop], steps[::-1])
+        for gap_start, stop in edges.reshape(-1, 2):
+            steps = np.arange(1, stop - gap_start + 1)
+            weight = (1 - steps / (stop - gap_start + 1))[:, None]
+            if gap_start == 0:
+                result[:stop, :rank] = step_back(leading[stop], steps[::-1])
             elif stop == n:
-                result[start:, :rank] = onwards(leading[start - 1], steps)
+                result[gap_start:, :rank] = step_forward(leading[gap_start - 1], steps)
             else:
-                result[start:stop, :rank] = weight * onwards(leading[start - 1], steps)
-                result[start:stop, :rank] += (1 - weight) * back(leading[stop], steps[::-1])
+                forward = step_forward(leading[gap_start - 1], steps)
+                back = step_back(leading[stop], steps[::-1])
+                result[gap_start:stop, :rank] = weight * forward
+                result[gap_start:stop, :rank] += (1 - weight) * back
     return np.asarray(result[missing] + mean)
 
 
@@ -148,27 +158,29 @@ def _fit_step_map(before: Floats, after: Floats) -> Callable[[Floats, Rows], Flo
     bounded = (values / np.maximum(np.abs(values), 1.0)).astype(complex)
     inverse = np.linalg.pinv(vectors, rcond=1e-12)
 
-    def carried(row: Floats, steps: Rows) -> Floats:
+    def apply_steps(row: Floats, steps: Rows) -> Floats:
         return np.asarray(((bounded ** steps[:, None] * (row @ vectors)) @ inverse).real)
 
-    return carried
+    return apply_steps
 
 
 #: Fewest positions of which a quarter can be left out.
 MIN_BRIDGING_ROWS = 8
-#: Most positions: of a longer table the middle is taken. A kernel's inverse costs their cube.
+#: Most positions; of a longer table the middle is taken. A kernel's inverse costs their cube.
 MAX_BRIDGING_ROWS = 1536
 #: Share of the variance that the leading components hold, so that R² is that of the table to a
-#: thousandth, and most of them, which bounds the time.
+#: thousandth.
 BRIDGED_VARIANCE_SHARE = 0.999
+#: Most leading components, which bounds the time.
 MAX_BRIDGED_COMPONENTS = 128
-#: Times each small set of gaps, at places off the first, and fewest blocks of each wide one, where
-#: there is room: an R² of fewer rests on one or two places.
+#: Rounds over each small set of gaps, in other positions each time.
 N_NARROW_ROUNDS = 2
+#: Fewest blocks of each wide gap, where there is room: an R² of fewer rests on one or two
+#: positions.
 MIN_WIDE_BLOCKS = 4
 #: Ends of the table, in order.
 TABLE_ENDS = ("start", "end")
-#: Steps of the golden section spread most evenly, however many there are (Weyl 1916).
+#: Steps of the golden section, which spread most evenly, however many there are (Weyl 1916).
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 
 #: Rules that predict missing rows, in the order in which they are shown.
@@ -184,9 +196,9 @@ class Beyond:
     both: float | None
 
 
-def _beyond_by_rule(bridging_record: Bridging) -> dict[str, Beyond] | None:
-    ends = {rule: Beyond(*r2.tolist()) for rule, r2 in bridging_record.beyond.items()}
-    return None if bridging_record.undefined else ends
+def _beyond_by_rule(bridges: Bridging) -> dict[str, Beyond] | None:
+    beyond = {rule: Beyond(*r2.tolist()) for rule, r2 in bridges.beyond.items()}
+    return None if bridges.undefined else beyond
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,12 +241,14 @@ class Bridging(Result):
     beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _beyond_by_rule)] = field(
         default_factory=dict
     )
-    components: Annotated[int | None, Number("components bridged", "the leading", form="d")] = None
+    components: Annotated[int | None, Number("components bridged", "the leading", form="d")] = (
+        None
+    )
     variance: float | None = None
     first: Annotated[int, HIDDEN] = 0
     stop: Annotated[int, HIDDEN] = 0
     axes: Annotated[
-        dict[str, Bridging], As(dict[str, Bridging], lambda record: record.axes or None)
+        dict[str, Bridging], As(dict[str, Bridging], lambda bridges: bridges.axes or None)
     ] = field(default_factory=dict)
     undefined: Annotated[str, As(Reasons)] = ""
 
@@ -246,14 +260,14 @@ class Bridging(Result):
     @property
     def partly(self) -> dict[str, str]:
         """Why single R² are None, and why not all rows were used."""
-        missing = {}
+        reasons = {}
         if any(np.isnan(r2).any() for r2 in (*self.r2.values(), *self.beyond.values())):
-            missing["r2"] = "null where the rows left out are all equal to the mean of the rest"
+            reasons["r2"] = "null where the rows left out are all equal to the mean of the rest"
         if not self.undefined and self.stop - self.first < self.layout.size:
-            missing["rows"] = (
+            reasons["rows"] = (
                 f"the table is longer than {MAX_BRIDGING_ROWS} rows: those in its middle"
             )
-        return missing
+        return reasons
 
 
 def bridging(
@@ -291,89 +305,96 @@ def bridging(
     >>> pp.bridging(pp.sinusoidal(64, 16)).undefined
     ''
     """
-    inputs = positions(table)
-    n, d = inputs.values.shape
-    if isinstance(inputs.layout, Grid):
-        cells = to_numpy(inputs.values).astype(np.float64)
-        cells = cells.reshape(inputs.layout.height, inputs.layout.width, d)
-        axes = {"rows": bridging(cells.mean(axis=1)), "columns": bridging(cells.mean(axis=0))}
-        reason = "patches lie on a grid: see its axes"
-        return Bridging(inputs.layout, inputs.start, axes=axes, undefined=reason)
+    given_positions = positions(table)
+    layout, start = given_positions.layout, given_positions.start
+    n, d = given_positions.values.shape
+    if isinstance(layout, Grid):
+        patches = to_numpy(given_positions.values).astype(np.float64)
+        patches = patches.reshape(layout.height, layout.width, d)
+        axes = {
+            "rows": bridging(patches.mean(axis=1)),
+            "columns": bridging(patches.mean(axis=0)),
+        }
+        message = "patches lie on a grid: see its axes"
+        return Bridging(layout, start, axes=axes, undefined=message)
     if n < MIN_BRIDGING_ROWS:
-        return Bridging(
-            inputs.layout, inputs.start, undefined=f"fewer than {MIN_BRIDGING_ROWS} rows"
-        )
-    components = components_of(inputs, pca)
+        return Bridging(layout, start, undefined=f"fewer than {MIN_BRIDGING_ROWS} rows")
+    components = resolve_components(given_positions, pca)
     first_row = max((n - MAX_BRIDGING_ROWS) // 2, 0)
     stop = min(first_row + MAX_BRIDGING_ROWS, n)
     if stop - first_row < n:
-        components = principal_components(to_numpy(inputs.values)[first_row:stop])
+        components = principal_components(to_numpy(given_positions.values)[first_row:stop])
     if components.undefined:
-        return Bridging(inputs.layout, inputs.start, undefined=components.undefined)
+        return Bridging(layout, start, undefined=components.undefined)
     share = np.cumsum(components.explained_variance_ratio)
-    n_kept = min(
-        int(np.argmax(share >= min(BRIDGED_VARIANCE_SHARE, share[-1]))) + 1, MAX_BRIDGED_COMPONENTS
-    )
-    curve = components.scores[:, :n_kept] / components.singular_values[0]
+    rank = int(np.argmax(share >= min(BRIDGED_VARIANCE_SHARE, share[-1]))) + 1
+    rank = min(rank, MAX_BRIDGED_COMPONENTS)
+    curve = components.scores[:, :rank] / components.singular_values[0]
     if model is not None and len(model.fit.components.covariance) != len(curve):
         model = None  # of other rows than the middle ones
-    smooth, waves = _process_predictors(curve, model)
+    gaps, r2 = _measure_rules(curve, model)
+    return Bridging(
+        gaps=np.array(gaps, dtype=np.int64),
+        r2={rule: values[: len(gaps)] for rule, values in r2.items()},
+        beyond={rule: values[len(gaps) :] for rule, values in r2.items()},
+        components=rank,
+        variance=float(share[rank - 1]),
+        first=first_row,
+        stop=stop,
+        layout=layout,
+        start=start,
+    )
+
+
+def _measure_rules(curve: Floats, model: Waves | None) -> tuple[list[int], dict[str, Floats]]:
+    """Return the gaps, and R² of each rule by gap, beyond each end and beyond both."""
+    predict_smooth, predict_waves = _process_predictors(curve, model)
     gaps, folds = _choose_folds(len(curve))
-    groups = len(gaps) + len(TABLE_ENDS)
-    errors = {rule: np.zeros(groups) for rule in ("mean", *BRIDGING_RULES)}
+    n_groups = len(gaps) + len(TABLE_ENDS)
+    errors = {rule: np.zeros(n_groups) for rule in ("mean", *BRIDGING_RULES)}
     for fold in folds:
         missing = fold >= 0
         predicted = {
             "mean": curve[~missing].mean(axis=0),
             "linear": interpolate_rows(curve, missing),
-            "smooth": smooth(missing),
-            "waves": waves(missing),
+            "smooth": predict_smooth(missing),
+            "waves": predict_waves(missing),
             "shift": predict_by_shift(curve, missing),
         }
         for rule, rows in predicted.items():
             squares = np.square(curve[missing] - rows).sum(axis=1)
-            errors[rule] += np.bincount(fold[missing], squares, groups)
-    r2 = _held_out_r2(errors, len(gaps))
-    return Bridging(
-        gaps=np.array(gaps, dtype=np.int64),
-        r2={rule: values[: len(gaps)] for rule, values in r2.items()},
-        beyond={rule: values[len(gaps) :] for rule, values in r2.items()},
-        components=n_kept,
-        variance=float(share[n_kept - 1]),
-        first=first_row,
-        stop=stop,
-        layout=inputs.layout,
-        start=inputs.start,
-    )
+            errors[rule] += np.bincount(fold[missing], squares, n_groups)
+    return gaps, _held_out_r2(errors, len(gaps))
 
 
 def _process_predictors(curve: Floats, model: Waves | None) -> tuple[Predict, Predict]:
     """Return the processes of the additive model, without waves and with them.
 
-    One and the same where it has none.
+    Both are the same where it has none.
     """
     points = curve - curve.mean(axis=0)
     power = cosine_power(points)
     if model is None and len(curve) >= MIN_WAVE_ROWS:
         model = find_waves(points, power, 0)[0]
-    bare = fit_jointly(power, points, ()) if model is None or model.waves else model
-    smooth = fit_process_predictor(row_covariance(bare, waves=False), curve)
-    if model is None or model is bare:
-        return smooth, smooth
-    return smooth, fit_process_predictor(row_covariance(model, waves=True), curve)
+    background = model
+    if background is None or background.waves:
+        background = fit_jointly(power, points, ())
+    predict_smooth = fit_process_predictor(row_covariance(background, waves=False), curve)
+    if model is None or model is background:
+        return predict_smooth, predict_smooth
+    return predict_smooth, fit_process_predictor(row_covariance(model, waves=True), curve)
 
 
-def _held_out_r2(errors: dict[str, Floats], gaps: int) -> dict[str, Floats]:
+def _held_out_r2(errors: dict[str, Floats], n_gaps: int) -> dict[str, Floats]:
     """Return R² of each rule, beside the known rows' mean: by gap, and beyond each end and both."""
     sums = {
-        rule: np.append(rule_errors, rule_errors[gaps:].sum())
-        for rule, rule_errors in errors.items()
+        rule: np.append(squares, squares[n_gaps:].sum()) for rule, squares in errors.items()
     }
-    total_errors = sums.pop("mean")
+    mean_sums = sums.pop("mean")
     with np.errstate(invalid="ignore", divide="ignore"):
         return {
-            rule: np.where(total_errors > 0, 1 - part / total_errors, np.nan)
-            for rule, part in sums.items()
+            rule: np.where(mean_sums > 0, 1 - rule_sums / mean_sums, np.nan)
+            for rule, rule_sums in sums.items()
         }
 
 
@@ -388,32 +409,16 @@ def _choose_folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
     """
     quarter = n // 4
     gaps = sorted({2**k for k in range(quarter.bit_length()) if 2**k <= quarter} | {quarter})
-    narrow = [k for k, gap in enumerate(gaps) if 64 * gap <= n]
-    folds = []
-    if narrow:
-        # Slots along the table take turns; each has blocks of one gap.
-        slots = max(n // (4 * gaps[narrow[-1]]), 1)
-        edges = np.linspace(0, n, slots + 1).astype(int)
-        for turn in range(N_NARROW_ROUNDS):
-            fold = np.full(n, -1)
-            for slot in range(slots):
-                index = narrow[(slot + turn * len(narrow) // 2) % len(narrow)]
-                leave_out_blocks(
-                    fold,
-                    int(edges[slot]),
-                    int(edges[slot + 1]),
-                    index,
-                    gaps[index],
-                    turn / N_NARROW_ROUNDS,
-                )
-            folds.append(fold)
-    for index in range(len(narrow), len(gaps)):
+    n_narrow = sum(64 * gap <= n for gap in gaps)
+    folds = _narrow_folds(n, gaps[:n_narrow]) if n_narrow else []
+    for index in range(n_narrow, len(gaps)):
         gap = gaps[index]
-        fits = max(n // (4 * gap), 1)
-        rounds = min(-(-MIN_WIDE_BLOCKS // fits), 3)
-        for turn in range(rounds):
+        n_blocks = max(n // (4 * gap), 1)
+        n_rounds = min(-(-MIN_WIDE_BLOCKS // n_blocks), 3)
+        for turn in range(n_rounds):
             fold = np.full(n, -1)
-            leave_out_blocks(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
+            offset = (turn + 0.5) / n_rounds
+            leave_out_blocks(fold, 0, n, index, gap, offset, n_blocks == 1)
             folds.append(fold)
     for end, rows in enumerate((slice(0, quarter), slice(n - quarter, n))):
         fold = np.full(n, -1)
@@ -422,15 +427,35 @@ def _choose_folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
     return gaps, folds
 
 
+def _narrow_folds(n: int, gaps: list[int]) -> list[NDArray[np.int64]]:
+    """Return folds in which slots along the table take turns; each slot has blocks of one gap."""
+    n_slots = max(n // (4 * gaps[-1]), 1)
+    edges = np.linspace(0, n, n_slots + 1).astype(int).tolist()
+    folds = []
+    for turn in range(N_NARROW_ROUNDS):
+        fold = np.full(n, -1)
+        for slot, (slot_start, stop) in enumerate(pairwise(edges)):
+            index = (slot + turn * len(gaps) // 2) % len(gaps)
+            offset = turn / N_NARROW_ROUNDS
+            leave_out_blocks(fold, slot_start, stop, index, gaps[index], offset)
+        folds.append(fold)
+    return folds
+
+
 def leave_out_blocks(
-    fold: NDArray[np.int64], start: int, stop: int, index: int, gap: int, offset: float,
+    fold: NDArray[np.int64],
+    start: int,
+    stop: int,
+    index: int,
+    gap: int,
+    offset: float,
     single: bool = False,
-) -> None:  # fmt: skip
-    """Leave out blocks within some rows, a cell of four gaps for each, off the middle by turns."""
-    cells = max((stop - start) // (4 * gap), 1)
-    edges = np.linspace(start, stop, cells + 1)
+) -> None:
+    """Leave out blocks within some rows, one in each cell of four gaps, off the middle by turns."""
+    n_cells = max((stop - start) // (4 * gap), 1)
+    edges = np.linspace(start, stop, n_cells + 1)
     for cell, (low, high) in enumerate(pairwise(edges.tolist())):
-        # Uneven, so that no period is sampled at one phase only.
+        # The blocks are unevenly spaced, so that no period is sampled at one phase only.
         share = offset if single else (GOLDEN_SECTION * cell + offset) % 1.0
-        begin = int(np.floor(low + gap + share * max(high - low - 3 * gap, 0)))
-        fold[begin : begin + gap] = index
+        first_row = int(np.floor(low + gap + share * max(high - low - 3 * gap, 0)))
+        fold[first_row : first_row + gap] = index

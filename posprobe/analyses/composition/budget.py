@@ -18,7 +18,13 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from posprobe.analyses.breaks.outliers import replace_patches
-from posprobe.analyses.breaks.seams import Seams, all_stretches, long_stretches, seams, stretch
+from posprobe.analyses.breaks.seams import (
+    Seams,
+    all_stretches,
+    find_stretch,
+    long_stretches,
+    seams,
+)
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
     MAX_PERIOD_RATIO,
@@ -107,7 +113,7 @@ class Budget(Result):
     special, breaks
         Shares of outlier rows, and of the levels of the parts between breaks.
     rows, columns
-        On a grid, of the row code and of the column code.
+        Shares of the row code and of the column code, on a grid.
     untrained, other
         Shares of rows that look untrained, and of rows in parts too short to measure.
     misfit, typical_misfit, misfit_p
@@ -134,7 +140,9 @@ class Budget(Result):
     mean: Annotated[float | None, Number("mean row", SHARE_UNIT)] = None
     rotation: Annotated[float | None, Number("rotations", SHARE_UNIT)] = None
     sway: Annotated[float | None, Number("waves along one direction", SHARE_UNIT)] = None
-    preferred: Annotated[float | None, Number("noise with a preferred period", SHARE_UNIT)] = None
+    preferred: Annotated[float | None, Number("noise with a preferred period", SHARE_UNIT)] = (
+        None
+    )
     line: Annotated[float | None, Number("straight line", SHARE_UNIT)] = None
     smooth: Annotated[float | None, Number("smooth part", SHARE_UNIT)] = None
     walk: Annotated[float | None, Number("random walk", SHARE_UNIT)] = None
@@ -203,9 +211,7 @@ def budget(
     if not values.any():
         return Budget((), layout, start, undefined="all rows are zero")
     values = values / np.abs(values).max()  # no square overflows or vanishes
-    found_seams = breaks
-    if found_seams is None:
-        found_seams = seams(replace(given_positions, values=values))
+    found_seams = breaks or seams(replace(given_positions, values=values))
     if isinstance(layout, Grid):
         patches = patches or _fit_grid_model(values, found_seams, layout)
         models = {}
@@ -304,7 +310,9 @@ def _nearest_period(rotation: Rotation, main_fit: RotationFit) -> float:
     return min(similar, key=lambda period: abs(np.log(ratios[period])), default=rotation.period)
 
 
-def _describe_budget(ledger: _Ledger, main_fit: RotationFit, layout: Layout, start: int) -> Budget:
+def _describe_budget(
+    ledger: _Ledger, main_fit: RotationFit, layout: Layout, start: int
+) -> Budget:
     errors = {term: float(np.sqrt(square)) for term, square in ledger.squared_errors.items()}
     terms = [
         Share(name, amount / ledger.total, period, errors.get(name))
@@ -434,14 +442,16 @@ def clock(table: PositionTable | Positions | Array) -> Clock:
     given_positions = positions(table)
     values = to_numpy(given_positions.values).astype(np.float64)
     values = values / (np.abs(values).max() or 1.0)  # no square overflows or vanishes
-    rows = stretch(seams(replace(given_positions, values=values))).rows
+    rows = find_stretch(seams(replace(given_positions, values=values))).rows
     layout, first_position = given_positions.layout, given_positions.start + rows.start
     points = scaled_points(values[rows])
     fit = RotationFit() if isinstance(layout, Grid) else find_rotations(points, 0)
     return describe_clock(fit, points, layout, first_position)
 
 
-def describe_clock(fit: RotationFit, points: Floats, layout: Layout, first_position: int) -> Clock:
+def describe_clock(
+    fit: RotationFit, points: Floats, layout: Layout, first_position: int
+) -> Clock:
     """Describe the clock of the rotations.
 
     Parameters
@@ -488,8 +498,8 @@ def describe_clock(fit: RotationFit, points: Floats, layout: Layout, first_posit
     )
 
 
-#: Turns of a rotation within a stretch from which it is seen to go round there: a smooth curve
-#: makes one, and a walk 0.75.
+#: A rotation is tested within a stretch where it makes this many turns: a smooth curve makes one,
+#: and a walk 0.75.
 MIN_STRETCH_TURNS = 2.0
 
 

@@ -149,7 +149,9 @@ class GridModel:
     null_draws: Floats
 
 
-def fit_grid(points: NDArray[np.floating[Any]], height: int, width: int, seed: int) -> GridModel:
+def fit_grid(
+    points: NDArray[np.floating[Any]], height: int, width: int, seed: int
+) -> GridModel:
     """Fit the model to a table of patches.
 
     Parameters
@@ -262,7 +264,9 @@ def _codes_p(
     means = floor_power(with_codes @ bins.power.T)
     gains = _log_likelihoods(spectra, degrees, means)
     gains = gains - _log_likelihoods(spectra, degrees, surface_means)
-    code_shares = (spectra / means * bins.size) @ bins.power[:, is_code] * with_codes[:, is_code]
+    code_shares = (
+        (spectra / means * bins.size) @ bins.power[:, is_code] * with_codes[:, is_code]
+    )
     p = (1 + int(np.sum(gains[1:] >= gains[0]))) / (n_draws + 1)
     return p, np.asarray(code_shares.sum(axis=1)[1:])
 
@@ -374,7 +378,9 @@ def _frequency_bands(size: int) -> NDArray[np.intp]:
     edge = 0.0
     while edge < size:
         is_first[int(edge)] = 1
-        edge += 1.0 if edge < N_SINGLE_FREQUENCIES else max(RELATIVE_GRID_BAND_WIDTH * edge, 1.0)
+        edge += (
+            1.0 if edge < N_SINGLE_FREQUENCIES else max(RELATIVE_GRID_BAND_WIDTH * edge, 1.0)
+        )
     return np.cumsum(is_first) - 1
 
 

@@ -248,7 +248,9 @@ def dictionary(n: int) -> Components:
         [
             Components(("walk", "line"), nonstationary_power, np.zeros((n, 2))),
             stationary_components([shape.family for shape in shapes], covariances),
-            stationary_components(np.where(is_noise, "noise", "alternating").tolist(), alternating),
+            stationary_components(
+                np.where(is_noise, "noise", "alternating").tolist(), alternating
+            ),
         ]
     )
 
@@ -321,7 +323,9 @@ class Fit:
 
 def floor_power(mean: Floats) -> Floats:
     """Keep mean powers ``[..., k]`` above next to nothing."""
-    return np.asarray(np.maximum(mean, POWER_FLOOR * mean.mean(axis=-1, keepdims=True) + 1e-300))
+    return np.asarray(
+        np.maximum(mean, POWER_FLOOR * mean.mean(axis=-1, keepdims=True) + 1e-300)
+    )
 
 
 def fit_components(

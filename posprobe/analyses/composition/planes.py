@@ -298,7 +298,9 @@ def _classify_waves(
         if p <= MAX_PLANE_P and rotation.turns >= MIN_LINE_TURNS:
             rotations.append(_LocatedRotation(rotation, plane, group))
         elif coherence_length >= period:
-            humps.append(_LocatedHump(NarrowbandNoise(period, share, coherence_length, p), group))
+            humps.append(
+                _LocatedHump(NarrowbandNoise(period, share, coherence_length, p), group)
+            )
     return rotations, humps
 
 

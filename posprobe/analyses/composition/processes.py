@@ -198,7 +198,9 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
 def _embed_kernel(points: Floats, layout: Layout) -> tuple[Floats, float]:
     """Return the amplitude of `Process`, and the variance of its draws around their mean."""
     sides = (layout.height, layout.width) if isinstance(layout, Grid) else (len(points),)
-    distances = [np.minimum(np.arange(2 * size), 2 * size - np.arange(2 * size)) for size in sides]
+    distances = [
+        np.minimum(np.arange(2 * size), 2 * size - np.arange(2 * size)) for size in sides
+    ]
     fitted = fit_surface(points, *sides) if len(sides) > 1 else fit_kernel(points).by_offset
     indices = [
         np.minimum(distance, size - 1) for distance, size in zip(distances, sides, strict=True)

@@ -138,7 +138,9 @@ def hump_covariance(n: int, turns: float, length: float, kind: str) -> Floats:
     return covariance[:, None]
 
 
-def hump_scores(power: Floats, columns: Floats, mean: Floats) -> list[tuple[float, Floats, Floats]]:
+def hump_scores(
+    power: Floats, columns: Floats, mean: Floats
+) -> list[tuple[float, Floats, Floats]]:
     """Return, for each length, turns ``[t]`` of humps and their scores ``[r, t]``."""
     n = power.shape[1] + 1
     slope = 0.5 * columns * (power - mean) / np.square(mean)

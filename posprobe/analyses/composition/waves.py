@@ -294,7 +294,10 @@ def _refine_turns(points: Floats, turns: float, other_turns: Sequence[float]) ->
     waves -= waves.mean(axis=1, keepdims=True)
     cosine, sine = waves.real @ residual, waves.imag @ residual
     # Least squares: over few turns cosine and sine are neither orthogonal nor of equal size.
-    cosine_norm, sine_norm = np.square(waves.real).sum(axis=1), np.square(waves.imag).sum(axis=1)
+    cosine_norm, sine_norm = (
+        np.square(waves.real).sum(axis=1),
+        np.square(waves.imag).sum(axis=1),
+    )
     cross_product = (waves.real * waves.imag).sum(axis=1)
     explained = (
         sine_norm * np.square(cosine).sum(axis=1)
@@ -493,7 +496,9 @@ def leading_plane(power: Power, turns: Sequence[float]) -> tuple[float, Floats]:
     """Return the share of a band's strongest two directions in it, and these ``[2, d]``."""
     low, high = min(turns) / BAND_MARGIN_RATIO, max(turns) * BAND_MARGIN_RATIO
     band = slice(max(int(2 * low) - 1, 0), min(int(np.ceil(2 * high)), power.n_rows - 1))
-    _, singular_values, directions = np.linalg.svd(power.coefficients[band], full_matrices=False)
+    _, singular_values, directions = np.linalg.svd(
+        power.coefficients[band], full_matrices=False
+    )
     squares = np.square(singular_values)
     return float(squares[:2].sum() / max(squares.sum(), 1e-300)), directions[:2]
 
@@ -649,7 +654,9 @@ class Misfit:
         return self.p > MAX_MISFIT_P or self.amount - self.typical_amount < MIN_EXCESS_MISFIT
 
 
-def measure_misfit(power: Power, waves: Waves, weights: Floats, rng: np.random.Generator) -> Misfit:
+def measure_misfit(
+    power: Power, waves: Waves, weights: Floats, rng: np.random.Generator
+) -> Misfit:
     """Compare a fit with those of spectra drawn from it.
 
     Parameters
@@ -675,7 +682,9 @@ def measure_misfit(power: Power, waves: Waves, weights: Floats, rng: np.random.G
     design = bands.mean(waves.fit.components.power[:, is_active], 0)
     degrees = bands.mean(power.columns) * bands.sizes
     means = np.stack([design[:, names == term] @ start[names == term] for term in terms])
-    drawn_spectra, true_shares = _draw_terms(means, np.array(is_random), degrees, bands.sizes, rng)
+    drawn_spectra, true_shares = _draw_terms(
+        means, np.array(is_random), degrees, bands.sizes, rng
+    )
     spectra = np.vstack([bands.mean(power.share), drawn_spectra])
     starts = np.tile(start, (N_MISFIT_DRAWS + 1, 1))
     fitted_weights = update_weights(spectra, degrees, design, starts, N_UPDATES)

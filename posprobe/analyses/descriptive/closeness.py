@@ -23,17 +23,17 @@ from posprobe.errors import InvalidTable
 from posprobe.number_types import Count, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
-#: Principal directions whose span is compared, where both tables have as many: five planes, as
-#: trained tables have.
+#: Principal directions whose span is compared, where both tables have as many: the five planes of
+#: trained tables.
 MAX_SUBSPACE_RANK = 10
-#: Rounding of a singular value, as a share of the largest: that of double precision times a
-#: thousand rows, and a few times more.
+#: Rounding of a singular value, as a share of the largest: a few times that of double precision
+#: times a thousand rows.
 SINGULAR_VALUE_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """A table as its comparisons see it: the centred positions up to rotation.
+    """A table for comparisons: the centred positions up to rotation.
 
     What costs time is computed on first use and kept, so that one cloud serves any number of
     comparisons.
@@ -74,7 +74,7 @@ class Cloud:
         """Squared Frobenius norm of the Gram matrix."""
         if self.known_svd and len(self.known_svd[1]) == self.points.shape[1]:
             return float(np.square(np.square(self.known_svd[1])).sum())
-        return inner(self, self)
+        return gram_product(self, self)
 
     @cached_property
     def principal(self) -> tuple[Floats, Floats]:
@@ -94,11 +94,11 @@ class Cloud:
         return self.points @ (self.points.T @ columns)
 
 
-#: What can be compared.
+#: Tables that can be compared.
 Comparable: TypeAlias = "PositionTable | Positions | Array | Cloud"
 
 
-def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
+def prepare_cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
     """Prepare a table for comparisons.
 
     Parameters
@@ -150,7 +150,7 @@ def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
         If the lengths differ, a table is not ``[n, d]`` and finite, or the number is undefined:
         a table is constant, or all its positions are equally far apart.
     """
-    value, reason = _cka(*_pair(x, y), debiased=debiased)
+    value, reason = _cka(*_prepare_pair(x, y), debiased=debiased)
     if value is None:
         raise InvalidTable(f"CKA is undefined: {reason}.")
     return value
@@ -163,7 +163,7 @@ def _procrustes(a: Cloud, b: Cloud) -> float:
     also between widths (the narrower one gains zero columns, which change nothing). Below 1e-7 it
     is rounding.
     """
-    cross = _compact(a).T @ _compact(b)
+    cross = _compact_points(a).T @ _compact_points(b)
     nuclear = np.linalg.svd(cross, compute_uv=False).sum() / np.sqrt(a.total * b.total)
     return float(np.sqrt(max(2 - 2 * nuclear, 0.0)))
 
@@ -171,7 +171,7 @@ def _procrustes(a: Cloud, b: Cloud) -> float:
 def _shared_rank(x: Cloud, y: Cloud) -> int:
     """Return the largest rank up to `MAX_SUBSPACE_RANK` with a leading subspace in both, or 0."""
     ranks = range(min(MAX_SUBSPACE_RANK, len(x.principal[1]), len(y.principal[1])), 0, -1)
-    return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
+    return next((k for k in ranks if _has_spectral_gap(x, k) and _has_spectral_gap(y, k)), 0)
 
 
 def _overlap(x: Cloud, y: Cloud, rank: int) -> float:
@@ -223,14 +223,16 @@ def closeness(x: Comparable, y: Comparable) -> Closeness:
     InvalidTable
         If the lengths differ, or a table is not ``[n, d]`` and finite.
     """
-    a, b = _pair(x, y)
+    a, b = _prepare_pair(x, y)
     undefined = {}
     debiased, reason = _cka(a, b, debiased=True)
     if debiased is None:
         undefined["cka"] = reason
     biased, reason = _cka(a, b, debiased=False)
     if biased is None:
-        undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = reason
+        undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = (
+            reason
+        )
         return Closeness(None, None, None, None, 0, undefined)
     shared = _shared_rank(a, b)
     if not shared:
@@ -245,7 +247,7 @@ def closeness(x: Comparable, y: Comparable) -> Closeness:
     )
 
 
-def inner(x: Cloud, y: Cloud) -> float:
+def gram_product(x: Cloud, y: Cloud) -> float:
     """Compute the inner product of two tables' Gram matrices, ``||Xc' Yc||²``.
 
     Formed from the Gram matrices or from the cross product of the columns, whichever is cheaper.
@@ -257,7 +259,7 @@ def inner(x: Cloud, y: Cloud) -> float:
     return float(np.square(x.points.T @ y.points).sum())
 
 
-def unbiased(product: Any, x: Floats, y: Floats) -> Any:
+def unbiased_hsic(product: Any, x: Floats, y: Floats) -> Any:
     """Turn inner products of centred Gram matrices into unbiased HSIC, times ``n (n - 3)``.
 
     Centred Gram matrices have row sums of 0, so that without their diagonals ``x`` and ``y`` the
@@ -272,42 +274,38 @@ def unbiased(product: Any, x: Floats, y: Floats) -> Any:
 
 def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
     """Return the CKA, or why it is undefined."""
-    cross, power_x, power_y = inner(x, y), x.squared_gram, y.squared_gram
+    cross, power_x, power_y = gram_product(x, y), x.squared_gram, y.squared_gram
     if not (power_x > 0 and power_y > 0):
         return None, "all rows of a table are equal"
     if not debiased:
         return cross / float(np.sqrt(power_x * power_y)), ""
     if len(x) < 4:
         return None, "the debiased form needs four positions"
-    unbiased_powers = [
-        float(unbiased(gram_power, c.power, c.power))
-        for gram_power, c in ((power_x, x), (power_y, y))
-    ]
+    hsic_x = float(unbiased_hsic(power_x, x.power, x.power))
+    hsic_y = float(unbiased_hsic(power_y, y.power, y.power))
     # Off the diagonal, nothing but rounding may tell the positions of a table apart.
-    if any(
-        o <= centring_error(gram_power, len(x), EPS)
-        for o, gram_power in zip(unbiased_powers, (power_x, power_y), strict=True)
-    ):
+    error_x, error_y = (centring_error(power, len(x), EPS) for power in (power_x, power_y))
+    if hsic_x <= error_x or hsic_y <= error_y:
         return None, "all rows of a table are equally far apart"
-    return float(unbiased(cross, x.power, y.power)) / float(
-        np.sqrt(unbiased_powers[0] * unbiased_powers[1])
-    ), ""
+    hsic = float(unbiased_hsic(cross, x.power, y.power))
+    return hsic / float(np.sqrt(hsic_x * hsic_y)), ""
 
 
-def _pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
-    a = cloud(x)
-    b = a if y is x else cloud(y)
+def _prepare_pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
+    a = prepare_cloud(x)
+    b = a if y is x else prepare_cloud(y)
     if len(a) != len(b):
         shapes = [f"{c.points.shape[0]} x {c.points.shape[1]}" for c in (a, b)]
         raise InvalidTable(
-            f"tables of {shapes[0]} and {shapes[1]} (positions x width) cannot be compared: they "
+            f"tables of {shapes[0]} and {shapes[1]} (positions x width) cannot be "
+            "compared: they "
             "need equally many positions. Cut both to a common length with --rows A:B; "
             "a table is never resampled."
         )
     return a, b
 
 
-def _compact(x: Cloud) -> Floats:
+def _compact_points(x: Cloud) -> Floats:
     """Return the points in a basis of at most n dimensions, which changes no inner product."""
     if x.points.shape[1] <= len(x):
         return x.points
@@ -315,7 +313,7 @@ def _compact(x: Cloud) -> Floats:
     return np.asarray(triangle.T)
 
 
-def _splits(x: Cloud, rank: int) -> bool:
+def _has_spectral_gap(x: Cloud, rank: int) -> bool:
     """Whether the first ``rank`` directions are set apart from the rest of the table."""
     singular = np.append(x.principal[1], 0.0)
     return bool(singular[rank - 1] - singular[rank] > SINGULAR_VALUE_ROUNDING * singular[0] > 0)

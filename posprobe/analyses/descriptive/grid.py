@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.pca import PCA, pca as principal_components
 from posprobe.analyses.descriptive.similarity import Similarity, similarity, unit_rows
-from posprobe.analyses.descriptive.spectrum import detrended, grid_power
+from posprobe.analyses.descriptive.spectrum import detrend_columns, measure_grid_power
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored, centred
@@ -28,7 +28,7 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Cosine, Natural, Reasons
 from posprobe.tables import PositionTable
 
-#: Most tiles along a side of a mosaic: more are a few millimetres wide on a page.
+#: Most tiles along a side of a mosaic; with more, each is a few millimetres wide on a page.
 MAX_MOSAIC_TILES = 16
 
 
@@ -75,7 +75,9 @@ class Patches(Result):
     own_column: Annotated[Cosine | None, Number("own column", "mean centred cosine in it")]
     elsewhere: Annotated[Cosine | None, Number("elsewhere", "mean centred cosine with others")]
     row_share: Annotated[float | None, Number("rows", "share of the variance", compared=True)]
-    column_share: Annotated[float | None, Number("columns", "share of the variance", compared=True)]
+    column_share: Annotated[
+        float | None, Number("columns", "share of the variance", compared=True)
+    ]
     interaction_share: Annotated[
         float | None, Number("interaction", "share of the variance", compared=True)
     ]
@@ -132,11 +134,13 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
     total = np.where(count > 0, np.nan_to_num(mean) * count, 0.0)
     row_offset, column_offset = np.mgrid[1 - height : height, 1 - width : width]
 
-    def over(mask: NDArray[np.bool_]) -> float | None:
-        pairs = count[mask].sum()
-        return float(total[mask].sum() / pairs) if pairs else None
+    def over(is_selected: NDArray[np.bool_]) -> float | None:
+        pairs = count[is_selected].sum()
+        return float(total[is_selected].sum() / pairs) if pairs else None
 
-    power = grid_power(detrended(values, xp, linear=False), layout, xp).astype(np.float64)
+    power = measure_grid_power(detrend_columns(values, xp, linear=False), layout, xp).astype(
+        np.float64
+    )
     power = power.sum(axis=1).reshape(height, width)
     numbers = {
         "neighbour_right": over((row_offset == 0) & (column_offset == 1)),
@@ -144,14 +148,14 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         "own_row": over((row_offset == 0) & (column_offset != 0)),
         "own_column": over((row_offset != 0) & (column_offset == 0)),
         "elsewhere": over((row_offset != 0) & (column_offset != 0)),
-    } | _shares(to_numpy(centred(values, xp)[0]), power)
+    } | _variance_shares(to_numpy(centred(values, xp)[0]), power)
     missing = [name for name, value in numbers.items() if value is None]
     stride = 1
     if cosines.raw.pooled == 1:
         mosaic = cosines.raw.matrix.reshape(height, width, height, width)
     else:
         stride = math.ceil(max(height, width) / MAX_MOSAIC_TILES)
-        mosaic = _maps(values, layout, stride, xp)
+        mosaic = _cosine_maps(values, layout, stride, xp)
     return Patches(
         mosaic,
         np.fft.fftshift(power),
@@ -162,7 +166,7 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
     )
 
 
-def _maps(values: Array, layout: Grid, stride: int, xp: ModuleType) -> Floats:
+def _cosine_maps(values: Array, layout: Grid, stride: int, xp: ModuleType) -> Floats:
     """Return the maps of cosines of every so many-th patch: ``[h / every, w / every, h, w]``."""
     units, is_defined = unit_rows(values, xp, centered=False)
     units = xp.where(is_defined[:, None], units, xp.nan)
@@ -173,7 +177,9 @@ def _maps(values: Array, layout: Grid, stride: int, xp: ModuleType) -> Floats:
     return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
 
 
-def _shares(centered: NDArray[np.floating[Any]], power: Floats) -> dict[str, float | None]:
+def _variance_shares(
+    centered: NDArray[np.floating[Any]], power: Floats
+) -> dict[str, float | None]:
     """Return the shares of the variance of a centred table, and of its power, zero frequency first.
 
     None where nothing varies.
@@ -181,21 +187,21 @@ def _shares(centered: NDArray[np.floating[Any]], power: Floats) -> dict[str, flo
     cells = centered.reshape(*power.shape, -1)
     by_row, by_column = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
     sizes = {
-        "row_share": _power(by_row) * power.shape[1],
-        "column_share": _power(by_column) * power.shape[0],
-        "interaction_share": _power(cells - by_row - by_column),
+        "row_share": _sum_squares(by_row) * power.shape[1],
+        "column_share": _sum_squares(by_column) * power.shape[0],
+        "interaction_share": _sum_squares(cells - by_row - by_column),
     }
-    total_power, waves = _power(cells), float(power.sum())
+    total_power, waves = _sum_squares(cells), float(power.sum())
     shares = {name: size / total_power if total_power else None for name, size in sizes.items()}
     axes = float(power[0].sum() + power[1:, 0].sum())
     return shares | {"axis_power_share": axes / waves if waves else None}
 
 
-def _power(values: NDArray[np.floating[Any]]) -> float:
+def _sum_squares(values: NDArray[np.floating[Any]]) -> float:
     return float((values**2).sum(dtype=np.float64))
 
 
-#: Components whose variance is summed up: two waves, each with a sine and a cosine.
+#: Components of a code whose variance is summed up: two waves, each with a sine and a cosine.
 N_CODE_COMPONENTS = 4
 
 
@@ -317,7 +323,9 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
     centred_cells = cells - cells.mean(axis=(0, 1))
     largest = float(np.abs(centred_cells).max())
     if largest <= 1e-13 * layout.size * float(np.abs(cells).max()):
-        return AxisCodes(np.nan, layout, undefined="all patches are equal: there is no variance")
+        return AxisCodes(
+            np.nan, layout, undefined="all patches are equal: there is no variance"
+        )
     centred_cells = centred_cells / largest  # so that no square leaves the range of the numbers
     rows, columns = centred_cells.mean(axis=1), centred_cells.mean(axis=0)
     total_variance = float((centred_cells**2).mean(axis=(0, 1)).sum())
@@ -327,12 +335,14 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
     return AxisCodes(
         residual_variance / total_variance,
         layout,
-        _axis(largest * rows, float((rows**2).mean(axis=0).sum()) / total_variance),
-        _axis(largest * columns, float((columns**2).mean(axis=0).sum()) / total_variance),
+        _describe_code(largest * rows, float((rows**2).mean(axis=0).sum()) / total_variance),
+        _describe_code(
+            largest * columns, float((columns**2).mean(axis=0).sum()) / total_variance
+        ),
     )
 
 
-def _axis(code: Floats, share: float) -> AxisCode:
+def _describe_code(code: Floats, share: float) -> AxisCode:
     if len(code) < 2:
         return AxisCode(code, share, None, winding(code), "a single position has no components")
     # What averaging leaves of a code that is not there is rounding.

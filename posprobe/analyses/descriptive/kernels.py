@@ -8,12 +8,12 @@ import numpy as np
 
 from posprobe.arrays import Floats
 
-#: Pairs of random walks that the band is made of.
+#: Pairs of random walks that the 95 % quantiles come from.
 N_WALK_PAIRS = 999
 
 
-def walks(n: int, seed: int) -> dict[str, Any]:
-    """Return how alike two independent random walks over ``n`` distances are, 95 % quantiles.
+def draw_walk_correlations(n: int, seed: int) -> dict[str, Any]:
+    """Return 95 % quantiles of the similarity of two random walks over ``n`` distances.
 
     Both measures compare smooth curves, and smooth curves correlate by chance (Yule 1926).
     """
@@ -21,7 +21,9 @@ def walks(n: int, seed: int) -> dict[str, Any]:
     x, y = np.cumsum(rng.standard_normal((2, N_WALK_PAIRS, n)), axis=2)
     a, b = (walk[:, 1:] - walk[:, 1:].mean(axis=1, keepdims=True) for walk in (x, y))
     correlation = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
-    alignment = toeplitz(x, y) / np.sqrt(toeplitz(x, x) * toeplitz(y, y))
+    alignment = centred_kernel_products(x, y) / np.sqrt(
+        centred_kernel_products(x, x) * centred_kernel_products(y, y)
+    )
     return {
         "draws": N_WALK_PAIRS,
         "seed": seed,
@@ -30,7 +32,7 @@ def walks(n: int, seed: int) -> dict[str, Any]:
     }
 
 
-def toeplitz(x: Floats, y: Floats) -> Floats:
+def centred_kernel_products(x: Floats, y: Floats) -> Floats:
     """Return the inner products of centred symmetric kernels, from their curves alone.
 
     Parameters
@@ -50,7 +52,7 @@ def toeplitz(x: Floats, y: Floats) -> Floats:
     return np.asarray(products + n**2 * rows[0].mean(axis=1) * rows[1].mean(axis=1))
 
 
-def standardised(values: Floats, excluded: int | slice) -> Floats:
+def standardise(values: Floats, excluded: int | slice) -> Floats:
     """Subtract the mean and divide by the standard deviation, both without the flat index given."""
     remaining = np.delete(values, excluded)
     spread = remaining.std()

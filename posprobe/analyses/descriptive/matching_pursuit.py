@@ -17,23 +17,23 @@ from numpy.typing import NDArray
 from posprobe.analyses.descriptive.closeness import Cloud
 from posprobe.arrays import Floats
 
-#: Most sinusoids that are chosen: 32 directions, which hold most of any trained table.
+#: Most sinusoids that are chosen. Their 32 directions hold most of any trained table.
 MAX_SINUSOIDS = 16
 #: Share of the variance for which the number of sinusoids is reported.
 EXPLAINED_VARIANCE_SHARE = 0.90
-#: Share of the variance left over at which no further sinusoid is sought: a thousandth is rounding
+#: No further sinusoid is sought where less of the variance is unexplained: a thousandth is rounding
 #: of a stored table, or noise.
 MIN_UNEXPLAINED_SHARE = 1e-3
-#: Grid steps per cycle in the table at which frequencies are tried before they are refined: between
+#: Frequencies are tried at so many steps per cycle in the table before they are refined. Between
 #: two of them a wave keeps 0.95 of its power.
 GRID_STEPS_PER_CYCLE = 4
 #: Steps that refine all frequencies after each choice, unless the share gained is below
 #: `MIN_REFINING_GAIN`, which no digit shows: each next choice refines them again.
 N_REFINING_STEPS = 2
 MIN_REFINING_GAIN = 1e-4
-#: Steps that `settled` takes at most: gains double their digits with each.
+#: Steps that `refine_until_settled` takes at most: gains double their digits with each.
 MAX_SETTLING_STEPS = 60
-#: Columns that are transformed at a time, which keeps what is padded small.
+#: Columns that are transformed at a time, which keeps the padded copy small.
 COLUMNS_PER_TRANSFORM = 16
 #: Rounding of a frequency, in cycles in the table.
 FREQUENCY_ROUNDING_CYCLES = 1e-9
@@ -96,24 +96,24 @@ def choose_sinusoids(table: Cloud, max_sinusoids: int = MAX_SINUSOIDS) -> Sinuso
     grid = np.arange(
         GRID_STEPS_PER_CYCLE // 2, GRID_STEPS_PER_CYCLE * n // 2 - GRID_STEPS_PER_CYCLE // 2 + 1
     )
-    power = _own_forms(table.points, grid)
-    fit = _fitted(table, frequencies)
+    power = _quadratic_forms(table.points, grid)
+    fit = _fit_frequencies(table, frequencies)
     shares: list[float] = []
-    candidates: list[Floats] = []
+    frequencies_by_count: list[Floats] = []
     while len(shares) < min(max_sinusoids, n // 4):
-        gain = _gain(fit, power, grid, n)
+        gain = _explained_gains(fit, power, grid, n)
         spacing = np.abs(grid[:, None] / (GRID_STEPS_PER_CYCLE * n) - fit.frequencies[None, :])
         gain[(spacing < (1 - FREQUENCY_ROUNDING_CYCLES) / n).any(axis=1)] = -np.inf
         best = int(np.argmax(gain))
         if not np.isfinite(gain[best]):
             break
         start = np.append(fit.frequencies, grid[best] / (GRID_STEPS_PER_CYCLE * n))
-        fit = _refined(table, _fitted(table, start))
+        fit = _refine_fit(table, _fit_frequencies(table, start))
         shares.append(min(fit.explained / table.total, 1.0))
-        candidates.append(fit.frequencies)
+        frequencies_by_count.append(fit.frequencies)
         if shares[-1] > 1 - MIN_UNEXPLAINED_SHARE:
             break
-    return Sinusoids(np.array(shares), tuple(candidates))
+    return Sinusoids(np.array(shares), tuple(frequencies_by_count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,30 +127,30 @@ class _Fit:
     explained: float
 
 
-def _fitted(table: Cloud, frequencies: Floats) -> _Fit:
-    angles = 2 * np.pi * np.outer(_centred(len(table)), frequencies)
+def _fit_frequencies(table: Cloud, frequencies: Floats) -> _Fit:
+    angles = 2 * np.pi * np.outer(_centred_positions(len(table)), frequencies)
     waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
     basis, triangle = np.linalg.qr(waves - waves.mean(axis=0))
     image = table.times(basis)
     return _Fit(frequencies, basis, triangle, image, float(np.vdot(basis, image)))
 
 
-def settled(table: Cloud, frequencies: Floats) -> Floats:
+def refine_until_settled(table: Cloud, frequencies: Floats) -> Floats:
     """Refine frequencies together, in cycles per position, until no step gains any more."""
-    return _refined(
-        table, _fitted(table, frequencies), steps=MAX_SETTLING_STEPS, min_gain=0.0
+    return _refine_fit(
+        table, _fit_frequencies(table, frequencies), steps=MAX_SETTLING_STEPS, min_gain=0.0
     ).frequencies
 
 
-def _refined(
+def _refine_fit(
     table: Cloud, fit: _Fit, steps: int = N_REFINING_STEPS, min_gain: float = MIN_REFINING_GAIN
 ) -> _Fit:
     """Move all frequencies to a local best: damped Gauss-Newton steps that only ever gain."""
     n = len(table)
     damping = 1e-3
     for _ in range(steps):
-        step = np.clip(_step(fit, damping), -0.5 / n, 0.5 / n)
-        trial = _fitted(table, _kept_apart(fit.frequencies, fit.frequencies + step, n))
+        step = np.clip(_gauss_newton_step(fit, damping), -0.5 / n, 0.5 / n)
+        trial = _fit_frequencies(table, _keep_apart(fit.frequencies, fit.frequencies + step, n))
         gain = trial.explained - fit.explained
         if gain > 0:
             fit, damping = trial, damping / 10
@@ -161,7 +161,7 @@ def _refined(
     return fit
 
 
-def _kept_apart(old: Floats, new: Floats, n: int) -> Floats:
+def _keep_apart(old: Floats, new: Floats, n: int) -> Floats:
     """Return the new frequencies, but the old where the new would come too close."""
     new = np.clip(new, 0.5 / n, 0.5 - 0.5 / n)
     while True:
@@ -173,12 +173,14 @@ def _kept_apart(old: Floats, new: Floats, n: int) -> Floats:
         new[stay] = old[stay]
 
 
-def _step(fit: _Fit, damping: float) -> Floats:
+def _gauss_newton_step(fit: _Fit, damping: float) -> Floats:
     """Return the Gauss-Newton step of variable projection, in cycles per position."""
     count = len(fit.frequencies)
-    tau = _centred(len(fit.basis))
+    tau = _centred_positions(len(fit.basis))
     angles = 2 * np.pi * np.outer(tau, fit.frequencies)
-    slopes = 2 * np.pi * tau[:, None] * np.concatenate([-np.sin(angles), np.cos(angles)], axis=1)
+    slopes = (
+        2 * np.pi * tau[:, None] * np.concatenate([-np.sin(angles), np.cos(angles)], axis=1)
+    )
     slopes -= slopes.mean(axis=0)
     slopes -= fit.basis @ (fit.basis.T @ slopes)
     # Amplitudes A of the waves: A A', and the residual's image under A.
@@ -193,12 +195,12 @@ def _step(fit: _Fit, damping: float) -> Floats:
     return np.asarray(np.linalg.solve(damped, gradient / scale) / scale)
 
 
-def _centred(n: int) -> Floats:
+def _centred_positions(n: int) -> Floats:
     """Return the positions seen from the middle of the table."""
     return np.arange(n, dtype=np.float64) - (n - 1) / 2
 
 
-def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128]:
+def _transform_columns(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128]:
     """Return ``sum_t x_t exp(i w (t - middle))`` of each column at the grid's frequencies.
 
     The grid has no gaps.
@@ -215,25 +217,27 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
     return np.asarray(waves.T)
 
 
-def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:
+def _quadratic_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Return ``w'Gw`` for the cosine and for the sine w of each frequency."""
     cosine, sine = np.zeros(len(grid)), np.zeros(len(grid))
     for start in range(0, points.shape[1], COLUMNS_PER_TRANSFORM):
-        waves = _transform(points[:, start : start + COLUMNS_PER_TRANSFORM], grid)
+        waves = _transform_columns(points[:, start : start + COLUMNS_PER_TRANSFORM], grid)
         cosine += np.square(waves.real).sum(axis=1)
         sine += np.square(waves.imag).sum(axis=1)
     return cosine, sine
 
 
-def _gain(fit: _Fit, power: tuple[Floats, Floats], grid: NDArray[np.intp], n: int) -> Floats:
+def _explained_gains(
+    fit: _Fit, power: tuple[Floats, Floats], grid: NDArray[np.intp], n: int
+) -> Floats:
     """Return what one more sinusoid would explain, at each frequency of the grid.
 
     Seen from the middle of the table, cosines are even and sines odd, so neither meets the other:
     each adds ``w'Gw / w'w``, w being the wave less its projection on what is there.
     """
     ones = np.full((n, 1), n**-0.5)
-    transforms = _transform(np.concatenate([ones, fit.basis], axis=1), grid)
-    image = _transform(fit.image, grid)
+    transforms = _transform_columns(np.concatenate([ones, fit.basis], axis=1), grid)
+    image = _transform_columns(fit.image, grid)
     coordinates = fit.basis.T @ fit.image
     angle = 2 * np.pi * grid / (GRID_STEPS_PER_CYCLE * n)
     skew = np.sin(n * angle) / np.sin(angle)

@@ -35,8 +35,8 @@ from posprobe.tables import PositionTable
 if TYPE_CHECKING:
     from types import ModuleType
 
-#: Robust standard deviations from the median beyond which a row's norm stands out: Gaussian norms
-#: do in two of a billion rows.
+#: A row's norm stands out beyond this many robust standard deviations from the median: Gaussian
+#: norms do in two of a billion rows.
 OUTLIER_NORM_DEVIATIONS = 6.0
 
 
@@ -147,13 +147,13 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     )
 
 
-#: Percentiles of the tokens' norms that the band of the ratio goes between, as everywhere in a
+#: Percentiles of the token norms between which the band of the ratio lies, as everywhere in a
 #: report.
 TOKEN_NORM_PERCENTILES = (5, 95)
-#: A mean row shorter than this, in units of the mean norm of the rows, is rounding: that of
-#: float32, times ten.
+#: A mean row shorter than this, in units of the mean norm of the rows, is rounding: ten times that
+#: of float32.
 MEAN_ROW_ROUNDING = 1e-6
-#: Rows whose distances to all others are held at a time: 256 MiB beside 65,536 rows.
+#: Rows whose distances to all others are in memory at a time: 256 MiB beside 65,536 rows.
 ROWS_PER_DISTANCE_BLOCK = 512
 
 
@@ -210,17 +210,23 @@ class Scale(Result):
 
     position_norms: Floats
     token_norms: Floats
-    ratio: Annotated[NonNegative | None, Number("ratio of norms", "mean position over mean token")]
+    ratio: Annotated[
+        NonNegative | None, Number("ratio of norms", "mean position over mean token")
+    ]
     ratio_band: Annotated[
         tuple[float, float] | None,
         As(list[NonNegative] | None),
         PAIR_LIMITS,
-        Number("ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "),
+        Number(
+            "ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "
+        ),
     ]
     neighbour_distance: Annotated[
         NonNegative | None, Number("distance of neighbours", "in token norms")
     ]
-    smallest_distance: Annotated[NonNegative | None, Number("smallest distance", "in token norms")]
+    smallest_distance: Annotated[
+        NonNegative | None, Number("smallest distance", "in token norms")
+    ]
     closest: Annotated[
         tuple[int, int] | None,
         As(list[Row] | None),
@@ -228,7 +234,9 @@ class Scale(Result):
         Number("closest positions", "the two nearest positions", form=" and "),
     ]
     mean_cosine: Annotated[Cosine | None, Number("cosine of the means", "position and token")]
-    variance_share: Annotated[Share | None, Number("share of variance", "of token plus position")]
+    variance_share: Annotated[
+        Share | None, Number("share of variance", "of token plus position")
+    ]
     undefined: Reasons
     sample: Annotated[Mapping[str, Any] | None, As(TokenSampleBlock)] = None
 
@@ -240,7 +248,9 @@ class Scale(Result):
         return float(self.position_norms.mean())
 
     @property
-    def token_norm(self) -> Annotated[NonNegative, Number("mean token norm", "in the same units")]:
+    def token_norm(
+        self,
+    ) -> Annotated[NonNegative, Number("mean token norm", "in the same units")]:
         """Mean over the sampled tokens."""
         return float(self.token_norms.mean())
 
@@ -282,8 +292,7 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     if token_values.shape[1] != values.shape[1]:
         raise UsageError(
             f"positions have width {values.shape[1]} and tokens {token_values.shape[1]}, so they "
-            "cannot "
-            "be added. Pass the embeddings at the width of the positions."
+            "cannot be added. Pass the embeddings at the width of the positions."
         )
     norms = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     token_norms = np.linalg.norm(token_values, axis=1)
@@ -292,23 +301,16 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
         float(norm) for norm in np.percentile(token_norms, TOKEN_NORM_PERCENTILES)
     )
     step = _neighbour_distance(values, inputs.layout, xp)
-    distance, pair = _closest(values, xp)
+    distance, pair = _find_closest(values, xp)
     center = to_numpy(xp.mean(values, axis=0)).astype(np.float64)
     spread = float(xp.sum(xp.var(values, axis=0)))
     token_center = token_values.mean(axis=0)
     token_spread = float(token_values.var(axis=0).sum())
 
-    undefined: dict[str, str] = {}
-    if not unit:
-        reason = "all tokens are zero"
-        undefined = dict.fromkeys(("ratio", "neighbour_distance", "smallest_distance"), reason)
-    if len(norms) < 2:
-        undefined["neighbour_distance"] = undefined["smallest_distance"] = "there is one position"
-    if not short_norm:
-        undefined["ratio_band"] = (
-            f"the {TOKEN_NORM_PERCENTILES[0]}th percentile of the token norms is zero"
-        )
-    if min(_shared(center, norms), _shared(token_center, token_norms)) <= MEAN_ROW_ROUNDING:
+    undefined = _undefined_ratios(norms, token_norms)
+    mean_norm = _relative_mean_norm(center, norms)
+    token_mean_norm = _relative_mean_norm(token_center, token_norms)
+    if min(mean_norm, token_mean_norm) <= MEAN_ROW_ROUNDING:
         undefined["mean_cosine"] = "the mean position or the mean token is zero"
     if len(token_values) < 2:
         undefined["variance_share"] = "one token has no variance"
@@ -327,18 +329,33 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
         neighbour_distance=defined("neighbour_distance", step, unit),
         smallest_distance=defined("smallest_distance", distance, unit),
         closest=(pair[0] + inputs.start, pair[1] + inputs.start) if pair else None,
-        mean_cosine=None if "mean_cosine" in undefined else _cosine(center, token_center),
+        mean_cosine=None if "mean_cosine" in undefined else _vector_cosine(center, token_center),
         variance_share=defined("variance_share", spread, spread + token_spread),
         undefined=undefined,
     )
 
 
-def _cosine(a: Floats, b: Floats) -> float:
+def _undefined_ratios(norms: Floats, token_norms: Floats) -> dict[str, str]:
+    """Return the reason for each ratio of norms that is undefined."""
+    undefined: dict[str, str] = {}
+    if not token_norms.mean():
+        reason = "all tokens are zero"
+        undefined = dict.fromkeys(("ratio", "neighbour_distance", "smallest_distance"), reason)
+    if len(norms) < 2:
+        reason = "there is one position"
+        undefined |= dict.fromkeys(("neighbour_distance", "smallest_distance"), reason)
+    percentile = TOKEN_NORM_PERCENTILES[0]
+    if not np.percentile(token_norms, percentile):
+        undefined["ratio_band"] = f"the {percentile}th percentile of the token norms is zero"
+    return undefined
+
+
+def _vector_cosine(a: Floats, b: Floats) -> float:
     a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
     return float(np.clip(a @ b, -1, 1))
 
 
-def _shared(center: Floats, norms: Floats) -> float:
+def _relative_mean_norm(center: Floats, norms: Floats) -> float:
     """Return the length of the mean row in units of the mean norm."""
     mean = float(norms.mean())
     return float(np.linalg.norm(center)) / mean if mean else 0.0
@@ -346,7 +363,9 @@ def _shared(center: Floats, norms: Floats) -> float:
 
 def _neighbour_distance(values: Array, layout: Layout, xp: ModuleType) -> float:
     """Return the mean distance of neighbours, 0 where there are none."""
-    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
+    height, width = (
+        (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
+    )
     cells = xp.reshape(values, (height, width, values.shape[1]))
     steps = [cells[:, 1:] - cells[:, :-1], cells[1:] - cells[:-1]]
     lengths = [to_numpy(xp.linalg.vector_norm(step, axis=-1)).reshape(-1) for step in steps]
@@ -354,7 +373,7 @@ def _neighbour_distance(values: Array, layout: Layout, xp: ModuleType) -> float:
     return float(all_lengths.mean()) if all_lengths.size else 0.0
 
 
-def _closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int] | None]:
+def _find_closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int] | None]:
     """Find the first two rows of the smallest distance; of one row, none.
 
     Pairs are compared by ``|a|² + |b|² - 2 a·b`` of the centred rows, whose rounding no shared

@@ -23,20 +23,22 @@ from posprobe.layouts import Layout
 from posprobe.number_types import Natural, NonNegative, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
-#: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
-#: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.
+#: All components are computed up to this many multiply-adds ``n d min(n, d)``: some 20 seconds on
+#: two cores for 65,536 x 1,024, and four times the table's memory; both double with the rows.
 MAX_EXACT_OPERATIONS = 2**36
-#: Sides of a Gram matrix up to which few components are read off it: its eigenvectors cost their
-#: cube, a few seconds here.
+#: A few components come from a Gram matrix of up to this side, as its eigenvectors cost the cube of
+#: the side, a few seconds here.
 MAX_GRAM_SIDE = 2048
 #: Leading components that are computed of a larger table: more than any measurement of such a table
 #: shows.
 N_LEADING_COMPONENTS = 64
-#: Smallest eigenvalue over the largest, in roundings, of which roots are taken.
+#: Singular values are roots of eigenvalues where the smallest of these over the largest is at least
+#: this many roundings.
 MIN_EIGENVALUE_ROUNDINGS = 5e7
-#: Columns beside those, and rounds of power iteration. Where the spectrum falls, the singular
-#: values are then exact to many digits; those of white noise come out up to 3 % too small.
+#: Columns of the randomised method beyond the components that it computes.
 N_EXTRA_COLUMNS = 16
+#: Rounds of power iteration. Where the spectrum falls, the singular values are then exact to many
+#: digits; those of white noise come out up to 3 % too small.
 N_POWER_ITERATIONS = 8
 
 Method: TypeAlias = Literal["exact", "randomised"]
@@ -81,11 +83,12 @@ class PCA(Result):
         self,
     ) -> Annotated[
         Method,
-        "Randomised: only the leading components are computed; their shares are of the whole "
+        "Randomised: only the leading components are computed; their shares are of the "
+        "whole "
         "variance.",
     ]:
         """How the components are computed: ``"randomised"`` gives the leading ones alone."""
-        return "exact" if self.decompose is all_svd else "randomised"
+        return "exact" if self.decompose is full_svd else "randomised"
 
     @property
     def scores(self) -> Annotated[Floats, Stored("pca_scores")]:
@@ -273,9 +276,9 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
     n, d = values.shape
     needs_few = leading is not None and 4 * leading < min(n, d)
     large = n * d * min(n, d) > MAX_EXACT_OPERATIONS
-    decompose = leading_svd if needs_few or large else all_svd
+    decompose = leading_svd if needs_few or large else full_svd
     if needs_few and min(n, d) <= MAX_GRAM_SIDE:
-        decompose = _from_gram
+        decompose = _leading_from_gram
     return PCA(
         values=values,
         layout=inputs.layout,
@@ -286,7 +289,7 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
     )
 
 
-def components_of(inputs: Positions, known_pca: PCA | None) -> PCA:
+def resolve_components(inputs: Positions, known_pca: PCA | None) -> PCA:
     """Return a table's principal components: those that are known already, or new ones.
 
     Raises
@@ -327,7 +330,7 @@ def _singular_values(centered: Array, xp: ModuleType) -> Floats:
     return to_numpy(xp.linalg.svdvals(centered)).astype(np.float64, copy=False)
 
 
-def all_svd(matrix: Array, _: int, xp: ModuleType) -> tuple[Array, Array, Array]:
+def full_svd(matrix: Array, _: int, xp: ModuleType) -> tuple[Array, Array, Array]:
     """Decompose a matrix ``[n, d]``, as `leading_svd` does its leading part."""
     left, values, right = xp.linalg.svd(matrix, full_matrices=False)
     return left, values, right
@@ -364,7 +367,7 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
     return xp.matmul(basis, left)[:, :count], values[:count], right[:count, :]
 
 
-def _from_gram(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array, Array]:
+def _leading_from_gram(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array, Array]:
     """Return the leading part of a decomposition from the smaller Gram matrix.
 
     The squares lose half of the digits of the smallest singular values, and none of the leading.

@@ -28,23 +28,24 @@ from posprobe.layouts import Grid
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share
 from posprobe.tables import PositionTable
 
-#: Fewer rows leave folds of a handful, whose errors mean nothing.
+#: Fewest rows of a probe: folds of a handful have errors that mean nothing.
 MIN_PROBE_ROWS = 32
 
 
-#: As published.
+#: Folds of every probe, as published.
 N_FOLDS = 5
 
 
-#: Steps that the published code grants the optimiser.
+#: Steps of the optimiser at most, as in the published code.
 MAX_OPTIMISER_ITERATIONS = 1000
 
 
-#: Magnitudes between which the single precision of the published code neither over- nor underflows.
+#: Largest magnitudes with which the single precision of the published code neither over- nor
+#: underflows.
 SINGLE_PRECISION_RANGE = (1e-12, 1e12)
 
 
-def why_not_probed(inputs: Positions) -> str:
+def probe_obstacle(inputs: Positions) -> str:
     """Return why a table cannot be probed, or nothing."""
     n = inputs.values.shape[0]
     if isinstance(inputs.layout, Grid):
@@ -60,10 +61,10 @@ def why_not_probed(inputs: Positions) -> str:
     return ""
 
 
-def checked(table: PositionTable | Positions | Array) -> Positions:
+def probed_positions(table: PositionTable | Positions | Array) -> Positions:
     """Return a table as positions, or raise `InvalidTable` where it cannot be probed."""
     inputs = positions(table)
-    reason = why_not_probed(inputs)
+    reason = probe_obstacle(inputs)
     if reason:
         raise InvalidTable(
             f"this table of {inputs.values.shape[0]} rows cannot be probed for position: {reason}."
@@ -78,7 +79,7 @@ def check_seeds(seeds: int) -> None:
 
 
 @contextmanager
-def counted_failures() -> Iterator[list[str]]:
+def collect_failures() -> Iterator[list[str]]:
     """Collect the optimiser's convergence warnings, so that the result can state them."""
     from sklearn.exceptions import ConvergenceWarning
 
@@ -95,7 +96,7 @@ def counted_failures() -> Iterator[list[str]]:
             )
 
 
-def spread(values: Floats) -> float | None:
+def seed_deviation(values: Floats) -> float | None:
     """Return the standard deviation over seeds; None for a single one."""
     return float(values.std(ddof=1)) if len(values) > 1 else None
 
@@ -143,7 +144,7 @@ class PublishedProbe(Result):
     @property
     def sd(self) -> Annotated[NonNegative | None, "Over seeds."]:
         """Standard deviation over seeds; None for a single one."""
-        return spread(self.errors)
+        return seed_deviation(self.errors)
 
     @property
     def min(self) -> Annotated[NonNegative, ""]:
@@ -237,8 +238,10 @@ def absolute_probe_published(
     ----------
     Wang & Chen 2020, table 1, and the released ``absolute.py``.
     """
-    values = _single(table, rows, seeds)
-    runs = [_published_absolute(values, rng) for rng in np.random.default_rng(seed).spawn(seeds)]
+    values = _single_precision_rows(table, rows, seeds)
+    runs = [
+        _run_published_absolute(values, rng) for rng in np.random.default_rng(seed).spawn(seeds)
+    ]
     return PublishedAbsolute(
         errors=np.array([error for error, _ in runs]),
         chance=float(np.mean([chance for _, chance in runs])),
@@ -275,11 +278,11 @@ def order_probe_published(
     ----------
     Wang & Chen 2020, table 2, and the released ``relative.py``.
     """
-    values = _single(table, N_PUBLISHED_ROWS, seeds)
+    values = _single_precision_rows(table, N_PUBLISHED_ROWS, seeds)
     rngs = np.random.default_rng(seed).spawn(seeds)
-    runs = [_published_order(values, rng) for rng in rngs]
+    runs = [_run_published_order(values, rng) for rng in rngs]
     chances = [
-        _published_order(values[rng.permutation(len(values))], rng)[0]
+        _run_published_order(values[rng.permutation(len(values))], rng)[0]
         for rng in rngs[:N_CHANCE_SEEDS]
     ]
     return PublishedOrder(
@@ -290,17 +293,17 @@ def order_probe_published(
     )
 
 
-def _single(
+def _single_precision_rows(
     table: PositionTable | Positions | Array, rows: int | None, seeds: int
 ) -> NDArray[np.float32]:
     """Return the first rows in the precision in which the published code had them."""
     check_seeds(seeds)
     inputs = positions(table)
     cut = inputs if isinstance(inputs.layout, Grid) else positions(inputs.values[:rows])
-    return to_numpy(checked(cut).values).astype(np.float32)
+    return to_numpy(probed_positions(cut).values).astype(np.float32)
 
 
-def _published_absolute(
+def _run_published_absolute(
     values: NDArray[np.float32], rng: np.random.Generator
 ) -> tuple[float, float]:
     from sklearn.linear_model import LinearRegression
@@ -316,7 +319,9 @@ def _published_absolute(
     return float(np.mean(errors)), float(np.mean(chances))
 
 
-def _published_order(values: NDArray[np.float32], rng: np.random.Generator) -> tuple[float, int]:
+def _run_published_order(
+    values: NDArray[np.float32], rng: np.random.Generator
+) -> tuple[float, int]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
 
@@ -325,7 +330,7 @@ def _published_order(values: NDArray[np.float32], rng: np.random.Generator) -> t
     rows = np.hstack((values[first], values[second]))
     is_later = second > first
     errors = []
-    with counted_failures() as failures:
+    with collect_failures() as failures:
         for train, test in StratifiedKFold(N_FOLDS).split(rows, is_later):
             model = LogisticRegression(max_iter=MAX_OPTIMISER_ITERATIONS).fit(
                 rows[train], is_later[train]
@@ -448,24 +453,26 @@ class OrderProbe(Result):
     @property
     def error(
         self,
-    ) -> Annotated[Share, Number("order, positions held out", "share of pairs in the wrong order")]:
+    ) -> Annotated[
+        Share, Number("order, positions held out", "share of pairs in the wrong order")
+    ]:
         """Mean over seeds."""
         return float(self.errors.mean())
 
     @property
     def sd(self) -> Annotated[NonNegative | None, ""]:
         """Of ``errors``."""
-        return spread(self.errors)
+        return seed_deviation(self.errors)
 
     @property
     def blocked_sd(self) -> Annotated[NonNegative | None, ""]:
         """Of ``blocked``."""
-        return spread(self.blocked)
+        return seed_deviation(self.blocked)
 
     @property
     def chance_sd(self) -> Annotated[NonNegative | None, ""]:
         """Of ``chance``."""
-        return spread(self.chance)
+        return seed_deviation(self.chance)
 
     @property
     def seeds(self) -> Annotated[Natural, ""]:
@@ -493,24 +500,24 @@ def absolute_probe(table: PositionTable | Positions | Array, *, seed: int = 0) -
     InvalidTable
         As in `absolute_probe_published`.
     """
-    values, start = _double(table)
+    values, start = _double_precision_rows(table)
     n = len(values)
     blocks = np.array_split(np.arange(n), N_FOLDS)
     scattered = np.array_split(np.random.default_rng(seed).permutation(n), N_FOLDS)
-    predicted, mean = _ridge(values, blocks)
-    shuffled, mean_shuffled = _ridge(values, scattered)
+    predicted, mean = _predict_positions(values, blocks)
+    shuffled, mean_shuffled = _predict_positions(values, scattered)
     inner, outer = np.concatenate(blocks[1:-1]), np.concatenate([blocks[0], blocks[-1]])
     return AbsoluteProbe(
         predicted=predicted,
         shuffled=shuffled,
-        mae=_distance(predicted),
-        interpolation=_distance(predicted, inner),
-        extrapolation=_distance(predicted, outer),
-        mae_shuffled=_distance(shuffled),
-        chance=_distance(mean),
-        chance_interpolation=_distance(mean, inner),
-        chance_extrapolation=_distance(mean, outer),
-        chance_shuffled=_distance(mean_shuffled),
+        mae=_mean_error(predicted),
+        interpolation=_mean_error(predicted, inner),
+        extrapolation=_mean_error(predicted, outer),
+        mae_shuffled=_mean_error(shuffled),
+        chance=_mean_error(mean),
+        chance_interpolation=_mean_error(mean, inner),
+        chance_extrapolation=_mean_error(mean, outer),
+        chance_shuffled=_mean_error(mean_shuffled),
         start=start,
     )
 
@@ -544,69 +551,69 @@ def order_probe(
         As in `absolute_probe`, and if ``seeds`` is not positive.
     """
     check_seeds(seeds)
-    values, _ = _double(table)
+    values, _ = _double_precision_rows(table)
     n = len(values)
     errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
     failures = 0
     for run, rng in enumerate(np.random.default_rng(seed).spawn(seeds)):
         scattered = np.array_split(rng.permutation(n), N_FOLDS)
-        errors[run], failed = _disjoint_order(values, scattered, rng)
+        errors[run], failed = _run_disjoint_order(values, scattered, rng)
         failures += failed
         blocks = np.array_split(np.arange(n), N_FOLDS)
-        blocked[run], failed = _disjoint_order(values, blocks, rng)
+        blocked[run], failed = _run_disjoint_order(values, blocks, rng)
         failures += failed
         mixed = values[rng.permutation(n)]
-        chance[run], _ = _disjoint_order(mixed, scattered, rng)
+        chance[run], _ = _run_disjoint_order(mixed, scattered, rng)
     fewest = n - -(-n // N_FOLDS)
     pairs = min(MAX_TRAINING_PAIRS, fewest * (fewest - 1) // 2)
     return OrderProbe(errors, blocked, chance, n, pairs, failures)
 
 
-def _double(table: PositionTable | Positions | Array) -> tuple[Floats, int]:
-    inputs = checked(table)
+def _double_precision_rows(table: PositionTable | Positions | Array) -> tuple[Floats, int]:
+    inputs = probed_positions(table)
     return to_numpy(inputs.values).astype(np.float64), inputs.start
 
 
-def _ridge(values: Floats, folds: Sequence[_Rows]) -> tuple[Floats, Floats]:
+def _predict_positions(values: Floats, folds: Sequence[_Rows]) -> tuple[Floats, Floats]:
     """Predict every position from the other folds: by ridge regression, and by their mean."""
     from sklearn.linear_model import Ridge
 
     n = len(values)
     predicted, mean = np.empty(n), np.empty(n)
-    for test_rows, train in _splits(n, folds):
-        rows = _standardized(values, train)
+    for test_rows, train in _split_folds(n, folds):
+        rows = _standardise_rows(values, train)
         model = Ridge(alpha=RIDGE_PENALTY).fit(rows[train], train)
         predicted[test_rows] = model.predict(rows[test_rows])
         mean[test_rows] = train.mean()
     return predicted, mean
 
 
-def _disjoint_order(
+def _run_disjoint_order(
     values: Floats, folds: Sequence[_Rows], rng: np.random.Generator
 ) -> tuple[float, int]:
     from sklearn.linear_model import LogisticRegression
 
     errors = []
-    with counted_failures() as failures:
-        for test_rows, train in _splits(len(values), folds):
+    with collect_failures() as failures:
+        for test_rows, train in _split_folds(len(values), folds):
             # Single precision halves the cost and is far finer than the optimiser's tolerance.
-            rows = _standardized(values, train).astype(np.float32)
-            first, second = _training_pairs(train, rng)
+            rows = _standardise_rows(values, train).astype(np.float32)
+            first, second = _draw_training_pairs(train, rng)
             model = LogisticRegression(
                 C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_OPTIMISER_ITERATIONS
             )
             model.fit(rows[second] - rows[first], second > first)
-            errors.append(_disorder(rows[test_rows] @ model.coef_[0]))
+            errors.append(_misordered_share(rows[test_rows] @ model.coef_[0]))
     return float(np.mean(errors)), len(failures)
 
 
-def _splits(n: int, folds: Iterable[_Rows]) -> Iterator[tuple[_Rows, _Rows]]:
+def _split_folds(n: int, folds: Iterable[_Rows]) -> Iterator[tuple[_Rows, _Rows]]:
     """Yield the held-out and the training rows of each fold, both in order."""
     for fold in folds:
         yield np.sort(fold), np.setdiff1d(np.arange(n), fold)
 
 
-def _standardized(values: Floats, train: _Rows) -> Floats:
+def _standardise_rows(values: Floats, train: _Rows) -> Floats:
     """Centre on the training rows and scale so that their mean square norm is 1.
 
     All columns by one number: numbers do not change when a table is rotated, scaled or widened with
@@ -618,7 +625,7 @@ def _standardized(values: Floats, train: _Rows) -> Floats:
     return scaled / norm if norm > 1e-12 else np.zeros_like(scaled)
 
 
-def _training_pairs(train: _Rows, rng: np.random.Generator) -> tuple[_Rows, _Rows]:
+def _draw_training_pairs(train: _Rows, rng: np.random.Generator) -> tuple[_Rows, _Rows]:
     m = len(train)
     if m * (m - 1) // 2 <= MAX_TRAINING_PAIRS:
         first, second = np.triu_indices(m, 1)
@@ -628,17 +635,19 @@ def _training_pairs(train: _Rows, rng: np.random.Generator) -> tuple[_Rows, _Row
         second = (first + rng.integers(1, m, size=MAX_TRAINING_PAIRS)) % m
     # Which of the two stands first decides the label, so both labels must occur.
     is_swapped = rng.random(len(first)) < 0.5
-    return train[np.where(is_swapped, second, first)], train[np.where(is_swapped, first, second)]
+    return train[np.where(is_swapped, second, first)], train[
+        np.where(is_swapped, first, second)
+    ]
 
 
-def _disorder(scores: NDArray[np.floating[Any]]) -> float:
+def _misordered_share(scores: NDArray[np.floating[Any]]) -> float:
     """Share of pairs whose later row has the lower score; equal scores count half."""
     first_index, second_index = np.triu_indices(len(scores), 1)
     rise = scores[second_index] - scores[first_index]
     return float((rise < 0).mean() + 0.5 * (rise == 0).mean())
 
 
-def _distance(predicted: Floats, rows: _Rows | slice = slice(None)) -> float:
+def _mean_error(predicted: Floats, rows: _Rows | slice = slice(None)) -> float:
     return float(np.abs(predicted - np.arange(len(predicted)))[rows].mean())
 
 
@@ -665,7 +674,9 @@ class Probes(Result):
     undefined: Annotated[str, As(Reasons)] = ""
 
 
-def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: int = 10) -> Probes:
+def probes(
+    table: PositionTable | Positions | Array, *, seed: int = 0, seeds: int = 10
+) -> Probes:
     """Run both probes, as published and sound.
 
     A published number close to zero shows that rows can be interpolated, not that the table encodes
@@ -703,7 +714,7 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     """
     inputs = positions(table)
     check_seeds(seeds)
-    reason = why_not_probed(inputs)
+    reason = probe_obstacle(inputs)
     if reason:
         return Probes(undefined=reason)
     # Many small fits lose up to a factor of ten to threads that wait for each other.

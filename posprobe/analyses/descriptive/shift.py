@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.descriptive.pca import PCA, components_of
+from posprobe.analyses.descriptive.pca import PCA, resolve_components
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import line_through
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
@@ -27,14 +27,14 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Reasons
 from posprobe.tables import PositionTable
 
-#: Fewest rows of which one half can teach what the other half tests: eight rows teach two
-#: directions.
+#: Fewest rows of a table whose map is fitted to one half and tested on the other: eight rows are
+#: enough for two directions.
 MIN_SHIFT_ROWS = 16
 #: Shares of the variance left out by the candidate ranks: halves, then decades down to what double
 #: precision keeps of squares.
 LEFT_OUT_SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
-#: Largest drops from one component's variance to the next's that are candidates, too: where a table
-#: ends its noise begins, and there are one or two such places.
+#: The ranks before this many steepest drops of the components' variance are candidates, too: the
+#: variance drops where noise begins, once or twice in a table.
 N_STEEPEST_DROPS = 3
 #: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that. The
 #: map costs its cube, a second at 512.
@@ -45,9 +45,10 @@ MAX_SKILL_LOSS = 0.01
 #: How much better than noise a larger rank's components must be explained: three times as well, as
 #: what so many regressors explain of noise is known to a fraction of itself.
 MIN_CHANCE_RATIO = 3.0
-#: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
+#: The fit to a half ignores directions this much weaker than the strongest: the rounding of
+#: float32.
 HALF_TABLE_CONDITION = 1e-6
-#: The same for a map that no other rows test: float64's, times the rows.
+#: The same limit per row for a map that no other rows test: the rounding of float64.
 CONDITION_PER_ROW = float(np.finfo(np.float64).eps)
 #: Rows of a block that is factorised at a time: with 64 columns it stays in a core's cache.
 ROWS_PER_FACTOR = 4096
@@ -56,7 +57,7 @@ ROWS_PER_FACTOR = 4096
 _Factors: TypeAlias = tuple[Floats, Floats]
 
 
-def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
+def choose_shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     """Choose how many leading components the map acts on; return its held-out errors as well.
 
     Both fits are about the mean of the whole: half a table holds too little of its slow modes to
@@ -98,7 +99,7 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     if numerical <= (2 * MAX_CANDIDATE_RANK if numerical < min(n - 1, k) else limit):
         candidates.add(numerical)
     ranks = sorted(candidates)
-    halves = _halves(scores[:, : ranks[-1]])
+    halves = _half_factors(scores[:, : ranks[-1]])
     no_change, mean = _column_baselines(scores)
     # Outside the components the map knows no more than the mean.
     outside = np.append(np.cumsum(mean[::-1])[-2::-1], 0.0)
@@ -108,19 +109,21 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     best = int(np.argmax(reached))
     best_rank = ranks[best]
     higher_ranks = zip(ranks[best + 1 :], reached[best + 1 :], strict=True)
-    nearly_best = [rank for rank, skill in higher_ranks if skill >= reached[best] - MAX_SKILL_LOSS]
-    all_factors = _pairs(scores[:, : max(nearly_best, default=1)])
+    nearly_best = [
+        rank for rank, skill in higher_ranks if skill >= reached[best] - MAX_SKILL_LOSS
+    ]
+    all_factors = _all_factors(scores[:, : max(nearly_best, default=1)])
     for rank in nearly_best:
         chance = rank / (n - 1)
         demanded = min(MIN_CHANCE_RATIO * chance, (1 + chance) / 2)
-        if _explained(scores, all_factors, best_rank, rank) >= demanded:
+        if _explained_share(scores, all_factors, best_rank, rank) >= demanded:
             best_rank = rank
     # Least squares with fewer components needs no other factors.
     error = _map_error(halves, best_rank)
     return best_rank, np.array([error, no_change[:best_rank].sum(), mean[:best_rank].sum()])
 
 
-def _explained(
+def _explained_share(
     scores: NDArray[np.floating[Any]], all_factors: _Factors, n_known: int, rank: int
 ) -> float:
     """Return the mean share of components ``n_known`` to ``rank`` that their map explains."""
@@ -130,27 +133,28 @@ def _explained(
     error = (
         changes[:, added_columns]
         - rows[:, :rank]
-        @ _taught(all_factors, rank, CONDITION_PER_ROW * len(before))[:, added_columns]
+        @ _fit_changes(all_factors, rank, CONDITION_PER_ROW * len(before))[:, added_columns]
     )
     sizes = [
-        (values**2).sum(axis=0) for values in (error, after - before, after - after.mean(axis=0))
+        (values**2).sum(axis=0)
+        for values in (error, after - before, after - after.mean(axis=0))
     ]
     return float(np.mean(1 - sizes[0] / np.minimum(sizes[1], sizes[2])))
 
 
-def energy(values: NDArray[np.floating[Any]]) -> float:
+def sum_squares(values: NDArray[np.floating[Any]]) -> float:
     """Add up the squares."""
     return float((values**2).sum())
 
 
-def _parts(scores: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], ...]:
+def _split_halves(scores: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], ...]:
     """Centre the rows and cut them into the two halves, each of which tests the other."""
     centered = scores - scores.mean(axis=0)
     middle = len(scores) // 2
     return centered[:middle], centered[middle:]
 
 
-def _halves(
+def _half_factors(
     scores: NDArray[np.floating[Any]],
 ) -> list[_Factors]:
     """Return of each half the triangular factor of its rows and of their changes.
@@ -158,7 +162,7 @@ def _halves(
     All that least squares needs to know, for every number of leading components: those of the first
     few columns are the first few columns of the factor.
     """
-    return [_factors(part[:-1], part[1:]) for part in _parts(scores)]
+    return [_factors(part[:-1], part[1:]) for part in _split_halves(scores)]
 
 
 def _factors(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]) -> _Factors:
@@ -180,13 +184,13 @@ def _factors(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
     return factor[:, :k], factor[:, k:]
 
 
-def _pairs(scores: NDArray[np.floating[Any]]) -> _Factors:
+def _all_factors(scores: NDArray[np.floating[Any]]) -> _Factors:
     """Return the same of all rows, each side about its mean: the least-squares constant."""
     before, after = scores[:-1], scores[1:]
     return _factors(before - before.mean(axis=0), after - after.mean(axis=0))
 
 
-def _taught(factors: _Factors, rank: int, min_power: float) -> Floats:
+def _fit_changes(factors: _Factors, rank: int, min_power: float) -> Floats:
     """Return the change ``[rank, rank]`` by which leading components come to the next row.
 
     None in directions that are weaker than ``min_power`` times the strongest.
@@ -199,24 +203,27 @@ def _map_error(halves: list[_Factors], rank: int) -> float:
     """Squared error of the map that each half teaches, on the other half's rows."""
     error = 0.0
     for half, (tested, next_rows) in (halves, halves[::-1]):
-        error += energy(
-            next_rows[:, :rank] - tested[:, :rank] @ _taught(half, rank, HALF_TABLE_CONDITION)
+        error += sum_squares(
+            next_rows[:, :rank]
+            - tested[:, :rank] @ _fit_changes(half, rank, HALF_TABLE_CONDITION)
         )
     return error
 
 
-def linear_map(scores: NDArray[np.floating[Any]]) -> Floats:
+def fit_linear_map(scores: NDArray[np.floating[Any]]) -> Floats:
     """Return the least-squares map from each row ``[n, r]`` to the next: ``[r, r]``.
 
     About means of their own for both sides. It is the identity in directions that teach nothing.
     """
     rank = scores.shape[1]
-    return np.eye(rank) + _taught(_pairs(scores), rank, CONDITION_PER_ROW * (len(scores) - 1))
+    return np.eye(rank) + _fit_changes(
+        _all_factors(scores), rank, CONDITION_PER_ROW * (len(scores) - 1)
+    )
 
 
 def _column_baselines(scores: NDArray[np.floating[Any]]) -> Floats:
     """Squared errors on the same rows of "no change" and of "the mean row": ``[2, k]``."""
-    parts = _parts(scores)
+    parts = _split_halves(scores)
     return np.array(
         [
             sum((np.diff(part, axis=0) ** 2).sum(axis=0) for part in parts),
@@ -249,9 +256,9 @@ def skills(errors: Floats) -> tuple[float, float]:
     return float(against[0]), float(against[1])
 
 
-#: Smallest angle per position, in radians, that is not a real eigenvalue split by rounding.
+#: With a smaller angle per position, a pair is a real eigenvalue that rounding has split.
 MIN_EIGENVALUE_ANGLE_RADIANS = 1e-6
-#: Distance of a modulus from 1 that is rounding: such a mode does not decay.
+#: A mode whose modulus is this close to 1 does not decay: the difference is rounding.
 MODULUS_ROUNDING = 1e-9
 
 
@@ -335,8 +342,8 @@ class Shift(Result):
     moduli: Annotated[Floats, "Absolute values of the eigenvalues: 1 is undamped."] = field(
         default_factory=nothing
     )
-    half_lives: Annotated[WithGaps, "In positions; null where the mode does not decay."] = field(
-        default_factory=nothing
+    half_lives: Annotated[WithGaps, "In positions; null where the mode does not decay."] = (
+        field(default_factory=nothing)
     )
     shares: Annotated[Floats, ""] = field(default_factory=nothing)
     turns: Annotated[Floats, ""] = field(default_factory=nothing)
@@ -352,11 +359,16 @@ class Shift(Result):
     ] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     eigenvalues: NDArray[np.complex128] = field(default_factory=nothing)
     skill: Annotated[
-        float | None, Number("shift skill", "of the next row, held out; 1 is exact", compared=True)
+        float | None,
+        Number("shift skill", "of the next row, held out; 1 is exact", compared=True),
     ] = None
     r2: Annotated[float | None, Number("shift R²", "the same against the mean row")] = None
-    rank: Annotated[Count | None, Number("shift rank", "components it acts on", form="d")] = None
-    variance: Annotated[float | None, Number("shift variance", "share in those components")] = None
+    rank: Annotated[Count | None, Number("shift rank", "components it acts on", form="d")] = (
+        None
+    )
+    variance: Annotated[float | None, Number("shift variance", "share in those components")] = (
+        None
+    )
     skill_persistence: float | None = None
     skill_rows: float | None = None
     undefined: Annotated[str, As(Reasons)] = ""
@@ -375,7 +387,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     The map and a constant are fitted to all pairs of neighbouring rows by least squares; the
     constant makes the fit exact for a table that rotates about another point than its mean. The
     skill is measured with one half of the table predicting the other, both ways, and the rank
-    chosen by it (see `shift_rank`).
+    chosen by it (see `choose_shift_rank`).
 
     Parameters
     ----------
@@ -410,7 +422,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         return undefined_shift(undefined=reason)
     if n < MIN_SHIFT_ROWS:
         return undefined_shift(undefined=f"fewer than {MIN_SHIFT_ROWS} rows")
-    components = components_of(inputs, pca)
+    components = resolve_components(inputs, pca)
     if components.undefined:
         return undefined_shift(undefined=components.undefined)
     if components.method != "exact":
@@ -420,11 +432,13 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         )
     # Squares of very small or large units must not leave the range of the numbers.
     scores = components.scores / components.singular_values[0]
-    rank, errors = shift_rank(scores)
+    rank, errors = choose_shift_rank(scores)
     skill = least_skill(errors)
     if np.isnan(skill):
-        return undefined_shift(undefined="the rows do not change within either half of the table")
-    eigenvalues, modes = _modes(scores, rank)
+        return undefined_shift(
+            undefined="the rows do not change within either half of the table"
+        )
+    eigenvalues, modes = _describe_modes(scores, rank)
     rotations = (
         (modes["turns"] >= ROTATION_RULE.min_turns)
         & (modes["phase_linearity"] >= ROTATION_RULE.min_phase_linearity)
@@ -440,7 +454,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         & (skill >= ROTATION_RULE.min_skill and skill_rows >= ROTATION_RULE.min_skill_rows),
         eigenvalues=eigenvalues,
         rank=rank,
-        variance=energy(scores[:, :rank]) / energy(scores),
+        variance=sum_squares(scores[:, :rank]) / sum_squares(scores),
         skill=skill,
         skill_persistence=against_no_change,
         r2=against_mean,
@@ -450,15 +464,16 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     )
 
 
-def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str, Any]]:
+def _describe_modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str, Any]]:
     """Fit the map to all rows; return its eigenvalues and what each oscillation does."""
     n = len(scores)
     leading = scores[:, :rank]
-    eigenvalues, vectors = np.linalg.eig(linear_map(leading))
+    eigenvalues, vectors = np.linalg.eig(fit_linear_map(leading))
     eigenvalues = eigenvalues.astype(np.complex128)
     upper = np.flatnonzero(np.angle(eigenvalues) > MIN_EIGENVALUE_ANGLE_RADIANS)
     upper = upper[
-        np.abs(eigenvalues[upper].imag) > MIN_EIGENVALUE_ANGLE_RADIANS * np.abs(eigenvalues[upper])
+        np.abs(eigenvalues[upper].imag)
+        > MIN_EIGENVALUE_ANGLE_RADIANS * np.abs(eigenvalues[upper])
     ]
     upper = upper[np.argsort(-np.angle(eigenvalues[upper]), kind="stable")]
     signals = leading @ vectors[:, upper]
@@ -466,7 +481,7 @@ def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str,
     directions = np.linalg.pinv(vectors, rcond=1e-15)[upper]
     straight = (np.abs(signals) ** 2).sum(axis=0) * (np.abs(directions) ** 2).sum(axis=1)
     crossed = ((signals**2).sum(axis=0) * (directions**2).sum(axis=1)).real
-    shares = 2 * (straight + crossed) / energy(scores)
+    shares = 2 * (straight + crossed) / sum_squares(scores)
     has_share = shares >= ROTATION_RULE.min_share
     upper, signals, shares = upper[has_share], signals[:, has_share], shares[has_share]
     modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
@@ -482,6 +497,8 @@ def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str,
         "half_lives": half_lives,
         "shares": shares,
         "turns": n * angle / (2 * np.pi),
-        "phase_linearity": np.array([line_through(time, mode_phase)[1] for mode_phase in phase.T]),
+        "phase_linearity": np.array(
+            [line_through(time, mode_phase)[1] for mode_phase in phase.T]
+        ),
         "radius_cv": radius.std(axis=0) / radius.mean(axis=0),
     }

@@ -18,25 +18,32 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import total_power
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, centring_error
-from posprobe.arrays import Array, Floats, Positions, map_in_parallel, positions, quotient, to_numpy
+from posprobe.arrays import (
+    Array,
+    Floats,
+    Positions,
+    map_in_parallel,
+    positions,
+    quotient,
+    to_numpy,
+)
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout, Sequence
 from posprobe.number_types import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
 from posprobe.tables import PositionTable
 
-#: Offsets looked at by the monotone fraction: a figure of the text has as many, and further away
-#: cosines of trained tables hardly fall.
+#: Offsets of the monotone fraction: cosines of trained tables hardly fall further away.
 MONOTONE_WINDOW_OFFSETS = 64
-#: Side of a pooled matrix, in blocks: as many as a figure has pixels.
+#: Most blocks along a side of a pooled matrix: as many as a figure has pixels.
 MAX_POOLED_BLOCKS = 1024
-#: Positions of a line whose neighbourhoods are multiplied at a time: as many as there are offsets,
-#: twice, so that a third of the products is of use.
+#: Positions of a line whose neighbourhoods are multiplied at a time: twice the number of offsets,
+#: so that a third of the products is of use.
 POSITIONS_PER_PROFILE_BATCH = 128
-#: Columns of a line that are transformed at a time, which keeps what is padded small.
+#: Columns of a line that are transformed at a time, which keeps the padded copy small.
 COLUMNS_PER_LINE_TRANSFORM = 16
 #: Numbers of a grid that are transformed at a time: 2 MiB.
 NUMBERS_PER_GRID_TRANSFORM = 2**18
-#: Rows whose lengths are measured at a time: no copy of a long table is made.
+#: Rows whose lengths are measured at a time, so that no copy of a long table is made.
 ROWS_PER_NORM_BATCH = 4096
 
 
@@ -100,7 +107,9 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
     sizes = tuple(scipy.fft.next_fast_len(2 * side - 1, real=True) for side in (height, width))
     on_line = xp is np and min(height, width) == 1
     columns = (
-        COLUMNS_PER_LINE_TRANSFORM if on_line else max(1, NUMBERS_PER_GRID_TRANSFORM // len(rows))
+        COLUMNS_PER_LINE_TRANSFORM
+        if on_line
+        else max(1, NUMBERS_PER_GRID_TRANSFORM // len(rows))
     )
     fft = scipy.fft if xp is np else xp.fft
 
@@ -130,7 +139,9 @@ def sum_of_squares(rows: Array) -> float:
     return float(np.vdot(gram, gram))
 
 
-def falling_share(units: Array, is_defined: Array, layout: Layout, xp: ModuleType) -> float | None:
+def measure_falling_share(
+    units: Array, is_defined: Array, layout: Layout, xp: ModuleType
+) -> float | None:
     """Return the share of falling steps of the cosine, to the right and, on a grid, downwards.
 
     Parameters
@@ -150,7 +161,7 @@ def falling_share(units: Array, is_defined: Array, layout: Layout, xp: ModuleTyp
         lines += [(cells[:, column], is_defined_cell[:, column]) for column in range(width)]
 
     def count(part: tuple[int, int]) -> tuple[int, int]:
-        return _falling(_profiles(*lines[part[0]], part[1], xp), xp)
+        return _count_falling_steps(_forward_profiles(*lines[part[0]], part[1], xp), xp)
 
     parts = [
         (number, start)
@@ -163,7 +174,7 @@ def falling_share(units: Array, is_defined: Array, layout: Layout, xp: ModuleTyp
     return _ratio(*(sum(counted[index] for counted in counts) for index in (0, 1)))
 
 
-def _falling(profiles: Array, xp: ModuleType) -> tuple[int, int]:
+def _count_falling_steps(profiles: Array, xp: ModuleType) -> tuple[int, int]:
     """Count the falling steps of profiles ``[k, window + 1]``, and all that are defined."""
     # Rounding must not order cosines that are equal to 1.
     edge = 1 - 32 * float(xp.finfo(profiles.dtype).eps)
@@ -179,7 +190,7 @@ def _window(line: Array) -> int:
     return min(MONOTONE_WINDOW_OFFSETS, len(line) // 2)
 
 
-def _profiles(line: Array, defined: Array, start: int, xp: ModuleType) -> Array:
+def _forward_profiles(line: Array, defined: Array, start: int, xp: ModuleType) -> Array:
     """Return cosines of positions from ``start`` on with those after them: ``[k, window + 1]``.
 
     Every position that has the whole window takes part. Undefined cosines are NaN.
@@ -195,7 +206,7 @@ def _profiles(line: Array, defined: Array, start: int, xp: ModuleType) -> Array:
     return xp.reshape(flat, (count, count + window + 1))[:, : window + 1]
 
 
-def pooled_cosines(units: Array, is_defined: Array, xp: ModuleType) -> tuple[Floats, int]:
+def pool_cosines(units: Array, is_defined: Array, xp: ModuleType) -> tuple[Floats, int]:
     """Average the cosines in blocks so that at most `MAX_POOLED_BLOCKS` are left along a side.
 
     Parameters
@@ -218,7 +229,7 @@ def pooled_cosines(units: Array, is_defined: Array, xp: ModuleType) -> tuple[Flo
     return np.clip(quotient(to_numpy(sums @ sums.T), pairs), -1.0, 1.0), block
 
 
-#: Rows of a matrix whose diagonals are summed at a time: the padding stays small.
+#: Rows of a matrix whose diagonals are summed at a time, so that the padding stays small.
 ROWS_PER_DIAGONAL_BLOCK = 64
 
 
@@ -309,7 +320,8 @@ class Cosine:
         self,
     ) -> Annotated[
         list[CosineNumber | list[CosineNumber | None] | None] | None,
-        "Mean cosine by offset; by displacement, rows of columns, on a grid. Null where `pooled` "
+        "Mean cosine by offset; by displacement, rows of columns, on a grid. Null where "
+        "`pooled` "
         "is above 1: arrays.npz has it.",
     ]:
         """The mean cosines by offset, of a table whose matrix is whole."""
@@ -320,7 +332,9 @@ class Cosine:
         """Number of positions n, however coarse the matrix is."""
         offsets = self.offset_mean.shape
         return (
-            math.prod((extent + 1) // 2 for extent in offsets) if len(offsets) > 1 else offsets[0]
+            math.prod((extent + 1) // 2 for extent in offsets)
+            if len(offsets) > 1
+            else offsets[0]
         )
 
 
@@ -392,14 +406,14 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     1.000
     """
     inputs = positions(table, sums_squares=True)
-    within_reach(inputs.values.shape[0])
-    raw, is_defined = _cosine(inputs, centered=False)
-    centered, _ = _cosine(inputs, centered=True)
+    check_row_count(inputs.values.shape[0])
+    raw, is_defined = _measure_cosines(inputs, centered=False)
+    centered, _ = _measure_cosines(inputs, centered=True)
     zero = np.flatnonzero(~is_defined) + inputs.start
     return Similarity(raw, centered, inputs.layout, inputs.start, tuple(zero.tolist()))
 
 
-def within_reach(n: int) -> None:
+def check_row_count(n: int) -> None:
     """Refuse a table of more than `MAX_COSINE_ROWS` rows, whose pairs would take hours.
 
     Raises
@@ -409,7 +423,8 @@ def within_reach(n: int) -> None:
     """
     if n > MAX_COSINE_ROWS:
         raise InvalidTable(
-            f"{n} positions: cosines are computed of up to {MAX_COSINE_ROWS}. Choose that many "
+            f"{n} positions: cosines are computed of up to {MAX_COSINE_ROWS}. Choose "
+            "that many "
             "with "
             "--rows A:B, or analyses that need none with --only."
         )
@@ -461,7 +476,7 @@ class OffsetSums:
         }
 
 
-def sums_of_rows(
+def sum_cosines(
     units: Array, is_defined: Array, height: int, width: int, xp: ModuleType
 ) -> OffsetSums:
     """Sum the cosines of `unit_rows` over the pairs at each displacement.
@@ -473,7 +488,7 @@ def sums_of_rows(
     height, width
         Height and width of the grid; a sequence has height 1.
     """
-    count = _count(is_defined, height, width)
+    count = _count_pairs(is_defined, height, width)
     return OffsetSums(
         np.clip(autocorrelation(units, height, width, xp), -count, count),
         count,
@@ -482,33 +497,37 @@ def sums_of_rows(
     )
 
 
-def _count(is_defined: Array, height: int, width: int) -> Floats:
+def _count_pairs(is_defined: Array, height: int, width: int) -> Floats:
     """Count the pairs at each displacement of which both rows have a direction."""
     defined_rows = to_numpy(is_defined)
     if not defined_rows.all():
-        return np.rint(autocorrelation(defined_rows.astype(np.float64)[:, None], height, width, np))
+        return np.rint(
+            autocorrelation(defined_rows.astype(np.float64)[:, None], height, width, np)
+        )
     row_offset, column_offset = np.mgrid[1 - height : height, 1 - width : width]
     return np.asarray(
         (height - np.abs(row_offset)) * (width - np.abs(column_offset)), dtype=np.float64
     )
 
 
-def _cosine(inputs: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
+def _measure_cosines(inputs: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
     """Return the cosines of one variant, and which rows have a direction."""
     layout, xp = inputs.layout, inputs.xp
     units, is_defined = unit_rows(inputs.values, xp, centered=centered)
     height, width = layout.height, layout.width
-    sums = sums_of_rows(units, is_defined, height, width, xp)
+    sums = sum_cosines(units, is_defined, height, width, xp)
     total, count = sums.total, sums.count
     defined_rows = to_numpy(is_defined)
-    numbers = sums.numbers() | {"monotone_fraction": falling_share(units, is_defined, layout, xp)}
+    numbers = sums.numbers() | {
+        "monotone_fraction": measure_falling_share(units, is_defined, layout, xp)
+    }
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
     spread, smallest, pooled = np.full_like(mean, np.nan), None, 1
     if len(units) > MAX_MATRIX_ROWS:
-        matrix, pooled = pooled_cosines(units, is_defined, xp)
+        matrix, pooled = pool_cosines(units, is_defined, xp)
     else:
-        matrix, squares = _whole(units, is_defined, height, width, xp)
+        matrix, squares = _all_cosines(units, is_defined, height, width, xp)
         with np.errstate(invalid="ignore", divide="ignore"):
             variance = np.maximum(squares / count - mean**2, 0.0)
             spread = np.where(count > 0, np.sqrt(variance), np.nan)
@@ -534,7 +553,7 @@ def _cosine(inputs: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bo
     return record, defined_rows
 
 
-def _whole(
+def _all_cosines(
     units: Array, is_defined: Array, height: int, width: int, xp: ModuleType
 ) -> tuple[Floats, Floats]:
     """Return all cosines ``[n, n]``, and the sums of their squares at each displacement."""
@@ -542,7 +561,7 @@ def _whole(
     # Rounding must not leave the domain of the arc cosine; in place, without another matrix.
     cosines[cosines > 1.0] = 1.0
     cosines[cosines < -1.0] = -1.0
-    squares = by_displacement(cosines**2, height, width, xp)
+    squares = sum_by_displacement(cosines**2, height, width, xp)
     matrix = to_numpy(cosines).astype(np.float64, copy=False)  # nothing else needs it any more
     missing = to_numpy(~is_defined)
     matrix[missing, :] = np.nan
@@ -550,7 +569,7 @@ def _whole(
     return matrix, squares
 
 
-def by_displacement(matrices: Array, height: int, width: int, xp: ModuleType) -> Floats:
+def sum_by_displacement(matrices: Array, height: int, width: int, xp: ModuleType) -> Floats:
     """Sum matrices over the pairs of positions at each displacement.
 
     Parameters

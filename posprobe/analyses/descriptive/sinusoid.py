@@ -19,7 +19,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from posprobe.analyses.descriptive.closeness import Cloud, closeness, cloud, unbiased
+from posprobe.analyses.descriptive.closeness import (
+    Cloud,
+    closeness,
+    prepare_cloud,
+    unbiased_hsic,
+)
 from posprobe.analyses.descriptive.matching_pursuit import Sinusoids, choose_sinusoids
 from posprobe.analyses.descriptive.pca import PCA
 from posprobe.analyses.facts import Number
@@ -30,8 +35,8 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
-#: Directions in which the ladder varies less than this, as a share of its widest, do not count:
-#: float32's rounding times ten.
+#: Directions in which the ladder varies less than this, as a share of its widest, do not count: it
+#: is ten times the rounding of float32.
 LADDER_CONDITION = 1e-6
 
 
@@ -41,30 +46,30 @@ class Ladder:
 
     Parameters
     ----------
-    left
+    directions
         ``[n, k]`` orthonormal, orthogonal to the constant: every direction in which the sinusoid
         varies by more than rounding.
-    values
+    deviations
         ``[k]``: by how much it varies, falling.
     """
 
-    left: Floats
-    values: Floats
+    directions: Floats
+    deviations: Floats
 
     @cached_property
     def rank(self) -> int:
         """Number of directions in which it varies by more than `LADDER_CONDITION` of its widest."""
-        return int(np.count_nonzero(self.values > LADDER_CONDITION * self.values[0]))
+        return int(np.count_nonzero(self.deviations > LADDER_CONDITION * self.deviations[0]))
 
     @property
     def basis(self) -> Floats:
         """``[n, r]``: those directions."""
-        return self.left[:, : self.rank]
+        return self.directions[:, : self.rank]
 
     @property
     def singular(self) -> Floats:
         """``[r]``: of those directions."""
-        return self.values[: self.rank]
+        return self.deviations[: self.rank]
 
     @cached_property
     def cloud(self) -> Cloud:
@@ -88,7 +93,7 @@ class Ladder:
 
 
 @lru_cache(maxsize=4)
-def ladder(n: int, d: int) -> Ladder:
+def decompose_ladder(n: int, d: int) -> Ladder:
     """Decompose the centred sinusoid of ``n`` positions and even width ``d``.
 
     Seen from the middle of the table, cosines are even and sines odd, so that the two halves of
@@ -122,22 +127,24 @@ def ladder(n: int, d: int) -> Ladder:
 BASE_SEARCH_RANGE = (10.0, 1e7)
 #: Rows that the search looks at: more make its peaks narrower than its grid.
 MAX_BASE_ROWS = 512
-#: Bases whose misfit is this much above the best fit as well: a twentieth, which noise moves it by.
+#: Bases whose misfit exceeds the best by no more than this share fit as well: noise moves the
+#: misfit by a twentieth.
 MISFIT_TOLERANCE = 0.05
 #: A base is undefined where bases that fit as well are further apart than this factor: a base is
-#: told in one digit or not at all.
+#: known to one digit or not at all.
 MAX_SIMILAR_BASE_RATIO = 2.0
 #: A base is undefined unless lines half way between its own have so many times the misfit: of 100
 #: walks, smooth curves and tables of noise the most is 1.005, of 25 sinusoids in noise of half
 #: their variance the least 1.37.
 MIN_BASE_CONTRAST = 1.1
-#: A base is undefined where its lines, each moved by up to half a step alone, leave so many times
-#: less, the same bound; not asked of a table that resembles the sinusoid more than this, where the
-#: misfit is rounding.
+#: A base is undefined where its misfit is this many times that of its lines after each has moved by
+#: up to half a step alone; the bound is that of the contrast.
 MAX_UNEVEN_GAIN = 1.1
+#: Tables that resemble the sinusoid more than this skip the test of their lines, as their misfit is
+#: rounding.
 CERTAIN_CKA = 0.99
-#: Fewest lines of a ladder whose base is sought: a few fall upon something in any table, and a base
-#: moves sixteen of them together.
+#: Fewest lines of a ladder whose base is sought: a few match any table by chance, and a base moves
+#: sixteen of them together.
 MIN_LADDER_LINES = 16
 
 
@@ -190,11 +197,13 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
         Even width of the sinusoids.
     """
     if len(table) > MAX_BASE_ROWS:
-        table = cloud(table.points[:MAX_BASE_ROWS])
+        table = prepare_cloud(table.points[:MAX_BASE_ROWS])
     n = len(table)
     if d < 2 * MIN_LADDER_LINES:
-        return _no_base(n, f"a ladder of fewer than {MIN_LADDER_LINES} lines resembles anything")
-    table_power = unbiased(table.squared_gram, table.power, table.power)
+        return _no_base(
+            n, f"a ladder of fewer than {MIN_LADDER_LINES} lines resembles anything"
+        )
+    table_power = unbiased_hsic(table.squared_gram, table.power, table.power)
     if table.total == 0 or table_power <= centring_error(table.squared_gram, n):
         return _no_base(n, "all rows are equal, or equally far apart")
     # Inner products with a Toeplitz matrix see only the sums along the diagonals.
@@ -202,7 +211,7 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     sums = np.fft.irfft(spectrum, 2 * n)[:n] * np.where(np.arange(n) > 0, 2.0, 1.0)
 
     def resemblance(kernels: _Kernels) -> Floats:
-        cross = unbiased(kernels.lags @ sums, kernels.power, table.power)
+        cross = unbiased_hsic(kernels.lags @ sums, kernels.power, table.power)
         varies = kernels.own > 0
         return np.where(
             varies, cross / np.sqrt(table_power * np.where(varies, kernels.own, 1.0)), 0.0
@@ -215,18 +224,20 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     base, best = float(bases[top]), float(curve[top])
     for _ in range(6):  # each round narrows the bracket to a quarter
         nearby = np.exp(np.linspace(low, high, 9))
-        nearby_resemblance = resemblance(_kernels(n, d, nearby))
+        nearby_resemblance = resemblance(_shifted_kernels(n, d, nearby))
         k = int(np.argmax(nearby_resemblance))
         if nearby_resemblance[k] > best:
             base, best = float(nearby[k]), float(nearby_resemblance[k])
         low, high = np.log(nearby[max(k - 1, 0)]), np.log(nearby[min(k + 1, 8)])
     min_misfit = float(_misfit(best))
-    similar_bases = np.append(bases[_misfit(curve) <= (1 + MISFIT_TOLERANCE) * min_misfit], base)
+    similar_bases = np.append(
+        bases[_misfit(curve) <= (1 + MISFIT_TOLERANCE) * min_misfit], base
+    )
     similar = float(similar_bases.min()), float(similar_bases.max())
     # A smooth table resembles as much a ladder whose lines lie between those of this one.
     base_array = np.array([base])
     off_grid_resemblance = max(
-        float(resemblance(_kernels(n, d, base_array, half))[0]) for half in (-0.5, 0.5)
+        float(resemblance(_shifted_kernels(n, d, base_array, half))[0]) for half in (-0.5, 0.5)
     )
     contrast = float(_misfit(off_grid_resemblance)) / min_misfit
     reason = ""
@@ -234,10 +245,12 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
         reason = f"flat: bases from {similar[0]:.3g} to {similar[1]:.3g} fit as well"
     elif contrast < MIN_BASE_CONTRAST:
         reason = f"no ladder: lines between those of base {base:.3g} fit as well"
-    elif best < CERTAIN_CKA and _uneven(resemblance, n, d, base) > MAX_UNEVEN_GAIN:
+    elif best < CERTAIN_CKA and _uneven_gain(resemblance, n, d, base) > MAX_UNEVEN_GAIN:
         reason = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
     elif not BASE_SEARCH_RANGE[0] < base < BASE_SEARCH_RANGE[1]:
-        reason = f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
+        reason = (
+            f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
+        )
     return BaseFit(bases, curve, None if reason else base, best, similar, contrast, n, reason)
 
 
@@ -245,7 +258,9 @@ def _no_base(n: int, reason: str) -> BaseFit:
     return BaseFit(np.zeros(0), np.zeros(0), None, None, None, None, n, reason)
 
 
-def _uneven(resemblance: Callable[[_Kernels], Floats], n: int, d: int, base: float) -> float:
+def _uneven_gain(
+    resemblance: Callable[[_Kernels], Floats], n: int, d: int, base: float
+) -> float:
     """Return how many times less misfit is left where lines move each by itself, one by one.
 
     The lines of a table that is a ladder, in however much noise, are best where they are; of
@@ -254,11 +269,11 @@ def _uneven(resemblance: Callable[[_Kernels], Floats], n: int, d: int, base: flo
     lines = frequencies(d, base=base)
     place = np.arange(n)
     lags = np.cos(np.outer(place, lines)).sum(axis=1)
-    start_resemblance = best = float(resemblance(_of_lags(lags[None]))[0])
+    start_resemblance = best = float(resemblance(_kernels_from_lags(lags[None]))[0])
     moves = base ** (np.array([-1.0, -0.5, 0.5, 1.0]) / d)  # of half a step, and of a quarter
     for line in lines[lines > 2 * np.pi / n]:
         moved_lags = lags - np.cos(line * place) + np.cos(np.outer(line * moves, place))
-        resemblances = resemblance(_of_lags(moved_lags))
+        resemblances = resemblance(_kernels_from_lags(moved_lags))
         if resemblances.max() > best:
             best, lags = float(resemblances.max()), moved_lags[int(np.argmax(resemblances))]
     return float(_misfit(start_resemblance) / _misfit(best))
@@ -284,10 +299,10 @@ def _base_grid(n: int, d: int) -> tuple[Floats, _Kernels]:
     low, high = np.log(np.log(BASE_SEARCH_RANGE))
     count = round((high - low) * max(n, 128) / 8.5) + 1
     bases = np.exp(np.exp(np.linspace(low, high, count)))
-    return bases, _kernels(n, d, bases)
+    return bases, _shifted_kernels(n, d, bases)
 
 
-def _kernels(n: int, d: int, bases: Floats, shift: float = 0.0) -> _Kernels:
+def _shifted_kernels(n: int, d: int, bases: Floats, shift: float = 0.0) -> _Kernels:
     """Prepare sinusoids whose lines are moved by ``shift`` of the way to the next faster one."""
     block = 32
     begin = np.arange(0, n, block)
@@ -297,10 +312,10 @@ def _kernels(n: int, d: int, bases: Floats, shift: float = 0.0) -> _Kernels:
         coarse, fine = np.outer(begin, omega), np.outer(np.arange(block), omega)
         waves = np.cos(coarse) @ np.cos(fine).T - np.sin(coarse) @ np.sin(fine).T
         lags[k] = waves.ravel()[:n]
-    return _of_lags(lags)
+    return _kernels_from_lags(lags)
 
 
-def _of_lags(lags: Floats) -> _Kernels:
+def _kernels_from_lags(lags: Floats) -> _Kernels:
     """Prepare Toeplitz kernels ``[b, n]`` by their values at each lag."""
     n = lags.shape[1]
     sums = np.cumsum(lags, axis=1)
@@ -308,18 +323,26 @@ def _of_lags(lags: Floats) -> _Kernels:
     mean = row.mean(axis=1, keepdims=True)
     power = lags[:, :1] - 2 * row + mean
     pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
-    squared = np.square(lags) @ pairs - 2 * n * np.square(row).sum(axis=1) + (n * mean[:, 0]) ** 2
-    return _Kernels(lags, power, unbiased(squared, power, power))
+    squared = (
+        np.square(lags) @ pairs - 2 * n * np.square(row).sum(axis=1) + (n * mean[:, 0]) ** 2
+    )
+    return _Kernels(lags, power, unbiased_hsic(squared, power, power))
 
 
-#: Fewest positions that are set against a sinusoid: of fewer its ladder spans nearly everything.
+#: Fewest positions of a table that is compared with a sinusoid: its ladder spans nearly every
+#: shorter table.
 MIN_SINUSOID_POSITIONS = 8
 
 #: Numbers that are undefined together.
 DISTANCE_KEYS = (
-    "reference", "cka", "cka_biased", "procrustes", "subspace_overlap", "subspace_rank",
+    "reference",
+    "cka",
+    "cka_biased",
+    "procrustes",
+    "subspace_overlap",
+    "subspace_rank",
     "subspace_chance",
-)  # fmt: skip
+)
 LADDER_SPAN_KEYS = ("ladder_share", "ladder_rank", "ladder_white_share")
 SINUSOID_KEYS = ("sinusoids", "sinusoids_for_90")
 BASE_KEYS = ("base", "base_cka", "base_contrast", "base_rows")
@@ -334,7 +357,7 @@ class FittedSinusoid:
     best_share: Annotated[float, "What so many directions of any shape explain."]
 
 
-def _listed(fit: SinusoidFit) -> list[FittedSinusoid] | None:
+def _list_sinusoids(fit: SinusoidFit) -> list[FittedSinusoid] | None:
     if (lines := fit.sinusoids) is None:
         return None
     numbers = zip(lines.periods, lines.share, fit.best_share, strict=True)
@@ -390,13 +413,17 @@ class SinusoidFit(Result):
         limits(minimum=0, maximum=1.4142136),
         Number("Procrustes distance", "0 is a rotated copy, 1.41 the maximum"),
     ] = None
-    subspace_overlap: Annotated[Share | None, Number("subspace overlap", "1 is complete")] = None
+    subspace_overlap: Annotated[Share | None, Number("subspace overlap", "1 is complete")] = (
+        None
+    )
     subspace_rank: Annotated[Natural | None, "Leading directions compared."] = None
     subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."] = None
     ladder_share: Annotated[
         Share | None,
         Number(
-            "explained by the sinusoid", "share of the variance at its frequencies", compared=True
+            "explained by the sinusoid",
+            "share of the variance at its frequencies",
+            compared=True,
         ),
     ] = None
     ladder_rank: Annotated[Count | None, "Dimensions of that span."] = None
@@ -407,7 +434,7 @@ class SinusoidFit(Result):
     @cached_property
     def sinusoids(
         self,
-    ) -> Annotated[Sinusoids | None, As(list[FittedSinusoid] | None, _listed)]:
+    ) -> Annotated[Sinusoids | None, As(list[FittedSinusoid] | None, _list_sinusoids)]:
         """The best 1, 2, 3 … freely chosen sinusoids; None where undefined."""
         return None if self.points is None else choose_sinusoids(self.points)
 
@@ -430,7 +457,9 @@ class SinusoidFit(Result):
         Number("base", "of the geometric series of wavelengths that fits best"),
     ]:
         """The search for the ladder's base; None where undefined."""
-        return None if self.points is None or self.width % 2 else fit_base(self.points, self.width)
+        return (
+            None if self.points is None or self.width % 2 else fit_base(self.points, self.width)
+        )
 
     @property
     def undefined(self) -> Reasons:
@@ -503,7 +532,10 @@ def against_sinusoid(
     """
     inputs = positions(table)
     n, d = inputs.values.shape
-    points, on_grid = cloud(inputs, decomposition=decomposition), isinstance(inputs.layout, Grid)
+    points, on_grid = (
+        prepare_cloud(inputs, decomposition=decomposition),
+        isinstance(inputs.layout, Grid),
+    )
     missing: dict[str, str] = {}
     numbers: dict[str, Any] = {}
     if n < MIN_SINUSOID_POSITIONS or points.total == 0:
@@ -525,13 +557,15 @@ def against_sinusoid(
         else:
             height, width = inputs.layout.height, inputs.layout.width
             formula = _grid_cloud(height, width, d)
-            numbers = _compared(points, formula, f"sincos2d:{height}x{width}x{d}", missing)
+            numbers = _measure_distances(
+                points, formula, f"sincos2d:{height}x{width}x{d}", missing
+            )
     elif d % 2:
         reason = f"the sinusoid has no table of odd width {d}"
         missing = dict.fromkeys((*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *BASE_KEYS), reason)
     else:
-        rungs = ladder(n, d)
-        numbers = _compared(points, rungs.cloud, f"sinusoidal:{n}x{d}", missing)
+        rungs = decompose_ladder(n, d)
+        numbers = _measure_distances(points, rungs.cloud, f"sinusoidal:{n}x{d}", missing)
         numbers |= {"ladder_rank": rungs.rank, "ladder_white_share": rungs.white_share}
         if rungs.spans_all:
             missing["ladder_share"] = "the ladder spans every table of this length"
@@ -548,7 +582,7 @@ def against_sinusoid(
 
 @lru_cache(maxsize=4)
 def _grid_cloud(height: int, width: int, d: int) -> Cloud:
-    return cloud(sincos2d(height, width, d))
+    return prepare_cloud(sincos2d(height, width, d))
 
 
 def _best_share(points: Cloud, count: int) -> Floats:
@@ -558,7 +592,9 @@ def _best_share(points: Cloud, count: int) -> Floats:
     return np.asarray(np.minimum(share[last_columns], 1.0))
 
 
-def _compared(points: Cloud, formula: Cloud, name: str, missing: dict[str, str]) -> dict[str, Any]:
+def _measure_distances(
+    points: Cloud, formula: Cloud, name: str, missing: dict[str, str]
+) -> dict[str, Any]:
     """Return the distances of a table to a formula; reasons for lacking ones join the others."""
     formula_closeness = closeness(points, formula)
     rank = formula_closeness.subspace_rank or None

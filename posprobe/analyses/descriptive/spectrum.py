@@ -29,7 +29,7 @@ from posprobe.tables import PositionTable
 DETRENDING_ROUNDING = 2e-7
 #: Chance that red noise alone shows any line in a spectrum: the usual level of one in a hundred.
 FALSE_ALARM_P = 0.01
-#: Share of the power below the edge frequency, as documents state it.
+#: Share of the power below the edge frequency, which documents state.
 EDGE_POWER_SHARE = 0.90
 #: Fewest positions (along the longer side of a grid) with a spectrum worth the name: five
 #: frequencies.
@@ -37,7 +37,7 @@ MIN_SPECTRUM_POSITIONS = 8
 #: A window of this many periods or fewer cannot tell a line from a trend.
 MIN_LINE_PERIODS = 3
 #: Shortest and longest segment of a spectrogram, in positions: ten of the shortest periods that are
-#: told, and few enough that a frequency hardly changes within one.
+#: reported, and few enough that a frequency hardly changes within one.
 SEGMENT_RANGE_POSITIONS = (32, 256)
 #: Lines weaker than this share of a segment's strongest are not followed: sidelobes of the Hann
 #: window, 31 dB down, stay well below.
@@ -111,7 +111,9 @@ class Spectrum(Result):
     threshold: Floats | None = None
     lines: Annotated[
         tuple[Line, ...],
-        As(list[Line] | None, lambda record: None if record.threshold is None else record.lines),
+        As(
+            list[Line] | None, lambda record: None if record.threshold is None else record.lines
+        ),
         "Peaks that red noise does not explain, strongest first.",
     ] = ()
     entropy: Annotated[
@@ -188,16 +190,20 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
         return Spectrum(
             layout=layout, undefined=f"fewer than {MIN_SPECTRUM_POSITIONS} positions in a row"
         )
-    residual = detrended(values, xp, linear=not isinstance(layout, Grid))
+    residual = detrend_columns(values, xp, linear=not isinstance(layout, Grid))
     if isinstance(layout, Grid):
-        by_dim = ring_power(grid_power(residual, layout, xp), layout)
+        by_dim = sum_rings(measure_grid_power(residual, layout, xp), layout)
     else:
         taper = np.hanning(length)
-        by_dim = line_power(residual, taper, xp).astype(np.float64) / (length * (taper**2).sum())
+        by_dim = measure_line_power(residual, taper, xp).astype(np.float64) / (
+            length * (taper**2).sum()
+        )
     frequency = np.arange(len(by_dim), dtype=np.float64) / length
     power = by_dim.sum(axis=1)
     if not power.any():
-        reason = "nothing is left after detrending: every dimension is constant or a straight line"
+        reason = (
+            "nothing is left after detrending: every dimension is constant or a straight line"
+        )
         return Spectrum(layout=layout, undefined=reason)
     share = power / power.sum()
     positive = share[share > 0]
@@ -215,45 +221,51 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
     if isinstance(layout, Grid):
         return result
     residual = to_numpy(residual).astype(np.float64)
-    red, level = red_noise(residual, frequency, power[:, None], pooled=True)
-    _, levels = red_noise(residual, frequency, by_dim, pooled=False)
+    red, level = fit_red_noise(residual, frequency, power[:, None], pooled=True)
+    _, levels = fit_red_noise(residual, frequency, by_dim, pooled=False)
     is_significant = (by_dim > levels)[strongest, np.arange(by_dim.shape[1])]
     return replace(
         result,
         background=red[:, 0],
         threshold=level[:, 0],
-        lines=_lines(frequency, power, red[:, 0], level[:, 0]),
+        lines=_find_lines(frequency, power, red[:, 0], level[:, 0]),
         dominant_significant=is_significant & (strongest >= MIN_LINE_PERIODS),
     )
 
 
-def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
+def detrend_columns(values: Array, xp: ModuleType, *, linear: bool) -> Array:
     """Subtract each column's mean, or its least-squares line; what is then rounding becomes 0."""
     residual = values - xp.mean(values, axis=0)
     if linear:
-        residual = without_line(residual, xp)
+        residual = remove_line(residual, xp)
     # What detrending leaves of a constant or straight column is rounding, of float32 in most files.
     scale = xp.max(xp.abs(values), axis=0)
-    return xp.where(xp.max(xp.abs(residual), axis=0) > DETRENDING_ROUNDING * scale, residual, 0.0)
+    return xp.where(
+        xp.max(xp.abs(residual), axis=0) > DETRENDING_ROUNDING * scale, residual, 0.0
+    )
 
 
-def without_line(centered: Array, xp: ModuleType) -> Array:
+def remove_line(centered: Array, xp: ModuleType) -> Array:
     """Subtract the least-squares line from each column of a centred table ``[n, d]``."""
     n = centered.shape[0]
     line = xp.arange(n, dtype=centered.dtype, device=centered.device) - (n - 1) / 2
     return centered - line[:, None] * (xp.matmul(line, centered) / xp.sum(line**2))
 
 
-def line_power(residual: Array, taper: Floats, xp: ModuleType) -> NDArray[np.floating[Any]]:
+def measure_line_power(
+    residual: Array, taper: Floats, xp: ModuleType
+) -> NDArray[np.floating[Any]]:
     """Return the one-sided power of each tapered column ``[f, d]``, in the table's precision."""
-    tapered = residual * xp.asarray(taper, dtype=residual.dtype, device=residual.device)[:, None]
+    tapered = (
+        residual * xp.asarray(taper, dtype=residual.dtype, device=residual.device)[:, None]
+    )
     power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2)
     # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
     power[1 : (len(taper) + 1) // 2] *= 2
     return power
 
 
-def red_noise(
+def fit_red_noise(
     residual: Floats,
     frequency: Floats,
     power: Floats,
@@ -280,7 +292,7 @@ def red_noise(
     return red, level
 
 
-def _lines(
+def _find_lines(
     frequency: Floats,
     power: Floats,
     background: Floats,
@@ -303,16 +315,20 @@ def _lines(
     return tuple(sorted(lines, key=lambda line: -line.ratio))
 
 
-def ring_power(power: NDArray[np.floating[Any]], layout: Grid) -> Floats:
+def sum_rings(power: NDArray[np.floating[Any]], layout: Grid) -> Floats:
     """Sum two-dimensional power ``[h * w, ...]`` over rings of equal radial frequency."""
-    radius = np.hypot(np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :])
+    radius = np.hypot(
+        np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :]
+    )
     ring = np.rint(radius * max(layout.height, layout.width)).astype(np.intp).ravel()
     by_ring = np.zeros((ring.max() + 1, *power.shape[1:]))
     np.add.at(by_ring, ring, power)
     return by_ring
 
 
-def grid_power(centered: Array, layout: Grid, xp: ModuleType) -> NDArray[np.floating[Any]]:
+def measure_grid_power(
+    centered: Array, layout: Grid, xp: ModuleType
+) -> NDArray[np.floating[Any]]:
     """Return the two-dimensional power of each column's map: ``[h * w, d]``.
 
     Frequencies are in the order of ``fftfreq``; the powers of a column add up to its variance.
@@ -362,9 +378,9 @@ class Spectrogram(Result):
     )
     strongest: Floats = field(default_factory=nothing)
     fastest: Floats = field(default_factory=nothing)
-    length: Annotated[Natural | None, Number("segment", "positions in each segment", form="d")] = (
-        None
-    )
+    length: Annotated[
+        Natural | None, Number("segment", "positions in each segment", form="d")
+    ] = None
     step: Annotated[Natural | None, "Positions from one segment to the next."] = None
     drift: Annotated[float | None, Number("drift", "10 to 90 % of the fastest line")] = None
     undefined: Annotated[str, As(Reasons)] = ""
@@ -455,11 +471,13 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     power = np.empty((len(begin), len(frequency)))
     strongest, fastest = np.full((2, len(begin)), np.nan)
     for k, start in enumerate(begin):
-        residual = detrended(values[start : start + length], np, linear=True)
-        power[k] = line_power(residual, taper, np).sum(axis=1) / (length * np.square(taper).sum())
+        residual = detrend_columns(values[start : start + length], np, linear=True)
+        power[k] = measure_line_power(residual, taper, np).sum(axis=1) / (
+            length * np.square(taper).sum()
+        )
         if power[k].any():
-            _, level = red_noise(residual, frequency, power[k][:, None], pooled=True)
-            strongest[k], fastest[k] = _extremes(power[k], level[:, 0], length)
+            _, level = fit_red_noise(residual, frequency, power[k][:, None], pooled=True)
+            strongest[k], fastest[k] = _extreme_lines(power[k], level[:, 0], length)
     if not power.any():
         return undefined_spectrogram(undefined="every dimension is constant or a straight line")
     center = inputs.start + begin + (length - 1) / 2
@@ -467,10 +485,12 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     if 2 * defined_fastest.size >= fastest.size:
         low, middle, high = np.percentile(defined_fastest, [10, 50, 90])
         drift = float((high - low) / middle)
-    return undefined_spectrogram(frequency, power, center, strongest, fastest, length, step, drift)
+    return undefined_spectrogram(
+        frequency, power, center, strongest, fastest, length, step, drift
+    )
 
 
-def _extremes(power: Floats, level: Floats, length: int) -> tuple[float, float]:
+def _extreme_lines(power: Floats, level: Floats, length: int) -> tuple[float, float]:
     """Return the frequencies of a segment's strongest and fastest line, or NaN."""
     inner_bins = np.arange(MIN_LINE_PERIODS, len(power) - 1)
     peak = (power[inner_bins] > power[inner_bins - 1]) & (
@@ -481,10 +501,12 @@ def _extremes(power: Floats, level: Floats, length: int) -> tuple[float, float]:
         return np.nan, np.nan
     strongest = peak_bins[np.argmax(power[peak_bins])]
     fastest = peak_bins[power[peak_bins] >= MIN_LINE_POWER_SHARE * power[strongest]][-1]
-    return _between(power, strongest) / length, _between(power, fastest) / length
+    return _interpolate_peak(power, strongest) / length, _interpolate_peak(
+        power, fastest
+    ) / length
 
 
-def _between(power: Floats, k: int) -> float:
+def _interpolate_peak(power: Floats, k: int) -> float:
     """Interpolate a peak between bins; a Hann window's peak is nearly a parabola in decibels."""
     low, middle, high = np.log(np.maximum(power[k - 1 : k + 2], 1e-300))
     return float(k + (low - high) / (2 * (low - 2 * middle + high)))

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.descriptive.pca import PCA, components_of
+from posprobe.analyses.descriptive.pca import PCA, resolve_components
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import line_through
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
@@ -26,18 +26,18 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
-#: Fewest rows: of fewer, a turn is two or three steps.
+#: Fewest rows of a table that winds; with fewer, a turn is two or three steps.
 MIN_WINDING_ROWS = 6
-#: Components that hold this share of the variance are paired, and at most so many: eight pairs, of
-#: each of which every lag is looked at.
+#: Components that hold this share of the variance are paired.
 PAIRED_VARIANCE_SHARE = 0.99
+#: Most components that are paired: eight pairs, whose coherence is computed at every lag.
 MAX_PAIRED_COMPONENTS = 16
-#: Coherence of two components a quarter of a period apart from which they are a pair: the most
-#: coherent of 16 components of noise reach 0.40 in 120 tables.
+#: Two components are a pair from this coherence a quarter of a period apart on: the most coherent
+#: of 16 components of noise reach 0.40 in 120 tables.
 MIN_PAIR_COHERENCE = 0.5
-#: Parts of the table with a period of their own, a tenth each, and fewest rows of each: two steps
-#: and their ends.
+#: Sections of the table, a tenth each, whose periods are measured.
 MAX_PERIOD_PARTS = 10
+#: Fewest rows of such a section: two steps and their ends.
 MIN_PERIOD_PART_ROWS = 4
 
 
@@ -114,7 +114,7 @@ class WindingPair:
         return quotient(np.ones(1), self.frequency, self.frequency > 1e-9)
 
 
-def rhythms(pair: WindingPair, periods: Sequence[float]) -> Floats:
+def rotation_shares(pair: WindingPair, periods: Sequence[float]) -> Floats:
     """Return which share of a pair's variance goes round with each of some periods.
 
     By least squares with all of them together, in both senses: an ellipse is two circles.
@@ -159,7 +159,9 @@ class Winding(Result):
     """
 
     figures: ClassVar[str] = "components.plot_winding"
-    missing_reason: ClassVar[str] = f"no two components have a coherence of {MIN_PAIR_COHERENCE}"
+    missing_reason: ClassVar[str] = (
+        f"no two components have a coherence of {MIN_PAIR_COHERENCE}"
+    )
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
@@ -169,7 +171,9 @@ class Winding(Result):
     undefined: Annotated[str, As(Reasons)] = ""
     turns: Annotated[float | None, Number("turns", "of the strongest pair")] = None
     share: Annotated[float | None, Number("winding pair", "share of the variance")] = None
-    phase_linearity: Annotated[float | None, Number("phase linearity", "R² of its phase")] = None
+    phase_linearity: Annotated[float | None, Number("phase linearity", "R² of its phase")] = (
+        None
+    )
     radius_cv: Annotated[float | None, Number("radius CV", "deviation over the mean")] = None
     components: int | None = None
 
@@ -216,39 +220,43 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
         )
     if n < MIN_WINDING_ROWS:
         return undefined_winding(undefined=f"fewer than {MIN_WINDING_ROWS} rows")
-    components = components_of(inputs, pca)
+    components = resolve_components(inputs, pca)
     if components.undefined:
         return undefined_winding(undefined=components.undefined)
     ratio = components.explained_variance_ratio
-    n_components = kept_components(ratio)
+    n_components = count_paired_components(ratio)
     if n_components < 2:
         return undefined_winding(
             undefined="all rows lie on one line: a single component cannot trace a circle"
         )
     scores = components.scores[:, :n_components]
-    pairs = sorted(winding_pairs(scores, ratio), key=lambda pair: -pair.share)
+    pairs = sorted(find_winding_pairs(scores, ratio), key=lambda pair: -pair.share)
     names = ("turns", "share", "phase_linearity", "radius_cv")
-    first_pair: dict[str, Any] = {name: getattr(pairs[0], name) for name in names} if pairs else {}
+    first_pair: dict[str, Any] = (
+        {name: getattr(pairs[0], name) for name in names} if pairs else {}
+    )
     ratio = ratio[:n_components]
     return undefined_winding(tuple(pairs), scores, ratio, components=len(ratio), **first_pair)
 
 
-def kept_components(ratio: Floats) -> int:
+def count_paired_components(ratio: Floats) -> int:
     """Return how many components are paired, by their shares of the variance, which fall."""
     n_components = (
         int(np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12))) + 1
     )
     # An axis may hold little; what rounding holds is none.
-    return min(max(n_components, 3), MAX_PAIRED_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
+    return min(
+        max(n_components, 3), MAX_PAIRED_COMPONENTS, int(np.count_nonzero(ratio > 1e-12))
+    )
 
 
-def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
+def find_winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
     """Pair components ``[n, k]`` that go round each other; ``ratio`` are their shares ``[k]``."""
     # By a power of two, which changes no digit, so that no square leaves the range of the numbers.
     unit = float(np.ldexp(1.0, np.frexp(np.abs(scores).max())[1]))
     scores = scores / unit
     scaled = scores / np.sqrt((scores**2).mean(axis=0))
-    coherence = _coherence(scaled)
+    coherence = _pair_coherence(scaled)
     free = np.ones(scores.shape[1], dtype=bool)
     pairs = []
     for flat in np.argsort(-coherence, axis=None, kind="stable").tolist():
@@ -257,12 +265,12 @@ def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
             break
         if free[first] and free[second]:
             free[[first, second]] = False
-            pair = _pair(scores, ratio, (first, second), coherence[first, second])
+            pair = _describe_pair(scores, ratio, (first, second), coherence[first, second])
             pairs.append(replace(pair, radius=pair.radius * unit, pitch=pair.pitch * unit))
     return pairs
 
 
-def _coherence(scaled: Floats) -> Floats:
+def _pair_coherence(scaled: Floats) -> Floats:
     """Return the largest coherence of each pair over all lags, above the diagonal: ``[k, k]``."""
     from scipy.fft import irfft, next_fast_len, rfft
 
@@ -290,7 +298,7 @@ def _coherence(scaled: Floats) -> Floats:
     return result
 
 
-def _pair(
+def _describe_pair(
     scores: Floats, ratio: Floats, components: tuple[int, int], coherence: float
 ) -> WindingPair:
     n = len(scores)
@@ -302,7 +310,9 @@ def _pair(
     time = np.arange(n, dtype=np.float64)
     parts = min(MAX_PERIOD_PARTS, max(n // MIN_PERIOD_PART_ROWS, 1))
     bounds = np.linspace(0, n, parts + 1).round().astype(np.int64)
-    edges = np.minimum(bounds, n - 1)  # up to the next part's first row, so that no turn is lost
+    edges = np.minimum(
+        bounds, n - 1
+    )  # up to the next part's first row, so that no turn is lost
     frequency = np.diff(phase[edges]) / (2 * np.pi * np.diff(edges))
     axis, axis_r2, pitch = None, np.nan, np.nan
     for third in range(scores.shape[1]):

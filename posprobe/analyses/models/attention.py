@@ -167,7 +167,8 @@ def sum_attention(weights: Array, layout: Layout) -> AttentionSums:
     n = layout.size
     if weights.ndim != 4 or 0 in weights.shape or not n <= weights.shape[2] == weights.shape[3]:
         raise InvalidTable(
-            f"attention of shape {list(weights.shape)}: [contexts, heads, m, m] is expected, with "
+            f"attention of shape {list(weights.shape)}: [contexts, heads, m, m] is "
+            "expected, with "
             f"m at least {n}."
         )
     xp = namespace(weights)
@@ -289,7 +290,11 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     count = np.rint(sum_by_displacement(is_counted, height, width, np))
     curves = quotient(sums.curves, sums.contexts * count)
     uniform, visible = np.full((n, n), 1 / n), np.ones((n, n))
-    if not is_grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < MAX_HIDDEN_ATTENTION:
+    if (
+        not is_grid
+        and n > 1
+        and np.nanmax(curves[:, 0, n:], initial=0.0) < MAX_HIDDEN_ATTENTION
+    ):
         uniform, visible = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
     uniform_sums = sum_by_displacement(uniform * is_counted, height, width, np)
     uniform_level = np.divide(uniform_sums, np.maximum(count, 1))
@@ -320,7 +325,9 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     )
 
 
-def _translation_invariance(matrix: NDArray[np.float64], height: int, width: int) -> float | None:
+def _translation_invariance(
+    matrix: NDArray[np.float64], height: int, width: int
+) -> float | None:
     is_pair = ~np.eye(len(matrix), dtype=bool)
     if not np.triu(matrix, 1).any():
         is_pair = np.tri(len(matrix), k=-1, dtype=bool)

@@ -197,7 +197,9 @@ class BlankImages(Result):
         self,
     ) -> Annotated[Mapping[int, LayerPatterns], limits(minItems=1), Part()]:
         """Both by layer."""
-        return {k: LayerPatterns(pattern, self.noise[k]) for k, pattern in self.constant.items()}
+        return {
+            k: LayerPatterns(pattern, self.noise[k]) for k, pattern in self.constant.items()
+        }
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
@@ -208,7 +210,9 @@ class BlankImages(Result):
             "share": "all hidden states are 0",
         }
         patterns = [*self.constant.values(), *self.noise.values()]
-        undefined_keys = {key for key in reasons if any(getattr(p, key) is None for p in patterns)}
+        undefined_keys = {
+            key for key in reasons if any(getattr(p, key) is None for p in patterns)
+        }
         return {key: reason for key, reason in reasons.items() if key in undefined_keys}
 
 
@@ -256,7 +260,9 @@ class Cost:
     value: float | None
     error: Annotated[NonNegative | None, "Standard error over contexts."]
     kept: Annotated[float | None, "1 less the cost over that of removing the table."]
-    kept_error: Annotated[NonNegative | None, "Its standard error, by the jackknife over contexts."]
+    kept_error: Annotated[
+        NonNegative | None, "Its standard error, by the jackknife over contexts."
+    ]
 
     @property
     def is_gain(self) -> bool:
@@ -439,7 +445,12 @@ class SubstitutionEffect(Result):
 
 
 def costs(
-    sums: Floats, weights: Floats, removed_index: int, *, norm: bool = False, rounding: float = 0.0
+    sums: Floats,
+    weights: Floats,
+    removed_index: int,
+    *,
+    norm: bool = False,
+    rounding: float = 0.0,
 ) -> list[Cost]:
     """Average costs over contexts, and compare them with the cost of removing the table.
 
@@ -563,7 +574,9 @@ def measure_early(position_sums: Floats, weight: Floats) -> Early | None:
         return None
     early_sum = float(np.nansum(position_sums[:N_EARLY_POSITIONS]))
     return Early(
-        N_EARLY_POSITIONS, early_sum / total, float(weight[:N_EARLY_POSITIONS].sum() / weight.sum())
+        N_EARLY_POSITIONS,
+        early_sum / total,
+        float(weight[:N_EARLY_POSITIONS].sum() / weight.sum()),
     )
 
 

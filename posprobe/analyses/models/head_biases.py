@@ -83,7 +83,9 @@ class Heads(Result):
         As(list[NonNegative | None]),
         "Per head, positions: the effective number of keys by the bias alone.",
     ]
-    half_width: Annotated[NDArray[np.float64], As(list[NonNegative | None]), "Per head, positions."]
+    half_width: Annotated[
+        NDArray[np.float64], As(list[NonNegative | None]), "Per head, positions."
+    ]
     asymmetry: Annotated[
         NDArray[np.float64],
         As(list[Share | None]),
@@ -119,7 +121,9 @@ class Heads(Result):
             "monotone_fraction": flat,
         }
         return {
-            name: reason for name, reason in reasons.items() if np.isnan(getattr(self, name)).any()
+            name: reason
+            for name, reason in reasons.items()
+            if np.isnan(getattr(self, name)).any()
         }
 
 
@@ -356,7 +360,9 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
         raise InvalidTable(
             f"values {list(array.shape)}: give [heads, distances] or [heads, rows, columns]."
         )
-    from scipy.stats import rankdata  # Tables do not need this import, which takes half a second.
+    from scipy.stats import (
+        rankdata,
+    )  # Tables do not need this import, which takes half a second.
 
     array = _drop_repeats(array)
     heads, rows, columns = array.shape
@@ -389,7 +395,9 @@ def _is_sum(array: NDArray[np.float64]) -> bool:
     return bool(np.abs(mixed).max(initial=0.0) <= centring_error(np.abs(array).max(), 1))
 
 
-def _permute_entries(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _permute_entries(
+    array: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
     return np.asarray(rng.permuted(array.reshape(len(array), -1), axis=1).reshape(array.shape))
 
 

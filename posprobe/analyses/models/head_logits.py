@@ -123,11 +123,15 @@ class HeadLogits(Peaked, Result):
         """Reason for each number that is None."""
         undefined = {}
         if np.isnan(self.offset_share).any():
-            undefined["offset_share"] = "a head's logits do not depend on query and key together"
+            undefined["offset_share"] = (
+                "a head's logits do not depend on query and key together"
+            )
         if np.isnan(self.key_share).any():
             undefined["key_share"] = "a head's logits are the same for all keys"
         if not self.has_peak.all():
-            undefined |= dict.fromkeys(("peak", "attention", "uniform"), "a head prefers no offset")
+            undefined |= dict.fromkeys(
+                ("peak", "attention", "uniform"), "a head prefers no offset"
+            )
         return undefined
 
 
@@ -250,7 +254,8 @@ def head_logits(
     n, width = table_positions.values.shape
     if n > MAX_LOGIT_POSITIONS:
         raise InvalidTable(
-            f"{n} positions: the logits of one head would take {8 * n * n / 2**30:.0f} GiB. "
+            f"{n} positions: the logits of one head would take {8 * n * n / 2**30:.0f} "
+            "GiB. "
             f"Keep up to {MAX_LOGIT_POSITIONS} with --rows A:B."
         )
     head_dim = _check_weights(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
@@ -290,12 +295,16 @@ def _check_weights(width: int, heads: int, **weights: Array | None) -> int:
     if is_mismatched or heads < 1 or columns < 1 or columns % heads:
         shape_list = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise UsageError(
-            f"{shape_list} and {heads} heads: rows of width {width} need w_q and w_k of [{width}, "
-            "heads * d_h] and biases of [heads * d_h]. A linear layer stores the transpose; keys "
+            f"{shape_list} and {heads} heads: rows of width {width} need w_q and w_k of "
+            f"[{width}, "
+            "heads * d_h] and biases of [heads * d_h]. A linear layer stores the "
+            "transpose; keys "
             "that several queries share must be repeated."
         )
     for name, array in weights.items():
-        if array is not None and not bool(namespace(array).all(namespace(array).isfinite(array))):
+        if array is not None and not bool(
+            namespace(array).all(namespace(array).isfinite(array))
+        ):
             raise UsageError(f"{name} holds NaN or infinity: the checkpoint is damaged.")
     return columns // heads
 
@@ -304,7 +313,9 @@ def _match_array(array: Array, reference: Array) -> Array:
     """Convert an array to the library, dtype and device of another."""
     xp = namespace(reference)
     if isinstance(array, np.ndarray):
-        return xp.asarray(array.astype(np.float64), dtype=reference.dtype, device=reference.device)
+        return xp.asarray(
+            array.astype(np.float64), dtype=reference.dtype, device=reference.device
+        )
     return xp.astype(array, reference.dtype)
 
 

@@ -146,7 +146,9 @@ class Rotation(Result):
 
     wavelength: Annotated[NDArray[np.float64], Stored("wavelength")]
     unscaled: NDArray[np.float64]
-    training: Annotated[Natural | None, "Positions that a query saw in training, or the window."]
+    training: Annotated[
+        Natural | None, "Positions that a query saw in training, or the window."
+    ]
     target: Annotated[Natural | None, "Positions that it sees of the promised length."]
     never_turn_training: Annotated[Share | None, "Of the pairs: no whole turn in training."]
     never_turn_target: Annotated[Share | None, "Of the pairs: none within the promised length."]
@@ -261,13 +263,16 @@ def rotation(
     omega = np.asarray(frequencies, dtype=np.float64)
     if omega.ndim != 1 or not omega.size or not np.isfinite(omega).all() or (omega < 0).any():
         raise InvalidTable(
-            f"frequencies of shape {list(omega.shape)}: one finite, positive number per pair is "
+            f"frequencies of shape {list(omega.shape)}: one finite, positive number per "
+            "pair is "
             "expected."
         )
     wavelength = wavelengths(omega)
     unscaled_wavelengths = wavelength if unscaled is None else wavelengths(unscaled)
     max_distance = max(target or 0, training or 0, 4096)
-    distance = np.unique(np.round(np.geomspace(1, max_distance, N_DECAY_POINTS)).astype(np.int64))
+    distance = np.unique(
+        np.round(np.geomspace(1, max_distance, N_DECAY_POINTS)).astype(np.int64)
+    )
     distance = np.concatenate([[0], distance])
     head_frequencies = axis_frequencies(omega, axes)
     return Rotation(
@@ -275,7 +280,9 @@ def rotation(
         unscaled=unscaled_wavelengths,
         training=training,
         target=target,
-        never_turn_training=float((unscaled_wavelengths > training).mean()) if training else None,
+        never_turn_training=float((unscaled_wavelengths > training).mean())
+        if training
+        else None,
         never_turn_target=float((wavelength > target).mean()) if target else None,
         distance=distance,
         kernel=rotary_kernel(head_frequencies, distance),

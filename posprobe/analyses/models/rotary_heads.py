@@ -214,7 +214,9 @@ def _pair_shares(
     return usage, quotient(np.abs(product), strength)
 
 
-def _curve_shares(curves: NDArray[np.float64], parts: NDArray[np.float64]) -> NDArray[np.float64]:
+def _curve_shares(
+    curves: NDArray[np.float64], parts: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the share of each measured curve that each pair explains, ``[heads, pairs]``.
 
     Parameters
@@ -253,7 +255,9 @@ def _distance_share(
     if n < 3:
         return share, None, variance
     # Without a context, its row and its column go, and its own product is added back once.
-    left_out = (rows.sum() - 2 * rows + squares - (squares.sum() - squares)) / ((n - 1) * (n - 2))
+    left_out = (rows.sum() - 2 * rows + squares - (squares.sum() - squares)) / (
+        (n - 1) * (n - 2)
+    )
     shares = left_out / ((variances.sum() - variances) / (n - 1))
     error = math.sqrt((n - 1) / n * float(np.sum((shares - shares.mean()) ** 2)))
     from scipy.stats import t
@@ -288,7 +292,9 @@ def _sign_p(curves: NDArray[np.float64]) -> float:
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (N_SIGN_DRAWS, len(curves)))
     draw_sums = np.einsum("dc,ce,de->d", signs, products, signs, optimize=True)
     observed_sum = products.sum()
-    n_reached = np.sum(draw_sums >= observed_sum - 1e-9 * abs(observed_sum))  # equal up to rounding
+    n_reached = np.sum(
+        draw_sums >= observed_sum - 1e-9 * abs(observed_sum)
+    )  # equal up to rounding
     return float((1 + n_reached) / (N_SIGN_DRAWS + 1))
 
 
@@ -352,7 +358,9 @@ def judge_position(rotation: LayerRotation, heads: Sequence[HeadUse]) -> tuple[V
     if max(head.variance for head in heads) < MAX_FLAT_VARIANCE:
         return "cannot tell", "flat"
     return (
-        ("yes", "still") if max(moved_shares) < MAX_STILL_ATTENTION else ("cannot tell", "between")
+        ("yes", "still")
+        if max(moved_shares) < MAX_STILL_ATTENTION
+        else ("cannot tell", "between")
     )
 
 
@@ -380,11 +388,15 @@ def build_rotary_use(
     positions
         The context that the configuration states, None where it states none.
     """
-    heads = answer_heads([
-        head
-        for number in sorted(sums)
-        for head in measure_rotary_heads(number, sums[number], rotations[number], length=length)
-    ])  # fmt: skip
+    heads = answer_heads(
+        [
+            head
+            for number in sorted(sums)
+            for head in measure_rotary_heads(
+                number, sums[number], rotations[number], length=length
+            )
+        ]
+    )
     layers = dict(unmeasured)
     for number in sums:
         rotation = rotations[number]

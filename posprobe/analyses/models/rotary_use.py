@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number, Verdict
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
-from posprobe.number_types import PAIR_LIMITS, Count, Natural, NonNegative, Reasons, Share, limits
+from posprobe.number_types import (
+    PAIR_LIMITS,
+    Count,
+    Natural,
+    NonNegative,
+    Reasons,
+    Share,
+    limits,
+)
 
 #: With fewer contexts heads have no answer, because random signs cannot reach a p of 0.01.
 MIN_HEAD_CONTEXTS = 12
@@ -40,9 +48,16 @@ Origin: TypeAlias = Literal["text", "tokens", "sampled", "random", "given"]
 
 #: Reason why a layer was not measured, or for the answer whether it ignores position.
 Reason: TypeAlias = Literal[
-    "still", "moves", "between", "flat", "no_rotation", "no_pairing", "not_finite", "other_keys",
+    "still",
+    "moves",
+    "between",
+    "flat",
+    "no_rotation",
+    "no_pairing",
+    "not_finite",
+    "other_keys",
     "short_window",
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True)
@@ -141,7 +156,9 @@ class HeadUse:
     @property
     def means_explain(
         self,
-    ) -> Annotated[bool | None, "Whether mean queries and keys explain the curve; null without."]:
+    ) -> Annotated[
+        bool | None, "Whether mean queries and keys explain the curve; null without."
+    ]:
         """Whether mean queries and keys explain the curve; None unless the answer is yes."""
         if self.answer != "yes" or self.r2 is None:
             return None
@@ -276,11 +293,13 @@ class RotaryUse(Result):
     def _never_turning_share(self, positions: int) -> float:
         ladders = {layer.layer: layer.ladder for layer in self.layers}
         return float(
-            np.mean([
-                np.nansum(head.usage[ladders[head.layer] * positions < 2 * np.pi])
-                for head in self.heads
-            ])
-        )  # fmt: skip
+            np.mean(
+                [
+                    np.nansum(head.usage[ladders[head.layer] * positions < 2 * np.pi])
+                    for head in self.heads
+                ]
+            )
+        )
 
     @property
     def rotary_measured(self) -> Annotated[NDArray[np.float64], Stored("rotary_measured")]:
@@ -303,7 +322,9 @@ class RotaryUse(Result):
         return self._stack_heads("mean_part")
 
     @property
-    def rotary_curve_share(self) -> Annotated[NDArray[np.float64], Stored("rotary_curve_share")]:
+    def rotary_curve_share(
+        self,
+    ) -> Annotated[NDArray[np.float64], Stored("rotary_curve_share")]:
         """``[layers, heads, frequencies]``: shares of the measured curves."""
         return self._stack_heads("curve_share")
 
@@ -444,7 +465,9 @@ def _normalise_curves(curves: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(flat, 0.0, centred / np.where(flat, 1.0, size))
 
 
-def _assign_heads(correlation: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _assign_heads(
+    correlation: NDArray[np.float64],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(correlation, maximize=True)

@@ -139,7 +139,10 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
         drawn_separation, drawn_correlation = _fit_pairs(logs[:, pairs], head_counts)
         scores = (drawn_separation - 1) / 2 + heads * drawn_correlation / 2
         scored.append(
-            (ReadingScore(pair_order, float(separation), float(correlation), float(score)), scores)
+            (
+                ReadingScore(pair_order, float(separation), float(correlation), float(score)),
+                scores,
+            )
         )
     scored.sort(key=lambda entry: entry[0].score)
     readings = tuple(entry for entry, _ in scored)
@@ -149,9 +152,12 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
     # heads / (4 P). A margin is the difference of two such scores.
     chance = math.sqrt((heads + 2) / rotated)
     is_certain = (
-        margin >= max(MIN_SCORE_MARGIN, MIN_MARGIN_DEVIATIONS * chance) and wins >= MIN_WIN_SHARE
+        margin >= max(MIN_SCORE_MARGIN, MIN_MARGIN_DEVIATIONS * chance)
+        and wins >= MIN_WIN_SHARE
     )
-    return PairLayout(readings[0].reading if is_certain else None, heads, margin, wins, readings)
+    return PairLayout(
+        readings[0].reading if is_certain else None, heads, margin, wins, readings
+    )
 
 
 def _fit_pairs(
@@ -286,7 +292,9 @@ class WeightUse(Result):
         return np.zeros(0) if mean_usage is None else mean_usage
 
     @property
-    def never(self) -> Annotated[Share | None, "Share in pairs that never turn, mean over heads."]:
+    def never(
+        self,
+    ) -> Annotated[Share | None, "Share in pairs that never turn, mean over heads."]:
         """Share of it in pairs that make no full turn within the stated context."""
         if not self.usage.size or self.positions is None:
             return None
@@ -298,12 +306,16 @@ class WeightUse(Result):
         return _stack_layers([layer.heads for layer in self.layers])
 
     @property
-    def weights_self_match(self) -> Annotated[NDArray[np.float64], Stored("weights_self_match")]:
+    def weights_self_match(
+        self,
+    ) -> Annotated[NDArray[np.float64], Stored("weights_self_match")]:
         """``[layers, heads, n]``: self-match curves."""
         return _stack_layers([layer.self_match for layer in self.layers])
 
     @property
-    def weights_bias_curve(self) -> Annotated[NDArray[np.float64], Stored("weights_bias_curve")]:
+    def weights_bias_curve(
+        self,
+    ) -> Annotated[NDArray[np.float64], Stored("weights_bias_curve")]:
         """``[layers, heads, n]``: curves of biases; no layers without biases."""
         curves = [layer.bias_curve for layer in self.layers if layer.bias_curve is not None]
         return _stack_layers(curves)
@@ -436,7 +448,9 @@ def _measure_head(
     return strengths, curve
 
 
-def _complex_pairs(rows: NDArray[np.float64], pairs: NDArray[np.intp]) -> NDArray[np.complex128]:
+def _complex_pairs(
+    rows: NDArray[np.float64], pairs: NDArray[np.intp]
+) -> NDArray[np.complex128]:
     """Return the rows of a head, the first axis, as complex numbers by pair."""
     complex_rows: NDArray[np.complex128] = rows[pairs[:, 0]] + 1j * rows[pairs[:, 1]]
     return complex_rows

@@ -440,7 +440,9 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
     )
 
 
-def _sampling_noise(sums: Moments, pos: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+def _sampling_noise(
+    sums: Moments, pos: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
     """Return the largest singular value of the noise, and its power in each of the means.
 
     All contexts contain what positions add. If signs do not balance, it is subtracted, and with it
@@ -504,7 +506,10 @@ class EffectiveTable(Result):
     ]
     effective: Annotated[
         Mapping[str, float | None],
-        As(dict[str, float | None], lambda table: {k: table.effective.get(k) for k in table.raw}),
+        As(
+            dict[str, float | None],
+            lambda table: {k: table.effective.get(k) for k in table.raw},
+        ),
         "The same of the rows that attention sees.",
     ]
     notes: Annotated[tuple[str, ...], As(list[Text])]

@@ -186,7 +186,8 @@ def subspace_overlap(
     width, (count, token_width) = table_positions.values.shape[1], token_positions.values.shape
     if token_width != width:
         raise UsageError(
-            f"positions have width {width} and tokens {token_width}, so they cannot be added. Pass "
+            f"positions have width {width} and tokens {token_width}, so they cannot be "
+            "added. Pass "
             "the embeddings at the width of the positions."
         )
     if rank < 1:
@@ -209,7 +210,9 @@ def subspace_overlap(
             undefined["top"] = span_message
 
     def share(name: str, value: float, weights: NDArray[np.float64]) -> Share:
-        return Share(*_chance_overlap(weights, n_kept, width), None if name in undefined else value)
+        return Share(
+            *_chance_overlap(weights, n_kept, width), None if name in undefined else value
+        )
 
     equal_weights = np.full(n_tenth, 1 / max(n_kept, 1))
     mean_cosine, cosine_change = _drop_dimensions(table_positions)
@@ -223,7 +226,9 @@ def subspace_overlap(
         loadings=1 / (u[:n_kept] ** 4).sum(axis=1),
         chance=Chance(*_chance_overlap(np.ones(1), n_kept, width)),
         top=share("top", float(overlap[:n_tenth].sum() * equal_weights[0]), equal_weights),
-        bottom=share("bottom", float(overlap[-n_tenth:].sum() * equal_weights[0]), equal_weights),
+        bottom=share(
+            "bottom", float(overlap[-n_tenth:].sum() * equal_weights[0]), equal_weights
+        ),
         variance=share("variance", float(overlap @ token_share), token_share),
         mean_cosine=mean_cosine,
         cosine_change=cosine_change,
@@ -232,7 +237,9 @@ def subspace_overlap(
     )
 
 
-def _find_directions(table_positions: Positions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _find_directions(
+    table_positions: Positions,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the shares of variance and the right singular vectors of the centred rows.
 
     Directions whose singular value is rounding are left out.
@@ -250,7 +257,9 @@ def _find_directions(table_positions: Positions) -> tuple[NDArray[np.float64], N
     singular_values = to_numpy(singular).astype(np.float64)
     is_significant = singular_values > max(table_positions.values.shape) * rounding
     squares = singular_values[is_significant] ** 2
-    return squares / (squares.sum() or 1.0), to_numpy(vectors).astype(np.float64)[is_significant]
+    return squares / (squares.sum() or 1.0), to_numpy(vectors).astype(np.float64)[
+        is_significant
+    ]
 
 
 def _chance_overlap(

@@ -72,9 +72,12 @@ LAYER_NUMBER_LABELS = {
 
 def _decompose_states(inputs: ModelInputs) -> MeanDecomposition:
     decomposition = forward.decompose(
-        inputs.model, inputs.batches("hidden states"), positions=inputs.positions,
-        layers=inputs.layers, name=inputs.reference,
-    )  # fmt: skip
+        inputs.model,
+        inputs.batches("hidden states"),
+        positions=inputs.positions,
+        layers=inputs.layers,
+        name=inputs.reference,
+    )
     return add_layer_numbers(decomposition, inputs.nulls, inputs.seed)
 
 
@@ -154,7 +157,9 @@ def _draw_random_walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
 def _state_rows(document: Block) -> Iterator[LabelledRow]:
     """Yield what positions add to every layer, with the sinusoid and random walks."""
     block, baselines = document["states"], document["beside"] or {}
-    yield list_by_layer(block, "variance explained by position", "shares.position", _format_share)
+    yield list_by_layer(
+        block, "variance explained by position", "shares.position", _format_share
+    )
     noise_shares = {k["layer"]: _format_share(_noise_share(k)) for k in block["layers"]}
     yield "of which sampling noise", noise_shares
     yield list_by_layer(block, "variance explained by context", "shares.context", _format_share)
@@ -307,9 +312,14 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
 
 def _measure_effective(inputs: ModelInputs) -> EffectiveTable:
     table = families.effective_table(
-        inputs.reference, rows=inputs.positions, revision=inputs.revision, offline=inputs.offline
+        inputs.reference,
+        rows=inputs.positions,
+        revision=inputs.revision,
+        offline=inputs.offline,
     )
-    return EffectiveTable(measure_numbers(inputs.table), measure_numbers(table), table.notes, table)
+    return EffectiveTable(
+        measure_numbers(inputs.table), measure_numbers(table), table.notes, table
+    )
 
 
 def _effective_rows(document: Block) -> Iterator[LabelledRow]:
@@ -337,7 +347,9 @@ def _measure_subspaces(inputs: ModelInputs) -> SubspaceOverlap:
     table = inputs.table
     # More tokens determine the directions that they use least better, and a disk reads them fast.
     n_tokens = 4 * table.dim if table.source.revision else max(N_LOCAL_TOKENS, 4 * table.dim)
-    tokens = families.load_tokens(table, seed=inputs.seed, rows=n_tokens, offline=inputs.offline)
+    tokens = families.load_tokens(
+        table, seed=inputs.seed, rows=n_tokens, offline=inputs.offline
+    )
     overlap = subspace_overlap(table, tokens.values)
     if len(overlap.token_share) < overlap.rank:
         raise UsageError(
@@ -420,10 +432,14 @@ COST_LABELS = {
 
 def _measure_substitution(inputs: ModelInputs) -> SubstitutionEffect:
     return forward.substitution_effect(
-        inputs.model, inputs.batches("other tables"), rows=inputs.positions,
-        random=inputs.contexts.is_random, mask_token=inputs.mask_token, seed=inputs.seed,
+        inputs.model,
+        inputs.batches("other tables"),
+        rows=inputs.positions,
+        random=inputs.contexts.is_random,
+        mask_token=inputs.mask_token,
+        seed=inputs.seed,
         name=inputs.reference,
-    )  # fmt: skip
+    )
 
 
 def _substitution_rows(document: Block) -> Iterator[LabelledRow]:

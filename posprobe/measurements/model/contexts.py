@@ -160,22 +160,29 @@ def read_context_source(
     if shape:
         return ContextSource("random pixels, independent and normal")
     if isinstance(contexts.tokens, Path):
-        windows = forward.file_tokens(contexts.tokens, count=contexts.count, length=contexts.length)
+        windows = forward.file_tokens(
+            contexts.tokens, count=contexts.count, length=contexts.length
+        )
         check_token_ids(windows, model)
         description = f"the token ids in {contexts.tokens}"
         return ContextSource(description, windows.shape[1], windows=windows)
     max_length = context_length(model)
-    length = contexts.length or min(DEFAULT_CONTEXT_TOKENS, max_length or DEFAULT_CONTEXT_TOKENS)
+    length = contexts.length or min(
+        DEFAULT_CONTEXT_TOKENS, max_length or DEFAULT_CONTEXT_TOKENS
+    )
     if max_length and length > max_length:
         raise UsageError(
-            f"{reference}: contexts of {length} tokens are longer than the {max_length} positions "
+            f"{reference}: contexts of {length} tokens are longer than the {max_length} "
+            "positions "
             "of the model. Use shorter ones: --length."
         )
     if not contexts.text:
         return ContextSource("random tokens, independent and equally likely", length)
     load_options["trust_remote_code"] = trust_remote_code
     tokenizer = forward.load_tokenizer(reference, **load_options)
-    window_batches = forward.text_windows(contexts.text, tokenizer, length, count=contexts.count)
+    window_batches = forward.text_windows(
+        contexts.text, tokenizer, length, count=contexts.count
+    )
     windows = np.concatenate(list(window_batches))
     check_token_ids(windows, model)
     description = f"windows of {contexts.text}"
@@ -213,9 +220,12 @@ def _check_image_shape(reference: str, model: Any, images: Array) -> None:
         ("channels", channels, model_shape[:1]),
     ):
         if tuple(image_size) != tuple(model_size):
-            produced, required = (" x ".join(map(str, size)) for size in (image_size, model_size))
+            produced, required = (
+                " x ".join(map(str, size)) for size in (image_size, model_size)
+            )
             raise UsageError(
-                f"{reference}: its preprocessor_config.json makes images of {produced} {unit}, but "
+                f"{reference}: its preprocessor_config.json makes images of {produced} "
+                f"{unit}, but "
                 f"the model takes {required}. Fix that file, or leave out --images."
             )
 
@@ -298,7 +308,9 @@ class ModelInputs:
         """Return the contexts' description, shape and seed, by key."""
         contexts, shape = self.contexts, image_shape(self.model)
         seed = contexts.seed if contexts.is_random else None
-        size = {"length": self.context_source.length} if shape is None else {"shape": list(shape)}
+        size = (
+            {"length": self.context_source.length} if shape is None else {"shape": list(shape)}
+        )
         return {
             "kind": self.context_source.description,
             "random": contexts.is_random,
@@ -396,7 +408,9 @@ def list_by_layer(
     block: Block, label: str, key: str, format_number: Callable[[Any], str] = format_cell
 ) -> LabelledRow:
     """Return a number of every layer of a block, by its key path there."""
-    return label, {layer["layer"]: format_number(lookup(layer, key)) for layer in block["layers"]}
+    return label, {
+        layer["layer"]: format_number(lookup(layer, key)) for layer in block["layers"]
+    }
 
 
 def format_head_mean(values: Iterable[float | None]) -> str:

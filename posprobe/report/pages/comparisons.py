@@ -32,7 +32,9 @@ PREVIEW_NUMBERS = (
 def comparison_page(document: Block) -> Page:
     """Build the page of a comparison of tables."""
     tables = document["tables"]
-    notes = [f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]]
+    notes = [
+        f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]
+    ]
     return Page(
         title=" · ".join(table["label"] for table in tables),
         subject="compared by position",
@@ -119,7 +121,9 @@ def _table_numbers(tables: list[Block]) -> Table:
             values = (entry["value"] if entry else None for entry in entries)
             rows.append((number.label, *map(format_cell, values)))
     headings = make_columns("number", *(f"={table['label']}" for table in tables))
-    return Table("Numbers of each table.", headings, tuple(rows), preview_rows=tuple(preview_rows))
+    return Table(
+        "Numbers of each table.", headings, tuple(rows), preview_rows=tuple(preview_rows)
+    )
 
 
 def _published_evidence(tables: list[Block]) -> Iterator[Evidence]:
@@ -192,7 +196,10 @@ def _kernel_numbers(records: list[Block]) -> Table:
     rows: list[Row] = [
         ("kernel", *(schemes.KERNEL_QUANTITIES[record["quantity"]] for record in records)),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
-        *((label, *(format_cell(r[key]) for r in records)) for key, label in labels_by_key.items()),
+        *(
+            (label, *(format_cell(r[key]) for r in records))
+            for key, label in labels_by_key.items()
+        ),
     ]
     headings = make_columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."

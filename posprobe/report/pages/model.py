@@ -54,7 +54,10 @@ def forward_page(document: Block) -> Page:
         evidence=tuple(_evidence(document, drawings, leading)),
         key=models.RUN_KEY if document.get("verdict") else "",
         numbers=_number_table(document, measured_names),
-        provenance=(Fact("reference", document["name"]), *version_facts(document["environment"])),
+        provenance=(
+            Fact("reference", document["name"]),
+            *version_facts(document["environment"]),
+        ),
     )
 
 
@@ -107,5 +110,8 @@ def _number_table(document: Block, measured_names: list[str]) -> Table:
 def _measurement_rows(document: Block, name: str) -> Iterator[LabelledRow]:
     measurement = MODEL_MEASUREMENTS[name]
     for key, number in measurement.numbers.items():
-        yield number.label, {MODEL_COLUMN: format_value(lookup(document[name], key), number.form)}
+        yield (
+            number.label,
+            {MODEL_COLUMN: format_value(lookup(document[name], key), number.form)},
+        )
     yield from measurement.rows(document)

@@ -25,7 +25,9 @@ def tensor_facts(source: Block, prefix: str = "") -> tuple[Fact, ...]:
     if source["tensor"]:
         facts.append(Fact(f"{prefix}tensor", source["tensor"]))
         shape = " × ".join(map(str, source["shape"] or ()))
-        stored = ", ".join(filter(None, (shape, source["dtype"], describe_quantisation(source))))
+        stored = ", ".join(
+            filter(None, (shape, source["dtype"], describe_quantisation(source)))
+        )
         if stored:
             facts.append(Fact(f"{prefix}stored as", stored))
     if source["sha256"]:
@@ -52,4 +54,6 @@ def document_headline(document: Block) -> str:
 
 def version_facts(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
     """Return the facts about the environment that made the numbers."""
-    return tuple(Fact(name, str(value)) for name, value in environment.items() if value is not None)
+    return tuple(
+        Fact(name, str(value)) for name, value in environment.items() if value is not None
+    )

@@ -24,7 +24,9 @@ def ways_page(document: Block) -> Page:
         subject="ways of resizing",
         lead=resizing.ways_lead(table["layout"], document["to"]),
         headline=run["sentence"] if run else resizing.ways_headline(ways),
-        notes=tuple(f"{way} is left out: {reason}" for way, reason in document["missing"].items()),
+        notes=tuple(
+            f"{way} is left out: {reason}" for way, reason in document["missing"].items()
+        ),
         pictures=describe_pictures("ways", PICTURE_TEXTS["ways"]),
         evidence=tuple(
             Evidence((resizing.way_line(way, run),), sentences=tuple(way["sentences"]))
@@ -58,7 +60,8 @@ def rules_page(document: Block) -> Page:
         pictures=describe_pictures("rules", PICTURE_TEXTS["rules"]),
         evidence=tuple(
             Evidence(
-                (resizing.rule_line(rule, document["pairs"], run),), sentences=(rule["sentence"],)
+                (resizing.rule_line(rule, document["pairs"], run),),
+                sentences=(rule["sentence"],),
             )
             for rule in rules
         ),
@@ -103,7 +106,9 @@ def _way_numbers(document: Block) -> Table:
             Cell(number.label, note=number.meaning),
             # Comparing the old table with itself says nothing.
             *(
-                "–" if way_name == "before" and key.startswith("same_") else format_cell(block[key])
+                "–"
+                if way_name == "before" and key.startswith("same_")
+                else format_cell(block[key])
                 for way_name, block in blocks.items()
             ),
         )

@@ -10,7 +10,12 @@ from posprobe.data import read_data
 from posprobe.figures.schemes import MAX_SINGLE_FIGURES
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.questions.schemes import scheme_kind
-from posprobe.report.pages.parts import document_headline, origin_facts, tensor_facts, version_facts
+from posprobe.report.pages.parts import (
+    document_headline,
+    origin_facts,
+    tensor_facts,
+    version_facts,
+)
 from posprobe.text import Block, format_cell, format_range, lookup
 from posprobe.words import PICTURE_TEXTS, claim_sentence, describe_pictures, weights
 from posprobe.words.schemes import SCHEME_KEYS, describe_schemes, scheme_line
@@ -79,7 +84,9 @@ def _evidence(document: Block, other_kinds: Sequence[str]) -> Iterator[Evidence]
             # Biases and cosines share one drawing over all encodings.
             pictures_of_kind, depth_pictures = (*pictures_of_kind, *depth_pictures), ()
         yield Evidence(
-            (scheme_line(answer),), sentences=(claim_sentence(answer),), pictures=pictures_of_kind
+            (scheme_line(answer),),
+            sentences=(claim_sentence(answer),),
+            pictures=pictures_of_kind,
         )
     yield from _weight_evidence(document["schemes"])
 
@@ -96,14 +103,20 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
         ]
         first_line = weights.weights_line(with_weights[0]["weights"])
         yield Evidence(
-            (first_line,), sentences=tuple(sentences), pictures=_pictures(PICTURE_TEXTS["weights"])
+            (first_line,),
+            sentences=tuple(sentences),
+            pictures=_pictures(PICTURE_TEXTS["weights"]),
         )
-    ladders = [ladder for scheme in schemes for ladder in lookup(scheme, "rotation.along") or ()]
+    ladders = [
+        ladder for scheme in schemes for ladder in lookup(scheme, "rotation.along") or ()
+    ]
     if ladders:
         yield Evidence(
             (weights.axes_line(ladders),), sentences=tuple(map(weights.axis_sentence, ladders))
         )
-    horizons = [horizon for scheme in schemes if (horizon := lookup(scheme, "rotation.horizon"))]
+    horizons = [
+        horizon for scheme in schemes if (horizon := lookup(scheme, "rotation.horizon"))
+    ]
     if horizons:
         distinct_horizons = {tuple(horizon.items()): horizon for horizon in horizons}.values()
         horizon_sentences = tuple(map(weights.precision_sentence, distinct_horizons))

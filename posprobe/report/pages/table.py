@@ -55,14 +55,18 @@ def _number_table(document: Block) -> Table:
             bands = (format_range(band.values()) if band else "–" for band in band_values)
             sinusoid = format_cell(baselines.get("sinusoid"))
             rows.append((number.label, format_value(value, number.form), sinusoid, *bands))
-    headings = make_columns("number", "=this table", "=sinusoid", *(f"={name}" for name in models))
+    headings = make_columns(
+        "number", "=this table", "=sinusoid", *(f"={name}" for name in models)
+    )
     caption = baselines_caption(nulls["draws"] if models else 0)
     return Table(f"{caption}.", headings, tuple(rows))
 
 
 def _source_facts(document: Block) -> tuple[Fact, ...]:
     table, verdict = document["table"], document.get("verdict", {})
-    dropped_rows = "; ".join(f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"])
+    dropped_rows = "; ".join(
+        f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"]
+    )
     prefix_rows = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
     facts = {
         "family": table["family"],

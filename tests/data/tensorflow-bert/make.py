@@ -19,7 +19,9 @@ TENSORS = {
 }
 
 rng = np.random.default_rng(0)
-values = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in TENSORS.items()}
+values = {
+    name: rng.standard_normal(shape).astype(np.float32) for name, shape in TENSORS.items()
+}
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     variables = [tf.compat.v1.get_variable(name, initializer=v) for name, v in values.items()]
     half = tf.compat.v1.get_variable("half", initializer=np.arange(6, dtype=np.float16))
