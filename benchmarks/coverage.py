@@ -171,7 +171,9 @@ def versions() -> str:
 def main() -> None:
     """Build, ask, compare and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="model types or architectures; all by default")
+    parser.add_argument(
+        "names", nargs="*", help="model types or architectures; all by default"
+    )
     parser.add_argument(
         "--heads", action="store_true", help="classes with a head; without timm"
     )

@@ -46,14 +46,17 @@ def make(folder: Path, count: int) -> None:
         place = folder / f"model-{number}"
         place.mkdir()
         values: NDArray[np.float32] = np.cumsum(
-            np.random.default_rng(number).standard_normal((rows, dim), dtype=np.float32), axis=0
+            np.random.default_rng(number).standard_normal((rows, dim), dtype=np.float32),
+            axis=0,
         )
         shaped = values[None] if config["model_type"] == "vit" else values
         save_file({name: shaped}, place / "model.safetensors")
         (place / "config.json").write_text(json.dumps(config))
 
 
-def swept(folder: Path, jobs: int, *, measurements: tuple[str, ...] | None) -> dict[str, float]:
+def swept(
+    folder: Path, jobs: int, *, measurements: tuple[str, ...] | None
+) -> dict[str, float]:
     """Run a sweep in a process of its own; return seconds without its start, and memory in MiB.
 
     Seconds of processors are those of the workers, with their start and the first tenth that warms

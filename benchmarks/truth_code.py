@@ -222,7 +222,9 @@ def use(owner: type, attribute: str) -> Use:
                 flags["indexed"] = True
                 called_names |= origins(function, child.slice)
                 direct |= set(names(child.slice))
-    return Use(frozenset(called_names), frozenset(direct), passed_to=frozenset(passed), **flags)
+    return Use(
+        frozenset(called_names), frozenset(direct), passed_to=frozenset(passed), **flags
+    )
 
 
 def by_position(use: Use) -> bool | None:

@@ -120,13 +120,20 @@ def grade(case: Case) -> list[Grade]:
         claims = claims_of(case)
     except NoValues as error:
         return [
-            Grade(case.library, case.name, scheme, "unknown", describe(facts), f"reads {error}")
+            Grade(
+                case.library, case.name, scheme, "unknown", describe(facts), f"reads {error}"
+            )
             for scheme, facts in by_scheme(case.facts).items()
         ]
     except PosprobeError as error:
         return [
             Grade(
-                case.library, case.name, scheme, "unknown", describe(facts), f"refuses: {error}"
+                case.library,
+                case.name,
+                scheme,
+                "unknown",
+                describe(facts),
+                f"refuses: {error}",
             )
             for scheme, facts in by_scheme(case.facts).items()
         ]
@@ -170,7 +177,9 @@ def grade_formula(
     outcome = "right" if formula_claims else "unknown"
     observed = "; ".join(map(str, formula_claims)) or "nothing"
     return [
-        Grade(case.library, case.name, "formula", outcome, describe(facts["formula"]), observed)
+        Grade(
+            case.library, case.name, "formula", outcome, describe(facts["formula"]), observed
+        )
     ]
 
 

@@ -287,7 +287,9 @@ def relative_facts(
     required_names = [
         name for group in groups.values() for name, required, _ in group if required
     ]
-    allowed = [name for group in groups.values() for name, required, _ in group if not required]
+    allowed = [
+        name for group in groups.values() for name, required, _ in group if not required
+    ]
     groups_of: dict[str, tuple[str, ...]] = {}
     for path, module in model_built.model.named_modules():
         for name in module._modules:
@@ -367,7 +369,9 @@ def formula_facts(model_built: Built) -> Iterator[Fact]:
     reached: set[str] = set()
     for path, module in model_built.model.named_modules():
         name = type(module).__name__
-        if name in reached or re.search(r"Rotary|Rope|RoPE|Time[Ss]tep|FourierEmbedding", name):
+        if name in reached or re.search(
+            r"Rotary|Rope|RoPE|Time[Ss]tep|FourierEmbedding", name
+        ):
             continue
         if not re.search(r"Pos|Sin", name) or isinstance(module, nn.Embedding):
             continue

@@ -19,8 +19,7 @@ _NAMES_BY_SUBMODULE = {
     ),
     "encodings": (
         "alibi_slopes binary continuous_binary counting normalised_counting "
-        "rotary_frequencies "
-        "sine_ladder t5_buckets translation_matrix"
+        "rotary_frequencies sine_ladder t5_buckets translation_matrix"
     ),
     "families": "effective_table load_heads",
     "forward": (

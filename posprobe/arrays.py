@@ -116,8 +116,8 @@ def positions(
     array = to_real_array(array, "the table")
     if array.ndim != 2 or 0 in array.shape:
         raise InvalidTable(
-            f"an array of shape {list(array.shape)} is not a table of positions: expected "
-            "[n, d], n positions of width d."
+            f"an array of shape {list(array.shape)} is not a table of "
+            "positions: expected [n, d], n positions of width d."
         )
     if device is not None:
         array = _move_to_device(array, _choose(array.shape, device))
@@ -132,10 +132,9 @@ def positions(
     if largest and not lower_limit < largest < upper_limit:
         name = table.name if isinstance(table, PositionTable) else "the table"
         raise InvalidTable(
-            f"{name}: its numbers reach {largest:.1e}, and sums of them or their squares "
-            "leave the "
-            "range of the arithmetic. Scale the table first: only the norms depend on "
-            "its units."
+            f"{name}: its numbers reach {largest:.1e}, and sums of them or "
+            "their squares leave the range of the arithmetic. Scale the "
+            "table first: only the norms depend on its units."
         )
     if isinstance(table, PositionTable):
         return Positions(values, table.layout, table.start, _device_name(array))
@@ -277,7 +276,10 @@ def find_devices(requested: Device = "auto") -> tuple[str, ...]:
     with import_stage("torch"):
         import torch
 
-    is_available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    is_available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
     devices = (*(name for name, available in is_available.items() if available), "cpu")
     if requested not in ("auto", *devices):
         raise UsageError(

@@ -140,9 +140,8 @@ class RelativeBlock(SchemeBlock):
     unit: NotRequired[Annotated[Text, "What distances count."]]
     reach: Annotated[
         Count | None,
-        "Smallest distance from which all farther ones share a value; null where none "
-        "within the "
-        "length do, and on a grid.",
+        "Smallest distance from which all farther ones share a value; null "
+        "where none within the length do, and on a grid.",
     ]
     special: Annotated[list[str], "Special tokens that have biases of their own."]
     smoothness: Smoothness
@@ -156,7 +155,9 @@ class RotaryBlock(SchemeBlock):
     rotated: Count
     base: float
     axes: Literal[1, 2, 3]
-    step: NotRequired[Annotated[float, "Of the coordinate that turns the pairs, per position."]]
+    step: NotRequired[
+        Annotated[float, "Of the coordinate that turns the pairs, per position."]
+    ]
     window: NotRequired[
         Annotated[Natural | None, "Positions that a query sees where these layers see fewer."]
     ]

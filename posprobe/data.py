@@ -8,7 +8,7 @@ from typing import Any
 
 
 def read_data(name: str) -> dict[str, Any]:
-    """Read a data file such as ``families/families.toml``; arrays become tuples."""
+    """Read a data file such as ``families/architectures.toml``; arrays become tuples."""
     text = files("posprobe").joinpath(name).read_text(encoding="utf-8")
     return {key: _freeze(value) for key, value in tomllib.loads(text).items()}
 

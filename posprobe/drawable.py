@@ -65,8 +65,9 @@ def format_repr(record: object, *facts: str) -> str:
 def html_card(title: str, facts: Mapping[str, object]) -> str:
     """Return a table of facts for a notebook; texts from files are escaped."""
     cells = "".join(
-        f"<tr><th style='text-align:left'>{escape(key.replace('_', ' '))}</th>"
-        f"<td style='text-align:left'>{escape(escape_invisible(str(value)))}</td></tr>"
+        "<tr><th "
+        f"style='text-align:left'>{escape(key.replace('_', ' '))}</th><td "
+        f"style='text-align:left'>{escape(escape_invisible(str(value)))}</td></tr>"
         for key, value in facts.items()
     )
     return f"<table><caption>{escape(escape_invisible(title))}</caption>{cells}</table>"

@@ -106,7 +106,10 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def explain_errors(
-    error_class: type[PosprobeError], subject: str, advice: str = "", *expected: type[Exception]
+    error_class: type[PosprobeError],
+    subject: str,
+    advice: str = "",
+    *expected: type[Exception],
 ) -> Iterator[None]:
     """Turn errors of other libraries into one clear error of posprobe.
 

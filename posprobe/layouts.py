@@ -118,11 +118,10 @@ def split_note(full_layout: Layout, part_layout: Layout) -> tuple[str, ...]:
     if not isinstance(full_layout, Grid) or isinstance(part_layout, Grid):
         return ()
     note = (
-        f"{part_layout.size} patches of a {full_layout} are not whole rows of it: they "
-        "are read as "
-        f"a sequence, in which patches below each other are {full_layout.width} "
-        "positions apart. A "
-        f"grid stays one where both ends are multiples of {full_layout.width}"
+        f"{part_layout.size} patches of a {full_layout} are not whole rows "
+        "of it: they are read as a sequence, in which patches below each "
+        f"other are {full_layout.width} positions apart. A grid stays one "
+        f"where both ends are multiples of {full_layout.width}"
     )
     return (note,)
 
@@ -141,9 +140,8 @@ def make_grid(sizes: tuple[int, int], name: str) -> Grid:
         height = width = 0
     if min(height, width) < 1:
         raise UsageError(
-            f"{name}: {sizes!r} is not a grid. Give height and width as two whole "
-            "numbers above 0, "
-            "such as (14, 14)."
+            f"{name}: {sizes!r} is not a grid. Give height and width as two "
+            "whole numbers above 0, such as (14, 14)."
         )
     return Grid(height, width)
 

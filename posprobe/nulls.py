@@ -40,7 +40,9 @@ DEFAULT_DRAWS = 9
 
 def null_models(layout: Layout) -> tuple[str, ...]:
     """Return the names of the null models of a layout; patches on a grid have no walk."""
-    return tuple(name for name in NULL_MODELS if name != "walk" or not isinstance(layout, Grid))
+    return tuple(
+        name for name in NULL_MODELS if name != "walk" or not isinstance(layout, Grid)
+    )
 
 
 def surrogate(table: PositionTable, name: str, seed: int = 0) -> PositionTable:
@@ -148,9 +150,9 @@ def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
     max_draws = min(MAX_DRAWS, MAX_SURROGATE_NUMBERS // (values.size * len(NULL_MODELS)))
     if not 0 <= draws <= max_draws:
         raise UsageError(
-            f"--nulls {draws}: between 0 and {max_draws} draws of each null model can be "
-            "made of a "
-            f"table of {values.shape[0]} x {values.shape[1]}."
+            f"--nulls {draws}: between 0 and {max_draws} draws of each null "
+            f"model can be made of a table of {values.shape[0]} x "
+            f"{values.shape[1]}."
         )
 
 

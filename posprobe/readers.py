@@ -82,7 +82,10 @@ READERS = tuple(_build_reader(**entry) for entry in read_data("readers.toml")["r
 #: Names that libraries save a whole model under.
 WEIGHT_FILES = tuple(name for reader in READERS for name in reader.weights)
 #: Every ending of a file that is read here; a shard index leads to several of one kind.
-READER_SUFFIXES = (*(suffix for reader in READERS for suffix in reader.suffixes), ".index.json")
+READER_SUFFIXES = (
+    *(suffix for reader in READERS for suffix in reader.suffixes),
+    ".index.json",
+)
 
 
 def choose_reader(name: str, first_bytes: bytes = b"") -> Reader | None:

@@ -62,9 +62,9 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
     text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
     if not isinstance(text, str):
         raise UsageError(
-            f"a reference is text or a path, not {type(reference).__name__}: a name such "
-            "as "
-            "'gpt2', or the path of a file or folder. For an array in memory use "
+            "a reference is text or a path, not "
+            f"{type(reference).__name__}: a name such as 'gpt2', or the "
+            "path of a file or folder. For an array in memory use "
             "posprobe.table(x)."
         )
     if not text.strip():
@@ -79,14 +79,16 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
         source, at_sign, revision = head, "", ""
     if (hash_sign and not table) or (at_sign and not revision):
         raise UnknownReference(
-            f"{text}: nothing follows {'#' if hash_sign and not table else '@'}. "
-            "Write SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
+            f"{text}: nothing follows "
+            f"{'#' if hash_sign and not table else '@'}. Write "
+            "SOURCE[@REVISION][#TABLE], such as "
+            "openai/whisper-tiny#decoder."
         )
     if "://" in source:
         raise UnknownReference(
-            f"{text}: a web address is not a reference. For a model on the Hub give its "
-            "name, "
-            "NAME or OWNER/NAME; download any other file first."
+            f"{text}: a web address is not a reference. For a model on the "
+            "Hub give its name, NAME or OWNER/NAME; download any other "
+            "file first."
         )
     parsed = Reference(text, source, revision or None, table or None)
     if parsed.is_path or ":" in source:
@@ -95,6 +97,16 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
                 f"{text}: only Hub repositories have revisions. Leave out @{revision}."
             )
         return parsed
+    _check_hub_id(text, source)
+    return parsed
+
+
+#: Hint for a reference that resembles no sample and no formula.
+_NO_DOWNLOAD_HINT = " `posprobe list samples` lists what needs no download."
+
+
+def _check_hub_id(text: str, source: str) -> None:
+    """Refuse what can be neither a Hub id nor the path of something that exists."""
     if (
         source.endswith(READER_SUFFIXES)
         or source.startswith((".", "/", "~"))
@@ -106,9 +118,8 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
     if not _HUB_ID.fullmatch(source):
         raise UnknownReference(
             f"{text}: neither a path that exists nor a Hub id (NAME or OWNER/NAME)."
-            f"{did_you_mean(source) or ' `posprobe list samples` lists what needs no download.'}"
+            f"{did_you_mean(source) or _NO_DOWNLOAD_HINT}"
         )
-    return parsed
 
 
 def local_path(text: str) -> Path:

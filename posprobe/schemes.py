@@ -52,10 +52,9 @@ class _SchemeBase(Drawable):
         grid = layout if isinstance(layout, Grid) else Grid(1, n)
         if n > MAX_KERNEL_ROWS:
             raise UsageError(
-                f"{self.name}: a kernel of {n} positions has {n * n} numbers per head; "
-                "up to "
-                f"{MAX_KERNEL_ROWS} positions are formed. curves(n) gives the same by "
-                "offset."
+                f"{self.name}: a kernel of {n} positions has {n * n} "
+                f"numbers per head; up to {MAX_KERNEL_ROWS} positions are "
+                "formed. curves(n) gives the same by offset."
             )
         by_displacement = self.curves(n).reshape(self.heads, -1)
         row, column = np.divmod(np.arange(n), grid.width)
@@ -163,9 +162,9 @@ class RelativeBias(_SchemeBase):
         largest = float(np.abs(values).max())
         if largest and not _MIN_BIAS_MAGNITUDE < largest < 1 / _MIN_BIAS_MAGNITUDE:
             raise InvalidTable(
-                f"{subject}: its numbers reach {largest:.1e}, and sums of their squares "
-                "leave the "
-                "range of the arithmetic. Scale them first."
+                f"{subject}: its numbers reach {largest:.1e}, and sums of "
+                "their squares leave the range of the arithmetic. Scale "
+                "them first."
             )
         read_only = values.view()
         read_only.flags.writeable = False
@@ -380,7 +379,9 @@ class Rotary(_SchemeBase, RotarySpec):
             # Qwen3-VL: pairs 1, 4, ... turn with rows, 2, 5, ... with columns, the rest with time.
             pair_axes = np.zeros(len(omega), dtype=np.int64)
             for axis in (1, 2):
-                pair_axes[axis : len(AXIS_NAMES) * self.sections[axis] : len(AXIS_NAMES)] = axis
+                pair_axes[axis : len(AXIS_NAMES) * self.sections[axis] : len(AXIS_NAMES)] = (
+                    axis
+                )
         return {name: omega[pair_axes == axis] for axis, name in enumerate(AXIS_NAMES)}
 
     def curves(self, n: int) -> NDArray[np.float64]:
@@ -442,9 +443,8 @@ class LinearBias(_SchemeBase):
         slopes = np.asarray(self.slopes, dtype=np.float64)
         if slopes.ndim != 1 or not slopes.size or not np.isfinite(slopes).all():
             raise InvalidTable(
-                f"{self.name}: slopes of shape {list(slopes.shape)}: one finite number "
-                "per head is "
-                "expected."
+                f"{self.name}: slopes of shape {list(slopes.shape)}: one "
+                "finite number per head is expected."
             )
         object.__setattr__(self, "slopes", slopes)
 

@@ -44,7 +44,9 @@ def read_integer(
     if value is None:
         return None
     if type(value) is not int or not minimum <= value <= maximum:
-        raise wrong_value_error(key, value, f"a whole number from {minimum} to {maximum}", path)
+        raise wrong_value_error(
+            key, value, f"a whole number from {minimum} to {maximum}", path
+        )
     return value
 
 
@@ -161,8 +163,8 @@ def contradiction_error(
 ) -> InvalidCheckpoint:
     """Say that a tensor is another than its configuration says, and what else to do about it."""
     return InvalidCheckpoint(
-        f"{subject}: the configuration says {statement}. One of them belongs to another "
-        f"checkpoint: fix config.json{alternative}."
+        f"{subject}: the configuration says {statement}. One of them "
+        f"belongs to another checkpoint: fix config.json{alternative}."
     )
 
 
@@ -172,7 +174,6 @@ def wrong_value_error(
     """Say what a configuration gives and what it should."""
     key_path = f"{path}.{key}" if path else key
     return InvalidCheckpoint(
-        f"the configuration gives {key_path} as {_short_repr.repr(value)}; {expected} is "
-        "expected. "
-        "Fix config.json."
+        f"the configuration gives {key_path} as {_short_repr.repr(value)}; "
+        f"{expected} is expected. Fix config.json."
     )

@@ -71,9 +71,9 @@ def _is_plain(tensor: Any) -> bool:
 
 def _not_real_error(name: str, values: object, dtype: str) -> InvalidTable:
     return InvalidTable(
-        f"{name}: {type(values).__name__} of {dtype}: a table holds real floating-point "
-        "numbers "
-        f"that are all there. Make them first: {_CONVERSION_ADVICE}."
+        f"{name}: {type(values).__name__} of {dtype}: a table holds real "
+        "floating-point numbers that are all there. Make them first: "
+        f"{_CONVERSION_ADVICE}."
     )
 
 
@@ -186,8 +186,9 @@ class PositionTable(Drawable):
         subject = f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
         if values.ndim != 2:
             raise InvalidTable(
-                f"{subject}: a position table has two dimensions, positions and width. "
-                "Pick another tensor with --tensor NAME; `posprobe inspect` lists them."
+                f"{subject}: a position table has two dimensions, positions "
+                "and width. Pick another tensor with --tensor NAME; "
+                "`posprobe inspect` lists them."
             )
         if values.dtype.kind != "f":
             raise InvalidTable(
@@ -203,11 +204,10 @@ class PositionTable(Drawable):
         if not is_finite.all():
             bad_rows = np.flatnonzero(~is_finite)
             raise InvalidTable(
-                f"{subject}: {bad_rows.size} of {values.shape[0]} rows hold NaN or "
-                "infinity, at "
-                f"the positions {_list_rows(bad_rows + self.start)}. The checkpoint is "
-                "damaged: "
-                "leave them out."
+                f"{subject}: {bad_rows.size} of {values.shape[0]} rows hold "
+                "NaN or infinity, at the positions "
+                f"{_list_rows(bad_rows + self.start)}. The checkpoint is "
+                "damaged: leave them out."
             )
         for name, array in (("values", values), ("prefix", self.prefix)):
             if array is not None:
@@ -303,9 +303,9 @@ class PositionTable(Drawable):
         """
         if not isinstance(rows, slice):
             raise UsageError(
-                f"{self.name}: PositionTable supports slices only, such as table[1:128], "
-                "not "
-                f"{rows!r}; use table.values for single rows."
+                f"{self.name}: PositionTable supports slices only, such as "
+                f"table[1:128], not {rows!r}; use table.values for single "
+                "rows."
             )
         begin, end, layout = slice_layout(self.layout, rows, self.name)
         return replace(
@@ -447,9 +447,9 @@ def product(
     for axis_table in (rows, columns):
         if not isinstance(axis_table, PositionTable):
             raise UsageError(
-                f"product: {type(axis_table).__name__} is not a table. posprobe.load "
-                "reads one, "
-                "and posprobe.table makes one of an array."
+                f"product: {type(axis_table).__name__} is not a table. "
+                "posprobe.load reads one, and posprobe.table makes one of "
+                "an array."
             )
     subject = f"{rows.name} by {columns.name}"
     if isinstance(rows.layout, Grid) or isinstance(columns.layout, Grid):
@@ -464,16 +464,13 @@ def product(
     if height * width > MAX_PRODUCT_POSITIONS:
         raise UsageError(
             f"{subject}: {height} x {width} positions are more than "
-            f"{MAX_PRODUCT_POSITIONS}. Cut "
-            "the tables first, such as table[:64]."
+            f"{MAX_PRODUCT_POSITIONS}. Cut the tables first, such as "
+            "table[:64]."
         )
-    repeated_rows = np.repeat(rows.values, width, axis=0)
-    tiled_columns = np.tile(columns.values, (height, 1))
-    values = (
-        repeated_rows + tiled_columns
-        if how == "add"
-        else np.concatenate([repeated_rows, tiled_columns], axis=1)
-    )
+    by_row = np.repeat(rows.values, width, axis=0)
+    by_column = np.tile(columns.values, (height, 1))
+    is_sum = how == "add"
+    values = by_row + by_column if is_sum else np.concatenate([by_row, by_column], axis=1)
     return PositionTable(
         values,
         Grid(height, width),
@@ -483,7 +480,8 @@ def product(
             resolved=rows.source.resolved,
             revision=rows.source.revision,
             file=rows.source.file,
-            tensor=", ".join(filter(None, (rows.source.tensor, columns.source.tensor))) or None,
+            tensor=", ".join(filter(None, (rows.source.tensor, columns.source.tensor)))
+            or None,
         ),
         kind="fixed" if rows.kind == columns.kind == "fixed" else "learned",
         family=rows.family,

@@ -135,7 +135,9 @@ def escape_invisible(text: str) -> str:
 def shorten_message(text: str) -> str:
     """Leave out the middle of endless words of a message; few paths are that long."""
     return re.sub(
-        r"\S{1000,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", escape_invisible(text)
+        r"\S{1000,}",
+        lambda word: f"{word[0][:100]}...{word[0][-100:]}",
+        escape_invisible(text),
     )
 
 

@@ -45,7 +45,8 @@ BEHIND = ("seams", "winding", "bridging", "axis_codes")
 
 #: Questions of sequences and of grids.
 COLUMNS = {
-    grid: list(questions) for grid, questions in enumerate((SEQUENCE_QUESTIONS, GRID_QUESTIONS))
+    grid: list(questions)
+    for grid, questions in enumerate((SEQUENCE_QUESTIONS, GRID_QUESTIONS))
 }
 QUESTIONS = tuple(dict.fromkeys([*COLUMNS[False], *COLUMNS[True]]))
 #: Where counts are kept, and what the tables of the page stand after.
@@ -95,7 +96,9 @@ def ou(length: float) -> Draw:
 
 def rbf(length: float) -> Draw:
     """Draw a squared exponential process."""
-    return lambda rng, n, d: from_kernel(np.exp(-0.5 * (np.arange(n) / length) ** 2), rng, n, d)
+    return lambda rng, n, d: from_kernel(
+        np.exp(-0.5 * (np.arange(n) / length) ** 2), rng, n, d
+    )
 
 
 def matern(length: float, half: int) -> Draw:
@@ -560,7 +563,9 @@ def clustered(rng: np.random.Generator, n: int, d: int) -> Floats:
 def telegraph(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a switch between two rows, every tenth row on average, in as much noise."""
     state = np.cumsum(rng.random(n) < 0.1) % 2
-    return np.asarray(2 * np.outer(state, rng.standard_normal(d)) + rng.standard_normal((n, d)))
+    return np.asarray(
+        2 * np.outer(state, rng.standard_normal(d)) + rng.standard_normal((n, d))
+    )
 
 
 def polygon(rng: np.random.Generator, n: int, d: int) -> Floats:
@@ -582,7 +587,9 @@ def slowing_curve(rng: np.random.Generator, n: int, d: int) -> Floats:
 def fading(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw noise beside a row that fades away over a tenth of the table."""
     faded = np.exp(-np.arange(n) / (n / 10))
-    return np.asarray(4 * np.outer(faded, rng.standard_normal(d)) + rng.standard_normal((n, d)))
+    return np.asarray(
+        4 * np.outer(faded, rng.standard_normal(d)) + rng.standard_normal((n, d))
+    )
 
 
 def stable_walk(rng: np.random.Generator, n: int, d: int) -> Floats:

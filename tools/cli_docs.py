@@ -53,7 +53,9 @@ def document() -> str:
     return "".join(parts)
 
 
-def _defaults(parameter: Parameter, commands: Mapping[str, tuple[Any, list[Parameter]]]) -> str:
+def _defaults(
+    parameter: Parameter, commands: Mapping[str, tuple[Any, list[Parameter]]]
+) -> str:
     """Return an option's default; where commands differ, the usual one and theirs."""
     defaults = {
         key: candidate.default

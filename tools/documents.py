@@ -94,7 +94,9 @@ class AnswerBlock(TypedDict):
     draws: Annotated[Natural | None, "How many were drawn of each."]
     facts: Annotated[dict[str, Any] | None, "Every number that the sentence names."]
     keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
-    change: Annotated[CorrectionBlock | None, "What it was before another answer corrected it."]
+    change: Annotated[
+        CorrectionBlock | None, "What it was before another answer corrected it."
+    ]
 
 
 class PartBlock(TypedDict):
@@ -334,7 +336,9 @@ class ContextsBlock(TypedDict):
         ]
     ]
     seed: Annotated[int | None, "Null where nothing was drawn."]
-    used: Annotated[Count, "How many contexts means are over; 0 where nothing was run on them."]
+    used: Annotated[
+        Count, "How many contexts means are over; 0 where nothing was run on them."
+    ]
 
 
 class BaselinesBlock(TypedDict):

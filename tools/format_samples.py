@@ -155,7 +155,15 @@ def onnxruntime_files() -> None:
 
     types = {"uint4": TensorProto.UINT4, "int4": TensorProto.INT4}
     rng, answers = np.random.default_rng(0), {}
-    for name in ("uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"):
+    for name in (
+        "uint4",
+        "uint4_zero",
+        "int4",
+        "int4_zero",
+        "bytes4",
+        "bytes4_zero",
+        "bytes8",
+    ):
         kind, _, zero = name.partition("_")
         bits, low = 8 if kind == "bytes8" else 4, -8 if kind == "int4" else 0
 
@@ -163,7 +171,9 @@ def onnxruntime_files() -> None:
                    bits: int = bits) -> Any:  # fmt: skip
             codes = rng.integers(low, low + 2**bits, shape)
             if kind in types:
-                return helper.make_tensor(label, types[kind], shape, codes.reshape(-1).tolist())
+                return helper.make_tensor(
+                    label, types[kind], shape, codes.reshape(-1).tolist()
+                )
             if bits == 4:
                 codes = np.pad(codes, ((0, 0), (0, shape[1] % 2)))
                 codes = codes[:, ::2] | codes[:, 1::2] << 4

@@ -66,7 +66,9 @@ def main() -> None:
         name = f"gallery-{number}-{kind}.png"
         figure.figure.savefig(DOCS / "images" / name, dpi=140, metadata={"Software": None})
         command = f"posprobe figure {kind} {' '.join(references)} -o {kind}.pdf --span {span}"
-        text += f"\n**{kind}**: {purpose}. `{command}`\n\n![{kind}: {purpose}](images/{name})\n"
+        text += (
+            f"\n**{kind}**: {purpose}. `{command}`\n\n![{kind}: {purpose}](images/{name})\n"
+        )
     (DOCS / "gallery.md").write_text(text, encoding="utf-8")
 
 

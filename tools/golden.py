@@ -298,7 +298,9 @@ def scheme(kind: str) -> Any:
         case "rotary, 2-D":
             return pp.schemes.Rotary(64, kind, source, axes=2, base=100.0, max_positions=256)
         case _:
-            return pp.schemes.Rotary(64, kind, source, max_positions=2048, training_length=2048)
+            return pp.schemes.Rotary(
+                64, kind, source, max_positions=2048, training_length=2048
+            )
 
 
 KINDS = (

@@ -80,7 +80,9 @@ def drifted(rng: np.random.Generator, values: Floats, share: float, rank: int) -
     """Move a table as fine-tuning does: in a few directions, all rows, by so much of its norm."""
     n, d = values.shape
     drift = rng.normal(size=(n, rank)) @ rng.normal(size=(rank, d))
-    return np.asarray(values + drift * (share * np.linalg.norm(values) / np.linalg.norm(drift)))
+    return np.asarray(
+        values + drift * (share * np.linalg.norm(values) / np.linalg.norm(drift))
+    )
 
 
 def again(table: pp.PositionTable, values: Floats) -> tuple[Likeness, float]:

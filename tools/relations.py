@@ -175,7 +175,9 @@ def published(name: str, **overrides: Any) -> Ladder:
         width, base=base, scaling=scaling, **parameters
     )
     plain = {"rope_type": "default"} if scaling else None
-    unscaled, _ = pp.encodings.rotary_frequencies(width, base=base, scaling=plain, **parameters)
+    unscaled, _ = pp.encodings.rotary_frequencies(
+        width, base=base, scaling=plain, **parameters
+    )
     return Ladder(omega, factor, unscaled, width, context)
 
 
@@ -245,7 +247,9 @@ def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
 # --- projections ------------------------------------------------------------------------------
 
 
-def projections(draw: Draw, heads: int = 4, head_dim: int = 16, width: int = 64) -> Projections:
+def projections(
+    draw: Draw, heads: int = 4, head_dim: int = 16, width: int = 64
+) -> Projections:
     """Make queries and keys whose pairs and columns have sizes of their own."""
     rows = np.exp(0.5 * draw.normal(size=heads * head_dim))[:, None]
     matrices = [rows * draw.normal(size=(heads * head_dim, width)) for _ in range(2)]

@@ -55,7 +55,9 @@ def measure(value: Published, table: PositionTable, seeds: int) -> str:
     raise ValueError(f"{value.key}: no way to measure it here")
 
 
-def made(name: str, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> PositionTable:
+def made(
+    name: str, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+) -> PositionTable:
     """Wrap made values as a table."""
     source = Source(name, name, shape=values.shape, dtype="F64")
     return PositionTable(values, Line(len(values)), name, source)
@@ -90,7 +92,10 @@ def replications(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
             )
         elif (value.model, value.key) in tables_by_value:
             published_value, table = tables_by_value[value.model, value.key]
-            ours, matched = measure(published_value, table, seeds), str(published_value.matched)
+            ours, matched = (
+                measure(published_value, table, seeds),
+                str(published_value.matched),
+            )
         else:
             ours, matched = "not measured: table not at hand", ""
         source = f"{value.citation.split(',')[0]}, {value.where}"

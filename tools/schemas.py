@@ -27,7 +27,7 @@ import documents
 import numpy as np
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import NEWER, As, notes, shown
+from posprobe.analyses.result import NEWER, JsonType, notes, shown_types
 from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.measurements.model import MODEL_MEASUREMENTS
@@ -159,7 +159,11 @@ def json_schema(
         if name not in defs:
             defs[name] = {}  # a type may hold itself
             record = is_dataclass(kind)
-            hints = dict(shown(kind)) if record else get_type_hints(kind, include_extras=True)
+            hints = (
+                dict(shown_types(kind))
+                if record
+                else get_type_hints(kind, include_extras=True)
+            )
             hints = {"layer": Count, **hints} if layer else hints
             extra = hints.pop(EXTRA, None)
             # A reason for all that is unknown: lists are null there.
@@ -209,7 +213,9 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     if origin is NotRequired:
         return _schema(arguments[0], define)
     if origin is Annotated:
-        kind = next((note.kind for note in arguments if isinstance(note, As)), arguments[0])
+        kind = next(
+            (note.kind for note in arguments if isinstance(note, JsonType)), arguments[0]
+        )
         item_schema = _schema(kind, define)
         for note in arguments[1:]:
             if isinstance(note, str) and note != NEWER:

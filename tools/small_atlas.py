@@ -111,7 +111,9 @@ def _mpnet() -> tuple[dict[str, Any], pp.PositionTable]:
             family=table.family,
         )
     packages = (f"{MPNET}1 to {MPNET}5", "0.0.1", PYPI)
-    return _about(Real(name, "all-mpnet-base-v2 (MPNet)", "Apache-2.0", packages, name)), loaded
+    return _about(
+        Real(name, "all-mpnet-base-v2 (MPNet)", "Apache-2.0", packages, name)
+    ), loaded
 
 
 def _about(real: Real) -> dict[str, Any]:

@@ -218,7 +218,9 @@ def main() -> None:
     experiment = parser.parse_args().which
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    print(json.dumps(digit_accuracies() if experiment == "digits" else text_losses(), indent=2))
+    print(
+        json.dumps(digit_accuracies() if experiment == "digits" else text_losses(), indent=2)
+    )
 
 
 if __name__ == "__main__":

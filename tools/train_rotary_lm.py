@@ -138,7 +138,9 @@ def main() -> None:
     catalogue = options.samples / "samples.json"
     siblings = json.loads(catalogue.read_bytes()) if catalogue.exists() else []
     entries = [entry for entry in siblings if entry["name"] != NAME]
-    entries.append(catalogue_entry(text, loss, sum(values.size for values in weights.values())))
+    entries.append(
+        catalogue_entry(text, loss, sum(values.size for values in weights.values()))
+    )
     written = json.dumps(entries, indent=2, ensure_ascii=False)
     catalogue.write_text(written + "\n", encoding="utf-8")
     print(f"{loss} nats per byte")

@@ -85,7 +85,7 @@ class Cause:
         Key of the cause.
     numbers
         Numbers that its words name, in their order.
-    of
+    subject
         Subject of the numbers, where it differs.
     causes
         Those of what it names, where they are told with it.
@@ -93,7 +93,7 @@ class Cause:
 
     kind: str
     numbers: tuple[float, ...] = ()
-    of: str = ""
+    subject: str = ""
     causes: tuple[Cause, ...] = ()
 
 
@@ -161,7 +161,7 @@ class Answer:
         """What the answer names."""
         return getattr(self.facts, "value", None)
 
-    def corrected(
+    def with_correction(
         self, answer: Verdict, reason: str, correction_question: str, **changes: Any
     ) -> Answer:
         """Return another answer to the same question, with what this one was.
@@ -192,7 +192,7 @@ class TooFew:
 
 
 @dataclass(frozen=True)
-class Part:
+class StretchAnswers:
     """Another long stretch of a table, with answers of its own.
 
     Parameters
@@ -218,13 +218,13 @@ class Verdicts:
         Answers by question, in the order of the page.
     first, stop
         First position and one past the last of the stretch that most questions are asked of.
-    whole
+    is_whole
         Whether that is the whole table.
     ends
         Causes that end the stretch on either side, or why it is the whole table.
-    parts
+    other_stretches
         Other long stretches, in order.
-    replaced
+    replaced_patches
         Patches in whose place the questions see the mean of their neighbours.
     copies
         Rows that are copies of others.
@@ -239,10 +239,10 @@ class Verdicts:
     answers: Mapping[str, Answer]
     first: int
     stop: int
-    whole: bool = True
+    is_whole: bool = True
     ends: tuple[Cause, ...] = ()
-    parts: tuple[Part, ...] = ()
-    replaced: tuple[int, ...] = ()
+    other_stretches: tuple[StretchAnswers, ...] = ()
+    replaced_patches: tuple[int, ...] = ()
     copies: Any = None
     equal: tuple[tuple[int, int], ...] = ()
     budget: Any = None
@@ -272,20 +272,20 @@ class Shared:
 
 
 #: False discovery rate over the questions of one subject (Benjamini & Hochberg 1995).
-RATE = 0.05
+MAX_FALSE_DISCOVERY_RATE = 0.05
 
 S = TypeVar("S")
 Correction: TypeAlias = Callable[[Mapping[str, Answer], S], Answer | None]
 
 
 def decide(
-    asked_answers: Iterable[Answer], corrections: Sequence[Correction[S]], subject: S
+    uncorrected_answers: Iterable[Answer], corrections: Sequence[Correction[S]], subject: S
 ) -> dict[str, Answer]:
     """Settle answers that were each given by their own numbers.
 
     Parameters
     ----------
-    asked_answers
+    uncorrected_answers
         The answers.
     corrections
         Each returns the answer that others show to be otherwise, or None. It sees the final answers
@@ -293,28 +293,35 @@ def decide(
     subject
         Subject of the questions.
     """
-    answers = {answer.question: answer for answer in hold_rate(asked_answers)}
+    answers = {
+        answer.question: answer for answer in limit_false_discoveries(uncorrected_answers)
+    }
     for correct in corrections:
         if (corrected := correct(answers, subject)) is not None:
             answers[corrected.question] = corrected
     return answers
 
 
-def discovery_bar(ps: Iterable[float | None]) -> float:
+def max_discovery_p(ps: Iterable[float | None]) -> float:
     """Return the largest p-value at which the false discovery rate holds; 0 where none does."""
     p_values = sorted(p for p in ps if p is not None)
     return max(
-        (p for k, p in enumerate(p_values, 1) if p <= RATE * k / len(p_values)), default=0.0
+        (
+            p
+            for rank, p in enumerate(p_values, 1)
+            if p <= MAX_FALSE_DISCOVERY_RATE * rank / len(p_values)
+        ),
+        default=0.0,
     )
 
 
-def hold_rate(asked_answers: Iterable[Answer]) -> list[Answer]:
+def limit_false_discoveries(uncorrected_answers: Iterable[Answer]) -> list[Answer]:
     """Leave open each yes that fails the false discovery rate over all p-values."""
-    asked_answers = list(asked_answers)
-    bar = discovery_bar(answer.p for answer in asked_answers)
+    uncorrected_answers = list(uncorrected_answers)
+    max_p = max_discovery_p(answer.p for answer in uncorrected_answers)
     return [
-        answer.corrected("cannot tell", "among_many", "number of questions")
-        if answer.yes and answer.p is not None and answer.p > bar
+        answer.with_correction("cannot tell", "among_many", "number of questions")
+        if answer.yes and answer.p is not None and answer.p > max_p
         else answer
-        for answer in asked_answers
+        for answer in uncorrected_answers
     ]

@@ -13,7 +13,7 @@ from posprobe.arrays import Floats
 #: Standard deviations of a normal distribution per median absolute deviation: 1 / 0.6745.
 SD_PER_MAD = 1.4826
 #: Complex numbers that are transformed at once: 2 MiB, which a core's cache holds.
-TRANSFORMED = 2**17
+MAX_TRANSFORMED_NUMBERS = 2**17
 
 
 def total_power(points: NDArray[np.floating[Any]], length: int) -> Floats:
@@ -35,19 +35,21 @@ def total_power(points: NDArray[np.floating[Any]], length: int) -> Floats:
         points = np.pad(points, ((0, 0), (0, 1)))
     paired = np.ascontiguousarray(points).view(np.result_type(points.dtype, np.complex64))
     power = np.zeros(length)
-    step = max(1, TRANSFORMED // length)
-    for start in range(0, paired.shape[1], step):
-        waves = fft(paired[:, start : start + step], length, axis=0).view(points.dtype)
-        power += np.einsum("ij,ij->i", waves, waves)
+    n_columns = max(1, MAX_TRANSFORMED_NUMBERS // length)
+    for column in range(0, paired.shape[1], n_columns):
+        transformed = fft(paired[:, column : column + n_columns], length, axis=0).view(
+            points.dtype
+        )
+        power += np.einsum("ij,ij->i", transformed, transformed)
     return np.asarray(power + np.roll(power[::-1], 1)) / 2
 
 
 #: Leading directions of the columns that a draw keeps: trained tables hold nine tenths of their
 #: variance in 3 (GPT-2) to 11 (MiniLM).
-DIRECTIONS = 24
+N_LEADING_DIRECTIONS = 24
 #: Steps of the block iteration: the twelve leading variances are then exact to a thousandth for a
 #: walk, whose spectrum falls slowly (a test holds it).
-STEPS = 3
+N_BLOCK_ITERATIONS = 3
 
 
 def robust_sd(values: Floats, centre: float | None = None) -> float:
@@ -80,10 +82,10 @@ def scaled_points(values: NDArray[np.floating[Any]]) -> Floats:
     points = np.asarray(values[:MAX_VIEW_ROWS], dtype=np.float64)
     points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
     points = points - points.mean(axis=0)
-    size = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
+    rms_norm = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
     if np.abs(points).max(initial=0.0) <= 1e-12 * max(len(points), 1):
         return np.zeros_like(points)
-    return np.asarray(points / size)
+    return np.asarray(points / rms_norm)
 
 
 def offset_sums(points: Floats) -> Floats:
@@ -102,21 +104,26 @@ def half_length(points: Floats) -> float:
     points
         ``[n, d]``, centred.
     """
-    return halving(offset_sums(points) / np.arange(len(points), 0, -1))
+    return halving_distance(offset_sums(points) / np.arange(len(points), 0, -1))
 
 
-def halving(mean: Floats) -> float:
+def halving_distance(mean_products: Floats) -> float:
     """Return the distance at which mean inner products, by distance, halve from that of 1."""
-    if mean[1] <= 0:
+    if mean_products[1] <= 0:
         return 0.0
-    lags_below = np.flatnonzero(mean[1:] <= mean[1] / 2)
+    lags_below = np.flatnonzero(mean_products[1:] <= mean_products[1] / 2)
     if not len(lags_below):
-        return float(len(mean) - 1)
-    k = int(lags_below[0]) + 1
-    return float(k - 1 + (mean[k - 1] - mean[1] / 2) / (mean[k - 1] - mean[k]))
+        return float(len(mean_products) - 1)
+    lag = int(lags_below[0]) + 1
+    return float(
+        lag
+        - 1
+        + (mean_products[lag - 1] - mean_products[1] / 2)
+        / (mean_products[lag - 1] - mean_products[lag])
+    )
 
 
-def line_through(x: Floats, y: Floats) -> tuple[float, float]:
+def fit_line(x: Floats, y: Floats) -> tuple[float, float]:
     """Return slope and R² of a straight line; R² is 0 where either does not vary."""
     x, y = x - x.mean(), y - y.mean()
     x_squares, y_squares = float(x @ x), float(y @ y)
@@ -131,7 +138,7 @@ def small_gram(points: Floats) -> Floats:
     return points @ points.T if len(points) <= points.shape[1] else points.T @ points
 
 
-def participation(points: Floats) -> float:
+def participation_ratio(points: Floats) -> float:
     """Return the participation ratio of centred points ``[n, d]``."""
     gram = small_gram(points)
     trace = np.trace(gram)
@@ -141,13 +148,15 @@ def participation(points: Floats) -> float:
 
 def grid_distances(height: int, width: int) -> Floats:
     """Return the distances between all patches, ``[h * w, h * w]``."""
-    return np.asarray(np.hypot(*displacements(height, width)))
+    return np.asarray(np.hypot(*grid_displacements(height, width)))
 
 
-def displacements(height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def grid_displacements(height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return by how much all patches differ in row and in column: ``[h * w, h * w]`` each."""
-    y, x = np.divmod(np.arange(height * width), width)
-    return np.abs(y[:, None] - y), np.abs(x[:, None] - x)
+    patch_rows, patch_columns = np.divmod(np.arange(height * width), width)
+    return np.abs(patch_rows[:, None] - patch_rows), np.abs(
+        patch_columns[:, None] - patch_columns
+    )
 
 
 def slow_cosines(n: int, count: int) -> Floats:
@@ -156,7 +165,7 @@ def slow_cosines(n: int, count: int) -> Floats:
     return np.asarray(waves / np.linalg.norm(waves, axis=0))
 
 
-def root(covariance: Floats) -> Floats:
+def covariance_root(covariance: Floats) -> Floats:
     """Return a matrix whose product with white noise has the covariance: ``[n, n]``."""
     jitter = 1e-9 * float(np.trace(covariance)) / len(covariance) + np.finfo(np.float64).tiny
     try:
@@ -164,8 +173,8 @@ def root(covariance: Floats) -> Floats:
             np.linalg.cholesky(covariance + jitter * np.eye(len(covariance))), np.float64
         )
     except np.linalg.LinAlgError:  # rounding: smooth kernels have eigenvalues near 0
-        values, vectors = np.linalg.eigh(covariance)
-        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+        eigenvalues, eigenvectors = np.linalg.eigh(covariance)
+        return np.asarray(eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0)))
 
 
 def toeplitz(values: Floats) -> Floats:
@@ -174,7 +183,7 @@ def toeplitz(values: Floats) -> Floats:
     return np.array(sliding_window_view(mirrored, len(values))[::-1])
 
 
-def leading(points: Floats, rank: int = DIRECTIONS) -> Floats:
+def leading_coordinates(points: Floats, rank: int = N_LEADING_DIRECTIONS) -> Floats:
     """Return the points' coordinates along their leading directions: ``[n, r]``.
 
     A block iteration that begins with the same random rows whatever the columns' basis, so that
@@ -183,11 +192,11 @@ def leading(points: Floats, rank: int = DIRECTIONS) -> Floats:
     n, d = points.shape
     rank = min(rank, n, d)
     if min(n, d) <= 4 * rank:
-        u, singular, _ = np.linalg.svd(points, full_matrices=False)
-        return np.asarray((u * singular)[:, :rank])
+        u, singular_values, _ = np.linalg.svd(points, full_matrices=False)
+        return np.asarray((u * singular_values)[:, :rank])
     block = np.random.default_rng(0).standard_normal((n, rank + 8))
-    for _ in range(STEPS):
+    for _ in range(N_BLOCK_ITERATIONS):
         basis, _ = np.linalg.qr(points.T @ block)
         block, _ = np.linalg.qr(points @ basis)
-    u, singular, _ = np.linalg.svd(block.T @ points, full_matrices=False)
-    return np.asarray(block @ (u * singular)[:, :rank])
+    u, singular_values, _ = np.linalg.svd(block.T @ points, full_matrices=False)
+    return np.asarray(block @ (u * singular_values)[:, :rank])

@@ -3,9 +3,9 @@
 What a result's type says is all that is known of its numbers. Shown in ``analysis.json`` are its
 fields, under their names, and each property whose annotation is ``Annotated``; an array only where
 its annotation is, if with an empty description. ``Annotated`` adds a `Number` (its label and
-meaning), a description, keywords of JSON Schema, `Stored` (the array's name in ``arrays.npz``),
-`As` (the type in JSON, where it differs), `Part` (of a record whose numbers are listed too),
-`NEWER` or `HIDDEN`.
+meaning), a description, keywords of JSON Schema, `StoredArray` (the array's name in
+``arrays.npz``), `JsonType` (the type in JSON, where it differs), `NumberSuffixes` (of a record
+whose numbers are listed too), `NEWER` or `HIDDEN`.
 
 What is None or not finite is undefined, with a reason in ``undefined``. Where that is a text, it is
 the reason for all numbers, and empty lists are None too; where it is empty, the text ``why`` says
@@ -32,15 +32,15 @@ from posprobe.layouts import Grid, Sequence, describe_layout
 #: Longest list that is shown among single values: what fits on a line.
 MAX_SHORT_LIST = 8
 #: How many values stand on one line, and the letters of the widest of them.
-ON_A_LINE = 4
-WIDEST = 40
+MAX_REPR_VALUES = 4
+MAX_REPR_VALUE_LETTERS = 40
 #: Marks a field that is no part of the document, and one that older documents have not.
 HIDDEN = "(hidden)"
 NEWER = "(newer)"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredArray:
     """Marks an array as one of ``arrays.npz``.
 
     Parameters
@@ -56,7 +56,7 @@ class Stored:
 
 
 @dataclass(frozen=True, eq=False)
-class As:
+class JsonType:
     """The type that a value has in JSON, such as ``list[float | None]`` of an array.
 
     Parameters
@@ -72,11 +72,11 @@ class As:
 
 
 #: An array as a list in which single numbers may be unknown.
-WithGaps: TypeAlias = Annotated[Floats, As(list[float | None])]
+WithGaps: TypeAlias = Annotated[Floats, JsonType(list[float | None])]
 
 
 @dataclass(frozen=True)
-class Part:
+class NumberSuffixes:
     """How the numbers of a part are called where a result has several of one type.
 
     Parameters
@@ -84,46 +84,48 @@ class Part:
     label, meaning, stored
         Suffixes of the labels and meanings of its numbers, and of the names of its arrays in
         ``arrays.npz``.
-    alone
+    not_compared
         Its numbers that do not stand beside the sinusoid and the null models.
     """
 
     label: str = ""
     meaning: str = ""
     stored: str = ""
-    alone: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
 
 class Result(Drawable):
     """Base of every analysis's frozen result."""
 
     def __repr__(self) -> str:
-        values_by_key = _single(as_block(self))
-        number_keys = [key for key, *_ in numbers_of(type(self)) if key in values_by_key]
+        values_by_key = _single_values(as_block(self))
+        number_keys = [key for key, *_ in record_numbers(type(self)) if key in values_by_key]
         values_by_key = {
             key: values_by_key[key] for key in dict.fromkeys((*number_keys, *values_by_key))
         }
         texts = [
-            f"{k}={_show(value)}"
-            for k, value in values_by_key.items()
+            f"{key}={_format_value(value)}"
+            for key, value in values_by_key.items()
             if not isinstance(value, str)
         ]
-        short_texts = [text for text in texts if len(text) <= WIDEST]
-        ellipsis = ("...",) if len(short_texts) > ON_A_LINE else ()
-        return format_repr(self, *short_texts[:ON_A_LINE], *ellipsis)
+        short_texts = [text for text in texts if len(text) <= MAX_REPR_VALUE_LETTERS]
+        ellipsis = ("...",) if len(short_texts) > MAX_REPR_VALUES else ()
+        return format_repr(self, *short_texts[:MAX_REPR_VALUES], *ellipsis)
 
     def _card(self) -> tuple[str, dict[str, object]]:
-        values_by_key = {key: _show(value) for key, value in _single(as_block(self)).items()}
+        values_by_key = {
+            key: _format_value(value) for key, value in _single_values(as_block(self)).items()
+        }
         return type(self).__name__, dict(values_by_key)
 
 
-def nothing() -> NDArray[Any]:
+def empty_array() -> NDArray[Any]:
     """Return the default of a field: an array without numbers, where nothing is known."""
     return np.zeros(0)
 
 
 @cache
-def members(kind: Any) -> Mapping[str, Any]:
+def member_types(kind: Any) -> Mapping[str, Any]:
     """Return the types of a record's fields and properties, with what ``Annotated`` adds."""
     hints = get_type_hints(kind, include_extras=True)
     hints = {member.name: hints[member.name] for member in fields(kind)}
@@ -138,9 +140,9 @@ def members(kind: Any) -> Mapping[str, Any]:
 
 
 @cache
-def shown(kind: Any) -> Mapping[str, Any]:
+def shown_types(kind: Any) -> Mapping[str, Any]:
     """Return the names and types of all that a record shows."""
-    return {name: hint for name, hint in members(kind).items() if _is_shown(hint)}
+    return {name: hint for name, hint in member_types(kind).items() if _is_shown(hint)}
 
 
 def notes(hint: Any) -> tuple[Any, ...]:
@@ -149,76 +151,83 @@ def notes(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_shown(hint: Any) -> bool:
-    extra_notes = notes(hint)
-    if HIDDEN in extra_notes:
+    metadata = notes(hint)
+    if HIDDEN in metadata:
         return False
-    bare = get_args(hint)[0] if extra_notes else hint
-    array = any(
-        get_origin(member_type) is np.ndarray for member_type in (bare, *_members(bare))
+    bare_type = get_args(hint)[0] if metadata else hint
+    has_array = any(
+        get_origin(member_type) is np.ndarray
+        for member_type in (bare_type, *_union_members(bare_type))
     )
-    kept_alone = all(isinstance(note, Stored) for note in extra_notes)
-    return not (kept_alone and (extra_notes or array))
+    is_stored_only = all(isinstance(note, StoredArray) for note in metadata)
+    return not (is_stored_only and (metadata or has_array))
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def _union_members(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
 
 
-def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]:
+def as_block(record: Any, format_cause: Callable[[Cause], str] = str) -> dict[str, Any]:
     """Return a record as JSON has it.
 
     Parameters
     ----------
     record
         A dataclass. Where its ``undefined`` is a text, it is the reason for all that is None.
-    words
+    format_cause
         Says a cause.
     """
     kind: Any = type(record)
     block, computed_keys = {}, set()
-    for name, hint in shown(kind).items():
-        make = next((note.compute for note in notes(hint) if isinstance(note, As)), None)
-        block[name] = plain(make(record) if make else getattr(record, name), words)
-        computed_keys |= {name} if make else set()
+    for name, hint in shown_types(kind).items():
+        compute = next(
+            (note.compute for note in notes(hint) if isinstance(note, JsonType)), None
+        )
+        block[name] = to_json(
+            compute(record) if compute else getattr(record, name), format_cause
+        )
+        computed_keys |= {name} if compute else set()
     if isinstance(reason := getattr(record, "undefined", None), str):
         if reason:  # nothing is known of any number
-            unknown = {key for key, value in block.items() if _unknown(value)} - computed_keys
-            block |= dict.fromkeys(unknown)
+            undefined_keys = {
+                key for key, value in block.items() if _is_undefined(value)
+            } - computed_keys
+            block |= dict.fromkeys(undefined_keys)
         reason = reason or getattr(record, "missing_reason", "")
-        missing = {name: reason for name, value in block.items() if value is None and reason}
-        block["undefined"] = missing | getattr(record, "partly", {})
+        reasons = {name: reason for name, value in block.items() if value is None and reason}
+        block["undefined"] = reasons | getattr(record, "partly", {})
     return block
 
 
-def _unknown(value: Any) -> bool:
-    members_found = value.values() if isinstance(value, dict) else value
-    return isinstance(value, list | dict) and all(member is None for member in members_found)
+def _is_undefined(value: Any) -> bool:
+    entries = value.values() if isinstance(value, dict) else value
+    return isinstance(value, list | dict) and all(entry is None for entry in entries)
 
 
-def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
+def to_json(value: Any, format_cause: Callable[[Cause], str] = str) -> Any:
     """Return a value as JSON has it; what is not finite is None."""
     match value:
         case float():
             return float(value) if math.isfinite(value) else None
         case Cause():
-            return words(value)
+            return format_cause(value)
         case Sequence() | Grid():
             return describe_layout(value)
         case np.ndarray() | np.generic():
-            return plain(value.tolist(), words)
+            return to_json(value.tolist(), format_cause)
         case Mapping():
-            entries = {key: plain(entry, words) for key, entry in value.items()}
-            if any(isinstance(key, int) for key in entries):
-                return [{"layer": number, **entry} for number, entry in entries.items()]
-            return entries
+            block = {key: to_json(member, format_cause) for key, member in value.items()}
+            if any(isinstance(key, int) for key in block):
+                return [{"layer": layer, **member} for layer, member in block.items()]
+            return block
         case list() | tuple():
-            return [plain(entry, words) for entry in value]
+            return [to_json(member, format_cause) for member in value]
         case _ if is_dataclass(value):
-            return as_block(value, words)
+            return as_block(value, format_cause)
     return value
 
 
-def stored(record: Any, prefix: str = "", suffix: str = "") -> dict[str, NDArray[Any]]:
+def collect_arrays(record: Any, prefix: str = "", suffix: str = "") -> dict[str, NDArray[Any]]:
     """Return the arrays of a record, and of records in it, that ``arrays.npz`` holds.
 
     Parameters
@@ -230,62 +239,67 @@ def stored(record: Any, prefix: str = "", suffix: str = "") -> dict[str, NDArray
     """
     stored_arrays: dict[str, NDArray[Any]] = {}
     kind: Any = type(record)
-    for name, hint in members(kind).items():
-        marks = [note for note in notes(hint) if isinstance(note, Stored | Part)]
-        value: Any = getattr(record, name) if marks else None
-        for note in marks if value is not None else ():
-            if isinstance(note, Stored):
+    for name, hint in member_types(kind).items():
+        metadata = [
+            note for note in notes(hint) if isinstance(note, StoredArray | NumberSuffixes)
+        ]
+        value: Any = getattr(record, name) if metadata else None
+        for note in metadata if value is not None else ():
+            if isinstance(note, StoredArray):
                 stored_arrays[f"{note.name or prefix}{suffix}"] = (
                     note.compute(record) if note.compute else value
                 )
             elif isinstance(value, Mapping):
-                for number, layer in value.items():
-                    arrays = stored(layer, prefix, note.stored)
-                    stored_arrays |= {f"{number}_{key}": array for key, array in arrays.items()}
+                for layer_index, layer in value.items():
+                    arrays = collect_arrays(layer, prefix, note.stored)
+                    stored_arrays |= {
+                        f"{layer_index}_{key}": array for key, array in arrays.items()
+                    }
             else:
-                stored_arrays |= stored(value, prefix, note.stored)
+                stored_arrays |= collect_arrays(value, prefix, note.stored)
     return stored_arrays
 
 
-def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
+def record_numbers(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
     """Yield the key path, the description and the type in JSON of a record's numbers."""
-    for name, hint in shown(kind).items():
-        bare = in_json(hint)
-        inner = next(
+    for name, hint in shown_types(kind).items():
+        bare_type = json_type(hint)
+        inner_type = next(
             (
                 member_type
-                for member_type in (bare, *_members(bare))
+                for member_type in (bare_type, *_union_members(bare_type))
                 if is_dataclass(member_type)
             ),
             None,
         )
         for note in notes(hint):
             if isinstance(note, Number):
-                yield f"{prefix}{name}", note, bare
-            elif isinstance(note, Part) and inner is not None:
-                for key, number, member_hint in numbers_of(inner, f"{prefix}{name}."):
+                yield f"{prefix}{name}", note, bare_type
+            elif isinstance(note, NumberSuffixes) and inner_type is not None:
+                for key, number, member_hint in record_numbers(inner_type, f"{prefix}{name}."):
                     relabelled = replace(
                         number,
                         label=number.label + note.label,
                         meaning=number.meaning + note.meaning,
-                        compared=number.compared and key.split(".")[-1] not in note.alone,
+                        compared=number.compared
+                        and key.split(".")[-1] not in note.not_compared,
                     )
                     yield key, relabelled, member_hint
 
 
-def in_json(hint: Any) -> Any:
+def json_type(hint: Any) -> Any:
     """Return the type that a value of a field has in JSON."""
-    extra_notes = notes(hint)
-    bare = get_args(hint)[0] if extra_notes else hint
-    return next((note.kind for note in extra_notes if isinstance(note, As)), bare)
+    metadata = notes(hint)
+    bare_type = get_args(hint)[0] if metadata else hint
+    return next((note.kind for note in metadata if isinstance(note, JsonType)), bare_type)
 
 
-def _single(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _single_values(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Keep single values and short lists of them; those of blocks inside under ``block.key``."""
     single_values: dict[str, Any] = {}
     for key, value in block.items():
         if isinstance(value, Mapping):
-            single_values |= _single(value, f"{prefix}{key}.")
+            single_values |= _single_values(value, f"{prefix}{key}.")
         elif not isinstance(value, list) or (
             len(value) <= MAX_SHORT_LIST
             and not any(isinstance(entry, Mapping) or is_dataclass(entry) for entry in value)
@@ -294,20 +308,20 @@ def _single(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return single_values
 
 
-def _show(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_show, value))}]"
+        return f"[{', '.join(map(_format_value, value))}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 #: Spacing of double precision numbers at 1.
-EPS = float(np.finfo(np.float64).eps)
+FLOAT64_EPS = float(np.finfo(np.float64).eps)
 #: How many times the expected error still counts as rounding: sums of n numbers err by less than n
 #: units in nearly all tables, and products of such sums by a few times that.
-UNITS = 16
+MAX_ROUNDING_UNITS = 16
 
 
-def centring_error(largest: Any, count: int, eps: float = EPS) -> Any:
+def centring_error(largest: Any, count: int, eps: float = FLOAT64_EPS) -> Any:
     """Return the size up to which what centring leaves of equal numbers is rounding.
 
     A mean summed in double precision is off by up to ``count`` units in the last place (Higham
@@ -323,7 +337,7 @@ def centring_error(largest: Any, count: int, eps: float = EPS) -> Any:
     eps
         Relative error of the numbers themselves: the spacing of their type, or more.
     """
-    return UNITS * max(eps, count * EPS) * largest
+    return MAX_ROUNDING_UNITS * max(eps, count * FLOAT64_EPS) * largest
 
 
 def quantisation_floor(step: float, n: int, d: int) -> float:
@@ -343,7 +357,7 @@ def quantisation_floor(step: float, n: int, d: int) -> float:
     return float((np.sqrt(n) + np.sqrt(d)) * step / np.sqrt(12))
 
 
-def centred(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
+def centre_rows(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
     """Subtract the mean row from a table; of equal rows nothing is left.
 
     Parameters
@@ -359,13 +373,19 @@ def centred(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
         ``sqrt(d)``.
     """
     if xp is np:  # single precision would lose a mean of many rows
-        residual = values - values.mean(axis=0, dtype=np.float64).astype(values.dtype)
+        centred_rows = values - values.mean(axis=0, dtype=np.float64).astype(values.dtype)
     else:
-        residual = values - xp.mean(values, axis=0)
-    error = centring_error(_largest(values, xp), len(values), float(xp.finfo(values.dtype).eps))
-    return (residual if _largest(residual, xp) > error else xp.zeros_like(residual)), error
+        centred_rows = values - xp.mean(values, axis=0)
+    error = centring_error(
+        _largest_magnitude(values, xp), len(values), float(xp.finfo(values.dtype).eps)
+    )
+    return (
+        centred_rows
+        if _largest_magnitude(centred_rows, xp) > error
+        else xp.zeros_like(centred_rows)
+    ), error
 
 
-def _largest(values: Array, xp: ModuleType) -> float:
+def _largest_magnitude(values: Array, xp: ModuleType) -> float:
     # Without an array of magnitudes, which takes as much memory as the table.
     return max(float(xp.max(values)), -float(xp.min(values)))

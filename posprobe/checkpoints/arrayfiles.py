@@ -39,7 +39,9 @@ def read_npy(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged or holds Python objects.
     """
-    with explain_errors(InvalidCheckpoint, f"{name}: NumPy cannot read it", _SAVE_ARRAY_ADVICE):
+    with explain_errors(
+        InvalidCheckpoint, f"{name}: NumPy cannot read it", _SAVE_ARRAY_ADVICE
+    ):
         stream = Stream(files, name)
         header = _ArrayHeader.read(stream)
         if header.dtype.hasobject or header.content_bytes > stream.size - header.n_bytes:
@@ -178,7 +180,9 @@ def _describe_member(
         raise ValueError(f"{member.filename}: {n_bytes} bytes for an array of {header}")
     info = header.tensor_info(member.filename.removesuffix(".npy"), name)
     is_uncompressed = member.compress_type == zipfile.ZIP_STORED
-    if not (is_uncompressed and header.is_row_major and n_bytes and info.dtype in FLOAT_DTYPES):
+    if not (
+        is_uncompressed and header.is_row_major and n_bytes and info.dtype in FLOAT_DTYPES
+    ):
         return info, 0
     start, stop = member_range(files, name, member)
     return replace(info, start=start + header.n_bytes, stop=stop), header.n_bytes
@@ -189,11 +193,9 @@ MAX_TEXT_BYTES = MAX_UNPACKED_BYTES // 4
 #: Largest relative distance between a float32 and the 9 digits that are written for it.
 _MAX_DIGIT_ROUNDING = 5.001e-9
 _CSV_ADVICE = (
-    "Each line holds the numbers of one position, separated by commas, as many in each, "
-    "and "
-    "nothing else: no heading and no names. pandas writes them so with to_csv(FILE, "
-    "header=False, "
-    "index=False)."
+    "Each line holds the numbers of one position, separated by commas, as "
+    "many in each, and nothing else: no heading and no names. pandas writes "
+    "them so with to_csv(FILE, header=False, index=False)."
 )
 
 
@@ -212,9 +214,8 @@ def read_csv(files: Files, name: str) -> Checkpoint:
     size = files.size(name)
     if size > MAX_TEXT_BYTES:
         raise InvalidCheckpoint(
-            f"{name}: {size} bytes of text; up to {MAX_TEXT_BYTES} are read. Save the "
-            "table as "
-            ".npy."
+            f"{name}: {size} bytes of text; up to {MAX_TEXT_BYTES} are "
+            "read. Save the table as .npy."
         )
     subject = f"{name}: not a table of numbers"
     with (

@@ -70,9 +70,8 @@ def check_unpacked(subject: str, n_bytes: int, advice: str = "Save it again.") -
     """
     if n_bytes > MAX_UNPACKED_BYTES:
         raise InvalidCheckpoint(
-            f"{subject} unpacks to {n_bytes} bytes; up to {MAX_UNPACKED_BYTES} are "
-            "unpacked. "
-            f"{advice}"
+            f"{subject} unpacks to {n_bytes} bytes; up to "
+            f"{MAX_UNPACKED_BYTES} are unpacked. {advice}"
         )
 
 
@@ -184,9 +183,9 @@ Dequantise: TypeAlias = Callable[
 
 def _refuse_quantised(info: TensorInfo, _: bytes | memoryview[int]) -> Any:
     raise InvalidCheckpoint(
-        f"{info.subject}, is quantised, and its reader does not say how (it gives no "
-        "`dequantise`). Tell those who made the reader, or use the model before it was "
-        "quantised."
+        f"{info.subject}, is quantised, and its reader does not say how (it "
+        "gives no `dequantise`). Tell those who made the reader, or use "
+        "the model before it was quantised."
     )
 
 
@@ -332,9 +331,9 @@ class Checkpoint:
         info = self.tensors[name]
         if info.dtype not in FLOAT_DTYPES:
             raise InvalidTable(
-                f"{info.subject}, is stored as {info.dtype}: integers and quantised "
-                "numbers are "
-                "not analysed. Use the checkpoint in its original F32, F16 or BF16 format."
+                f"{info.subject}, is stored as {info.dtype}: integers and "
+                "quantised numbers are not analysed. Use the checkpoint in "
+                "its original F32, F16 or BF16 format."
             )
         return info
 
@@ -427,7 +426,9 @@ def _prefix_tensors(folder: str, model: Checkpoint) -> Checkpoint:
 
     @functools.cache
     def header(_: str) -> dict[str, TensorInfo]:
-        infos = (replace(info, name=f"{folder}.{info.name}") for info in model.tensors.values())
+        infos = (
+            replace(info, name=f"{folder}.{info.name}") for info in model.tensors.values()
+        )
         return {info.name: info for info in infos}
 
     def unprefixed(prefixed_info: TensorInfo) -> TensorInfo:

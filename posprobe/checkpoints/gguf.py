@@ -126,11 +126,10 @@ def _place_tensors(
         placed_info = replace(info, start=data_start + info.start, stop=data_start + info.stop)
         if placed_info.start < end or placed_info.stop > file_bytes:
             raise ValueError(
-                f"tensor {placed_info.name[:80]!r}, shape {list(placed_info.shape)}, "
-                "would be the "
-                f"bytes {placed_info.start} to {placed_info.stop} of {file_bytes}, and "
-                "the one "
-                f"before it ends at {end}"
+                f"tensor {placed_info.name[:80]!r}, shape "
+                f"{list(placed_info.shape)}, would be the bytes "
+                f"{placed_info.start} to {placed_info.stop} of "
+                f"{file_bytes}, and the one before it ends at {end}"
             )
         end = placed_info.stop
         tensors[placed_info.name] = placed_info
@@ -228,9 +227,9 @@ def dequantise(
         values = gguf.quants.dequantize(blocks, ggml_type).reshape(info.shape)
     except NotImplementedError as error:
         raise InvalidTable(
-            f"{info.file}: tensor {info.name} is quantised ({dtype}), which the gguf "
-            "package "
-            "cannot turn into numbers. Convert the model to another type, such as F16."
+            f"{info.file}: tensor {info.name} is quantised ({dtype}), which "
+            "the gguf package cannot turn into numbers. Convert the model "
+            "to another type, such as F16."
         ) from error
     if not scale_bytes:
         return values, None

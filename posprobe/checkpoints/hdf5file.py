@@ -135,7 +135,9 @@ def _open_shards(files: Files, name: str) -> Checkpoint:
     ]
     check_shard_names(shards, name, (".weights.h5",))
     if not shards:
-        raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not an index of weights.")
+        raise InvalidCheckpoint(
+            f"{name}: it has no weight_map. It is not an index of weights."
+        )
     folder = PurePosixPath(name).parent
     shard_checkpoints = {
         str(folder / shard): read_hdf5(files, str(folder / shard)) for shard in sorted(shards)
@@ -160,9 +162,8 @@ def _locate_member(files: Files, name: str) -> tuple[int, int, bytes]:
         ]
         if len(members) != 1:
             raise InvalidCheckpoint(
-                f"{name}: contains {len(members)} files {KERAS_WEIGHTS_MEMBER}, not one. "
-                "Save it "
-                "again."
+                f"{name}: contains {len(members)} files "
+                f"{KERAS_WEIGHTS_MEMBER}, not one. Save it again."
             )
         (member,) = members
         if member.compress_type != zipfile.ZIP_STORED:
@@ -263,8 +264,8 @@ def _check_unpacked_size(dataset: h5py.Dataset, info: TensorInfo) -> None:
     stored_bytes = dataset.id.get_storage_size()
     if max(n_bytes, chunk_bytes) > max(MAX_UNPACKED_BYTES, 0 if filters else stored_bytes):
         raise ValueError(
-            f"{stored_bytes} bytes stand for {max(n_bytes, chunk_bytes)}; up to "
-            f"{MAX_UNPACKED_BYTES} may"
+            f"{stored_bytes} bytes stand for {max(n_bytes, chunk_bytes)}; "
+            f"up to {MAX_UNPACKED_BYTES} may"
         )
     check_chunks(f"{info.file}: {info.name}", info.shape, dataset.chunks or ())
     if (

@@ -166,10 +166,9 @@ class RemoteFiles:
 
     def _not_cached_error(self, file: str) -> Unreachable:
         return Unreachable(
-            f"{self.display_name(file)}: not in the local cache. Run once without "
-            "--offline and "
-            f"HF_HUB_OFFLINE, or run `hf download {self.repo_id} {file} --revision "
-            f"{self.commit}`."
+            f"{self.display_name(file)}: not in the local cache. Run once "
+            "without --offline and HF_HUB_OFFLINE, or run `hf download "
+            f"{self.repo_id} {file} --revision {self.commit}`."
         )
 
     def _map(self, file: str) -> memoryview[int] | None:
@@ -197,11 +196,9 @@ class RemoteFiles:
             )
             if version.size is None:
                 raise Unreachable(
-                    f"{self.display_name(file)}: the server does not say how long the "
-                    "file is. "
-                    f"Fetch it with `hf download {self.repo_id} {file}`; it is then read "
-                    "from "
-                    "there."
+                    f"{self.display_name(file)}: the server does not say "
+                    "how long the file is. Fetch it with `hf download "
+                    f"{self.repo_id} {file}`; it is then read from there."
                 )
             size = version.size
             hub_local.store(
@@ -248,9 +245,8 @@ def _download(repo_id: str, commit: str, file: str) -> Path:
 
     subject = f"{repo_id}/{file}"
     advice = (
-        "Check the space left and the permissions of the Hub's local cache (HF_HOME "
-        "moves it), or "
-        f"try `hf download {repo_id} {file}`."
+        "Check the space left and the permissions of the Hub's local cache "
+        f"(HF_HOME moves it), or try `hf download {repo_id} {file}`."
     )
     message = f"{subject}: the download failed"
     with explain_errors(Unreachable, message, advice, OSError, RuntimeError, ValueError):
@@ -277,9 +273,9 @@ def _check_digest(path: Path, subject: str) -> None:
         real_path.unlink()
         path.unlink(missing_ok=True)
         raise Unreachable(
-            f"{subject}: the download is not the file that the Hub announced (SHA-256 "
-            f"{digest[:12]}…, announced {real_path.name[:12]}…) and was removed. Run it "
-            "again; a "
+            f"{subject}: the download is not the file that the Hub "
+            f"announced (SHA-256 {digest[:12]}…, announced "
+            f"{real_path.name[:12]}…) and was removed. Run it again; a "
             "proxy may change files."
         )
 
@@ -345,9 +341,8 @@ def _resolve(repo_id: str, revision: str | None, *, offline: bool) -> RemoteFile
     snapshot = _find_snapshot(repo_id, revision or constants.DEFAULT_REVISION)
     if snapshot is None:
         raise Unreachable(
-            f"{repo_id}: not in the local cache. Run once without --offline and "
-            "HF_HUB_OFFLINE."
-            f"{did_you_mean(repo_id, _cached_models())}"
+            f"{repo_id}: not in the local cache. Run once without --offline "
+            f"and HF_HUB_OFFLINE.{did_you_mean(repo_id, _cached_models())}"
         )
     return snapshot
 

@@ -98,9 +98,9 @@ def open_models(
     model_names = [name for name, value in index.items() if _is_model(files, name, value)]
     if not 0 < len(model_names) <= _MAX_MODELS:
         raise InvalidCheckpoint(
-            f"{location}: its {MODEL_INDEX} lists {len(model_names)} models whose "
-            "folders hold "
-            "weights. Download the whole folder again, or name the folder of one model."
+            f"{location}: its {MODEL_INDEX} lists {len(model_names)} models "
+            "whose folders hold weights. Download the whole folder again, "
+            "or name the folder of one model."
         )
     models = {
         name: open_model(files, f"{name}/", location, revision)
@@ -162,10 +162,9 @@ def open_model(
     if reader is None:
         raise InvalidCheckpoint(
             f"{files.display_name(file)}: "
-            f"{PurePosixPath(file).suffix or 'a file without suffix'} "
-            f"is not a checkpoint format. Known are {known_formats()}, and a folder that "
-            "holds "
-            "weights."
+            f"{PurePosixPath(file).suffix or 'a file without suffix'} is "
+            f"not a checkpoint format. Known are {known_formats()}, and a "
+            "folder that holds weights."
         )
     check_packages(reader, files.display_name(file))  # before any download
     config = _read_config(files, file)
@@ -174,13 +173,15 @@ def open_model(
     def open_shard(shard_name: str) -> Checkpoint:
         if shards and not files.has(shard_name):
             raise UnknownReference(
-                f"{files.display_name(shard_name)}: no such file, which its shard index "
-                "names. "
-                "Download the whole checkpoint, or choose another revision."
+                f"{files.display_name(shard_name)}: no such file, which its "
+                "shard index names. Download the whole checkpoint, or "
+                "choose another revision."
             )
         return _open_file(reader, files, shard_name)
 
-    joined_checkpoint = join_shards(open_shard, shard_names, location, config, shards, revision)
+    joined_checkpoint = join_shards(
+        open_shard, shard_names, location, config, shards, revision
+    )
     return replace(joined_checkpoint, format=reader.name)
 
 
@@ -240,7 +241,8 @@ def choose_weights(files: Iterable[str], subject: str) -> str:
     if weights_file is None:
         raise InvalidCheckpoint(
             f"{subject}: contains no weights in a known format, but "
-            f"{', '.join(names[:8]) or 'no files at all'}. Known are {known_formats()}."
+            f"{', '.join(names[:8]) or 'no files at all'}. Known are "
+            f"{known_formats()}."
         )
     return weights_file
 
@@ -261,8 +263,8 @@ def _find_weights(names: list[str], subject: str) -> str | None:
             if len(candidates) > 1:
                 raise InvalidCheckpoint(
                     f"{subject}: contains several weight files: "
-                    f"{', '.join(sorted(candidates)[:8])}. Give "
-                    "the path of one (for a repository, download it first)."
+                    f"{', '.join(sorted(candidates)[:8])}. Give the path of "
+                    "one (for a repository, download it first)."
                 )
             if candidates:
                 return candidates[0]

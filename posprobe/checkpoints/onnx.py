@@ -296,8 +296,8 @@ class _OnnxTensor:
         ):
             raise InvalidCheckpoint(
                 f"{file}: tensor {key[:80]!r} says that its data are in "
-                f"{location[:80]!r}, which "
-                "is no file in the model's folder. It was not opened."
+                f"{location[:80]!r}, which is no file in the model's "
+                "folder. It was not opened."
             )
         try:
             start, length = (
@@ -309,9 +309,9 @@ class _OnnxTensor:
         n_bytes = _count_bytes(tensor)
         if not 0 <= start < 2**62 or (n_bytes and length not in (0, n_bytes)):
             raise damaged_error(
-                f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that "
-                "its data are "
-                f"{length} bytes from byte {start} of {location[:80]!r}"
+                f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, "
+                f"says that its data are {length} bytes from byte {start} "
+                f"of {location[:80]!r}"
             )
         data_file = file if location == _SAME_FILE else str(PurePosixPath(file).parent / path)
         return cls(
@@ -465,9 +465,8 @@ class Dequantiser:
 
         if scale is None or (zero is None and self.zero):
             raise InvalidTable(
-                f"{info.subject}: its scale or zero point is computed when the model "
-                "runs. Use the "
-                "model before it was quantised."
+                f"{info.subject}: its scale or zero point is computed when "
+                "the model runs. Use the model before it was quantised."
             )
         check_unpacked(f"{info.subject},", 8 * math.prod(info.shape), TOO_LARGE_ADVICE)
         subject = (
@@ -711,7 +710,8 @@ class _Flow:
         if op_type in _COUNTING:
             return "counted"
         origins = {
-            self._find_origin(name) for name in inputs[: 1 if op_type in _REARRANGING else None]
+            self._find_origin(name)
+            for name in inputs[: 1 if op_type in _REARRANGING else None]
         }
         return next(
             (origin for origin in ("counted", "read", "differing") if origin in origins), ""

@@ -43,8 +43,9 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
     if length > min(size - 8, MAX_SAFETENSORS_HEADER_BYTES):
         if length_field.startswith(ZIP_MAGIC):
             raise InvalidCheckpoint(
-                f"{file}: not a safetensors file but begins as a ZIP archive, as PyTorch's "
-                "files do. Rename it to what it is: .bin or .pt, .npz or .keras."
+                f"{file}: not a safetensors file but begins as a ZIP "
+                "archive, as PyTorch's files do. Rename it to what it is: "
+                ".bin or .pt, .npz or .keras."
             )
         raise InvalidCheckpoint(
             f"{file}: the header claims {length} bytes of {size}: truncated or no safetensors file."

@@ -83,9 +83,9 @@ def check_pickle_cost(path: Path) -> None:
             return
         if excess:
             raise InvalidCheckpoint(
-                f"{path.name}: its pickle {excess}, which could take all time or memory. "
-                "It was "
-                "not loaded: use the checkpoint in safetensors, or from elsewhere."
+                f"{path.name}: its pickle {excess}, which could take all "
+                "time or memory. It was not loaded: use the checkpoint in "
+                "safetensors, or from elsewhere."
             )
 
 
@@ -354,11 +354,11 @@ def checked_loading() -> Iterator[None]:
 def unsafe_pickle_error(subject: str, error: Exception) -> InvalidCheckpoint:
     """Return the error for a pickle that holds more than tensors."""
     return InvalidCheckpoint(
-        f"{subject}: not a plain state dict. Loading it fully could run code hidden in "
-        "it, so it "
-        f"was not loaded ({first_line(error).split('. ')[0][:160]}). Save the state dict "
-        "alone: "
-        "torch.save(model.state_dict(), FILE), or convert it to safetensors."
+        f"{subject}: not a plain state dict. Loading it fully could run "
+        "code hidden in it, so it was not loaded "
+        f"({first_line(error).split('. ')[0][:160]}). Save the state dict "
+        "alone: torch.save(model.state_dict(), FILE), or convert it to "
+        "safetensors."
     )
 
 
@@ -380,7 +380,9 @@ def _find_state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
             ),
             None,
         )
-        if nested is None or any(isinstance(value, torch.Tensor) for value in content.values()):
+        if nested is None or any(
+            isinstance(value, torch.Tensor) for value in content.values()
+        ):
             break
         content = nested
     tensors = dict(_nested_tensors(content))

@@ -130,10 +130,9 @@ def request_patiently(
         queue = shared_requests.get()
         if requested_wait > (MAX_WAIT_SECONDS if queue is None else MAX_SHARED_WAIT_SECONDS):
             raise Unreachable(
-                f"{subject}: {_describe_failure(failure)}, and the Hub asks to wait "
-                f"{requested_wait:.0f} seconds. Run it again after that; requests with a "
-                "token "
-                "(HF_TOKEN) have higher limits."
+                f"{subject}: {_describe_failure(failure)}, and the Hub asks "
+                f"to wait {requested_wait:.0f} seconds. Run it again after "
+                "that; requests with a token (HF_TOKEN) have higher limits."
             ) from failure
         if queue is not None and requested_wait:
             queue.delay_requests(requested_wait)
@@ -142,9 +141,9 @@ def request_patiently(
             _log.info("%s: %s, trying again", subject, _describe_failure(failure))
             pause(max(planned_wait, requested_wait))
     raise Unreachable(
-        f"{subject}: {_describe_failure(failure)}. Check the network, the proxy and "
-        "HF_ENDPOINT, "
-        "or try later; --offline uses the local cache."
+        f"{subject}: {_describe_failure(failure)}. Check the network, the "
+        "proxy and HF_ENDPOINT, or try later; --offline uses the local "
+        "cache."
     ) from failure
 
 
@@ -172,9 +171,9 @@ def _run_in_time(
         seconds = time.monotonic() - start_time
         if is_too_slow(seconds):
             raise Unreachable(
-                f"{subject}: the answer is too slow (given up after {seconds:.0f} "
-                "seconds). "
-                "Check the network and the proxy, or try later."
+                f"{subject}: the answer is too slow (given up after "
+                f"{seconds:.0f} seconds). Check the network and the proxy, "
+                "or try later."
             )
     return result.result()
 
@@ -229,16 +228,14 @@ def _explain_answers(subject: str, request_name: str) -> Iterator[None]:
         yield
     except HFValidationError as error:
         raise UnknownReference(
-            f"{subject}: not a valid Hub id. Write NAME or OWNER/NAME as on the model's "
-            "page, or "
-            "check the path if a file was meant."
+            f"{subject}: not a valid Hub id. Write NAME or OWNER/NAME as on "
+            "the model's page, or check the path if a file was meant."
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{subject}: the answer is not {request_name} ({str(error)[:80]}). Something "
-            "other "
-            "than the Hub may have answered: check the proxy, the network's sign-in page "
-            "and "
+            f"{subject}: the answer is not {request_name} "
+            f"({str(error)[:80]}). Something other than the Hub may have "
+            "answered: check the proxy, the network's sign-in page and "
             "HF_ENDPOINT."
         ) from error
 
@@ -271,7 +268,11 @@ def read_range(
         As `request_patiently`; also if the answer is not the requested range, or arrives more
         slowly than `MIN_BYTES_PER_SECOND`.
     """
-    subject, received, expected_version = f"{repo_id}/{file}", bytearray(), version or Version()
+    subject, received, expected_version = (
+        f"{repo_id}/{file}",
+        bytearray(),
+        version or Version(),
+    )
     #: Time at which the body of this attempt began, and bytes received before it.
     body_start: tuple[float, int] | None = None
     headers = build_hf_headers(library_name="posprobe", library_version=version_of("posprobe"))
@@ -336,8 +337,8 @@ def _merge_versions(
         if other_commit != commit:
             raise ReplacedFile(
                 f"{subject}: commit {commit[:12]} was asked for and "
-                f"{other_commit[:12]!r} came. "
-                "Something else than the Hub may have answered: check HF_ENDPOINT."
+                f"{other_commit[:12]!r} came. Something else than the Hub "
+                "may have answered: check HF_ENDPOINT."
             )
     linked_sizes = [answer.headers.get("X-Linked-Size", "") for answer in answers]
     other_sizes = {
@@ -384,7 +385,10 @@ def _check_range(
 
 def _refusal_error(status: int, headers: Mapping[str, str], subject: str) -> PosprobeError:
     """Return the error for a status that no further attempt changes."""
-    code, server_message = headers.get("X-Error-Code"), headers.get("X-Error-Message", "")[:200]
+    code, server_message = (
+        headers.get("X-Error-Code"),
+        headers.get("X-Error-Message", "")[:200],
+    )
     for refusal in read_data("checkpoints/refusals.toml")["refusals"]:
         is_known = code in refusal.get("codes", ()) or status in refusal.get("statuses", ())
         if is_known and server_message.startswith(refusal.get("said", "")):

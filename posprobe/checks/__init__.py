@@ -9,9 +9,8 @@ def __getattr__(name: str) -> _Any:
     if name not in {"Check", "check"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _warn(
-        f"posprobe.checks.{name} is now posprobe.studies.{name}; the old name leaves "
-        "with version "
-        "0.3.",
+        f"posprobe.checks.{name} is now posprobe.studies.{name}; the old "
+        "name leaves with version 0.3.",
         DeprecationWarning,
         stacklevel=2,
     )

@@ -79,9 +79,8 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
     has_any_encoding = a.encodings or b.encodings or a.dump is not None
     if not has_any_encoding and not a.unread_schemes and not b.unread_schemes:
         raise NoPositionTable(
-            f"{a.name} and {b.name}: neither has a position that could be compared. "
-            "`posprobe "
-            "inspect` says what they have."
+            f"{a.name} and {b.name}: neither has a position that could be "
+            "compared. `posprobe inspect` says what they have."
         )
     if b.dump is not None:
         return _compare_with_dump(a, b.dump)
@@ -403,8 +402,8 @@ class _Layer:
         )
         if not (np.isfinite(query).all() and np.isfinite(key).all()):
             raise InvalidTable(
-                f"{self.query_info.subject}: contains NaN or infinity, or its keys do. "
-                "The checkpoint is damaged: use a sound copy"
+                f"{self.query_info.subject}: contains NaN or infinity, or "
+                "its keys do. The checkpoint is damaged: use a sound copy"
             )
         return Projections(query, key, self.rotary.head_dim, self.rotary.rotated)
 

@@ -109,9 +109,9 @@ def _read_dump_arrays(archive: Checkpoint) -> Dump:
         info = archive.tensors[name]
         if math.prod(info.shape) > MAX_DUMP_NUMBERS:
             raise InvalidCheckpoint(
-                f"{info.file}: {name}, shape {list(info.shape)}, has more than "
-                f"{MAX_DUMP_NUMBERS} numbers. "
-                "Write fewer positions: a few thousand tell as much."
+                f"{info.file}: {name}, shape {list(info.shape)}, has more "
+                f"than {MAX_DUMP_NUMBERS} numbers. Write fewer positions: a "
+                "few thousand tell as much."
             )
         if info.dtype in _DUMP_INTEGER_DTYPES:
             integers = np.frombuffer(archive.fetch(info), _DUMP_INTEGER_DTYPES[info.dtype])

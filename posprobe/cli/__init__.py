@@ -38,14 +38,12 @@ from posprobe.progress import show_stages
 from posprobe.text import escape_invisible, shorten_message
 
 _EPILOG = (
-    "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a "
-    "formula "
-    "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not "
-    "found or not "
-    "reached, 4 checkpoint not readable, 5 no position table or encoding, 6 and 7 of "
-    "check: "
-    "different, cannot tell; 8 out of memory, 1 a bug, 130 and 143 stopped by SIGINT and "
-    "SIGTERM."
+    "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, "
+    "sample:NAME, or a formula such as sinusoidal:512x768. Exit codes: 0 "
+    "done, 2 wrong usage, 3 reference not found or not reached, 4 "
+    "checkpoint not readable, 5 no position table or encoding, 6 and 7 of "
+    "check: different, cannot tell; 8 out of memory, 1 a bug, 130 and 143 "
+    "stopped by SIGINT and SIGTERM."
 )
 
 #: Errors of a full disk, quota or file size limit on stdout; other unforeseen OSErrors are bugs.
@@ -98,7 +96,11 @@ def _version(is_requested: bool) -> None:
 @app.callback()
 def _posprobe(
     version: bool = typer.Option(  # noqa: ARG001 - its callback answers it
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        False,
+        "--version",
+        callback=_version,
+        is_eager=True,
+        help="Print the version and exit.",
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
@@ -165,9 +167,8 @@ def _run(arguments: list[str]) -> int:
                 f"the output cannot be written ({error.strerror}). Make room.", 2, debug
             )
         if _is_out_of_memory(error):
-            message = (
-                f"out of memory ({error or type(error).__name__}). Analyse fewer positions with"
-            )
+            cause = error or type(error).__name__
+            message = f"out of memory ({cause}). Analyse fewer positions with"
             return _print_failure(f"{message} --rows A:B.", OUT_OF_MEMORY_EXIT_CODE, debug)
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
             message = "the working directory was deleted. Run it in one that exists."

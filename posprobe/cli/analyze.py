@@ -53,10 +53,7 @@ def analyze(
     opened_weights = open_weights(
         loaded, everywhere=weights, layers=layer_indices, offline=load_options.offline
     )
-    size = sum(
-        tensor.bytes for tensor in opened_weights.values() if not isinstance(tensor, str)
-    )
-    if size:
+    if size := sum(w.bytes for w in opened_weights.values() if not isinstance(w, str)):
         print_note(reading_message(size))
     analysis = analyze_any(
         loaded,
@@ -129,7 +126,9 @@ def _format_encoding(encoding: dict[str, Any]) -> str:
     lines = [f"{encoding['scheme']:<9}{name}{tensor}  {shape} {dtype}".rstrip()]
     if encoding["tensor"] and encoding["format"]:
         quantised = (
-            f", dequantised from {encoding['quantisation']}" if encoding["quantisation"] else ""
+            f", dequantised from {encoding['quantisation']}"
+            if encoding["quantisation"]
+            else ""
         )
         lines.append(f"         {encoding['format']} file {encoding['file']}{quantised}")
     if encoding["positions"]:
@@ -174,10 +173,11 @@ def _catalogue_entries(catalogue: str) -> list[dict[str, Any]]:
 
             return [asdict(sample) for sample in load_samples()]
         case "families":
-            from posprobe.families.rows import load_added_families, load_registry
+            from posprobe.families.architectures import load_added_families, load_registry
 
             return [
-                asdict(family) for family in (*load_registry().families, *load_added_families())
+                asdict(family)
+                for family in (*load_registry().families, *load_added_families())
             ]
         case "figures":
             from posprobe.studies.figure import RUN_FIGURES, kinds

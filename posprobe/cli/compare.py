@@ -149,9 +149,8 @@ def _format_match(match: Match, relation: str) -> str:
 def _no_match_message(result: Nearest) -> str:
     origin = "that posprobe knows" if result.among is None else f"of {result.among}"
     return (
-        f"{result.name}: none of the {result.compared} tables {origin} has its width. "
-        "Search a "
-        "sweep with --in FOLDER."
+        f"{result.name}: none of the {result.compared} tables {origin} has "
+        "its width. Search a sweep with --in FOLDER."
     )
 
 

@@ -43,7 +43,9 @@ def figure(
         source = (load_options.tensor, load_options.grid, load_options.revision)
         has_run_options = (seed, device) != (0, "auto")
         if has_run_options or _any_set(label, centred, columns, rows, *source):
-            raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
+            raise UsageError(
+                "series takes --venue and --span only: the sweep has the numbers."
+            )
         _write(_draw_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
@@ -62,9 +64,9 @@ def figure(
     options.check_arguments(None, None, 0, device)
     if len(refs) > 1 and (load_options.tensor or load_options.grid or load_options.revision):
         raise UsageError(
-            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION "
-            "for a "
-            "revision, or make files with `posprobe extract` and draw those."
+            "--tensor, --grid and --revision apply to one reference. Write "
+            "REF@REVISION for a revision, or make files with `posprobe "
+            "extract` and draw those."
         )
     records = options.load_records(
         refs, rows=rows, load_options=load_options, labels=label, seed=seed
@@ -118,9 +120,9 @@ def _draw_series(refs: list[str], output: Path, venue: str, span: Span) -> "Pape
     selected = runs.get(name) if name else next(iter(runs.values()), None)
     if not runs:
         raise UsageError(
-            f"{folder}: fewer than three rows are steps of one training run. Name steps "
-            "in a "
-            "column `step`, or in references such as run/checkpoint-400."
+            f"{folder}: fewer than three rows are steps of one training "
+            "run. Name steps in a column `step`, or in references such as "
+            "run/checkpoint-400."
         )
     if selected is None or (len(runs) > 1 and not name):
         names = ", ".join(f"{folder}#{run_name}" for run_name in runs)

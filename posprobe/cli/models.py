@@ -109,9 +109,8 @@ def resize(
     if output or into:
         if out_folder or text or as_json:
             raise UsageError(
-                "--text, --out and --json apply to the comparison. Leave them out, or "
-                "leave out "
-                "-o and --into."
+                "--text, --out and --json apply to the comparison. Leave "
+                "them out, or leave out -o and --into."
             )
         _write_resized(ref, size, method, output, into, rows, load_options)
         return
@@ -149,9 +148,8 @@ def _write_resized(
     """Write the resized table, as a file or in a copy of its checkpoint."""
     if method is None:
         raise UsageError(
-            f"--how is missing. Choose one of {', '.join(WAYS)}; without -o and --into "
-            "all are "
-            "compared."
+            f"--how is missing. Choose one of {', '.join(WAYS)}; without -o "
+            "and --into all are compared."
         )
     if into and rows:
         raise UsageError("--into resizes the whole table. Leave out --rows.")

@@ -167,9 +167,8 @@ def load_records(
     formula = refs[0].partition(",")[0]
     if formula in FORMULAS and not path_exists(Path(refs[0])):
         raise UsageError(
-            f"{refs[0]}: alone it takes the first table's shape, so it cannot be the "
-            "first. Put it "
-            "after a table, or name its sizes: "
+            f"{refs[0]}: alone it takes the first table's shape, so it "
+            "cannot be the first. Put it after a table, or name its sizes: "
             f"{formula}:{'x'.join(FORMULAS[formula].sizes)}."
         )
     records: list[PositionTable | Scheme] = []
@@ -225,8 +224,8 @@ def _parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
         label = "" if reference is None else text[len(reference) + 1 :].strip()
         if reference is None or not label:
             raise UsageError(
-                f"--label {text}: expected REF=LABEL, with one of the references: "
-                f"{', '.join(refs)}."
+                f"--label {text}: expected REF=LABEL, with one of the "
+                f"references: {', '.join(refs)}."
             )
         labels_by_reference[reference] = label
     return labels_by_reference

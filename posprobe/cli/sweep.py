@@ -138,8 +138,8 @@ def _print_plan(sweep: Sweep, jobs: int | None) -> None:
             f"note: {_format_count(engine.jobs, 'worker')}: this machine has no more cores"
         )
     print_note(
-        f"{_format_count(len(sweep.entries), 'reference')}, "
-        f"results in {escape_invisible(str(sweep.folder))}"
+        f"{_format_count(len(sweep.entries), 'reference')}, results in "
+        f"{escape_invisible(str(sweep.folder))}"
     )
 
 
@@ -152,8 +152,8 @@ def _stop_handler(folder: Path) -> Callable[[int, FrameType | None], None]:
         cursor_reset = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         print_message(
             f"{cursor_reset}stopped. Results so far are in "
-            f"{escape_invisible(str(folder))}. "
-            "Run the same command again to resume."
+            f"{escape_invisible(str(folder))}. Run the same command again "
+            "to resume."
         )
         # Busy workers end with their parent; idle ones would stay for a while.
         try:

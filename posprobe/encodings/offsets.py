@@ -60,8 +60,9 @@ def t5_buckets(
     n_exact = n_per_side // 2
     if n_exact < 1 or max_distance <= n_exact:
         raise UsageError(
-            f"t5: {buckets} buckets up to distance {max_distance}: there must be at least "
-            f"{4 if bidirectional else 2} buckets, and a distance above {max(n_exact, 1)}."
+            f"t5: {buckets} buckets up to distance {max_distance}: there "
+            f"must be at least {4 if bidirectional else 2} buckets, and a "
+            f"distance above {max(n_exact, 1)}."
         )
     distance = np.abs(offset_array) if bidirectional else np.maximum(-offset_array, 0)
     log_distances = _log_float32(np.maximum(distance, n_exact), n_exact)
@@ -110,9 +111,9 @@ def deberta_buckets(
     middle = buckets // 2
     if middle < 1 or max_distance - 1 <= middle:
         raise UsageError(
-            f"deberta: {buckets} buckets up to distance {max_distance}: there must be at "
-            "least 2 "
-            f"buckets, and a distance above {max(middle, 1) + 1}."
+            f"deberta: {buckets} buckets up to distance {max_distance}: "
+            "there must be at least 2 buckets, and a distance above "
+            f"{max(middle, 1) + 1}."
         )
     distance = np.abs(offset_array)
     log_distances = _log_float32(np.maximum(distance, middle), middle) / _log_float32(
@@ -154,8 +155,9 @@ def log_spaced_offsets(
     check_sizes(f"window of {height} x {width}", height, width)
     if pretrained is not None and min(pretrained) < 2:
         raise UsageError(
-            f"pretrained window of {pretrained[0]} x {pretrained[1]}: it has no offsets. "
-            "Leave it out where the window was trained at its own size."
+            f"pretrained window of {pretrained[0]} x {pretrained[1]}: it "
+            "has no offsets. Leave it out where the window was trained at "
+            "its own size."
         )
     max_offsets = np.array(pretrained or (height, width)) - 1
     rows, columns = np.arange(1 - height, height), np.arange(1 - width, width)
@@ -257,9 +259,9 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
         or not 0 < bias_max <= MAX_ALIBI_EXPONENT
     ):
         raise UsageError(
-            f"alibi: {heads} heads, greatest exponent {bias_max!r}: from 1 to "
-            f"{MAX_ALIBI_HEADS} "
-            f"heads, and a number above 0 and up to {MAX_ALIBI_EXPONENT}. The paper's is 8."
+            f"alibi: {heads} heads, greatest exponent {bias_max!r}: from 1 "
+            f"to {MAX_ALIBI_HEADS} heads, and a number above 0 and up to "
+            f"{MAX_ALIBI_EXPONENT}. The paper's is 8."
         )
     lower = 1 << (heads.bit_length() - 1)
     exponents = np.arange(1, lower + 1) / lower

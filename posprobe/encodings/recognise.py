@@ -261,12 +261,17 @@ def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | 
             factor = float((expected * values).sum()) / sum_of_squares
             if factor <= 0:
                 continue
-            error = float(np.sqrt(np.square(values / factor - expected).sum() / sum_of_squares))
+            error = float(
+                np.sqrt(np.square(values / factor - expected).sum() / sum_of_squares)
+            )
             # A round base is preferred unless another fits clearly better.
             penalised_error = error if base == rounded else 1.2 * error + 1e-6
             if error <= _MAX_FORMULA_ERROR and penalised_error < min_error:
                 description = order.describe(endpoint=n_steps == max_index, start=start)
-                best, min_error = NearFormula(description, base, factor, error), penalised_error
+                best, min_error = (
+                    NearFormula(description, base, factor, error),
+                    penalised_error,
+                )
     return best
 
 

@@ -290,16 +290,15 @@ def rotary_frequencies(
     nested = [key for key, value in declared.items() if isinstance(value, Mapping)]
     if nested:
         raise InvalidCheckpoint(
-            f"rope_parameters: it differs by kind of layer ({', '.join(nested)}). Pass "
-            "the mapping "
-            "of one kind."
+            "rope_parameters: it differs by kind of layer "
+            f"({', '.join(nested)}). Pass the mapping of one kind."
         )
     name = str(declared.get("rope_type") or declared.get("type") or "default")
     rule = SCALING_RULES.get(_OLD_RULE_NAMES.get(name, name))
     if rule is None:
         raise InvalidCheckpoint(
-            f"rope_parameters: no scaling rule is called {name!r}. Known are "
-            f"{', '.join(SCALING_RULES)}."
+            f"rope_parameters: no scaling rule is called {name!r}. Known "
+            f"are {', '.join(SCALING_RULES)}."
         )
     head = RotaryHead(head_dim, partial, base, max_positions, length, declared)
     head = replace(
@@ -314,10 +313,9 @@ def rotary_frequencies(
         or not 0 <= head.partial <= 1
     ):
         raise UsageError(
-            f"rotary: head width {head_dim}, base {head.base}, rotated share "
-            f"{head.partial}: the "
-            "width must be positive and even, the base a number above 1, the share "
-            "between 0 and 1."
+            f"rotary: head width {head_dim}, base {head.base}, rotated "
+            f"share {head.partial}: the width must be positive and even, "
+            "the base a number above 1, the share between 0 and 1."
         )
     if any(count is not None and count < 1 for count in (max_positions, length)):
         raise UsageError(
@@ -377,7 +375,9 @@ def rotary_kernel(inv_freq: ArrayLike, distance: ArrayLike) -> Floats:
     NDArray
         In the shape of ``distance``; 1 at distance 0.
     """
-    return _apply_over_distances(distance, inv_freq, lambda angles: np.cos(angles).mean(axis=1))
+    return _apply_over_distances(
+        distance, inv_freq, lambda angles: np.cos(angles).mean(axis=1)
+    )
 
 
 def rotary_bound(inv_freq: ArrayLike, distance: ArrayLike) -> Floats:

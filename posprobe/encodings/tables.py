@@ -78,9 +78,9 @@ def check_sizes(
         )
     if rows * dim > MAX_FORMULA_NUMBERS:
         raise UsageError(
-            f"{reference}: {rows * dim} numbers are more than the {MAX_FORMULA_NUMBERS} "
-            "that fit "
-            "comfortably into memory. Choose fewer positions."
+            f"{reference}: {rows * dim} numbers are more than the "
+            f"{MAX_FORMULA_NUMBERS} that fit comfortably into memory. "
+            "Choose fewer positions."
         )
     if not (math.isfinite(base) and base > 1):
         raise UsageError(
@@ -448,7 +448,9 @@ def continuous_binary(length: int, dim: int) -> PositionTable:
     reference = format_reference("continuous-binary", length, dim)
     check_sizes(reference, length, dim)
     # Halving is exact, so that the dials close exactly; far beyond any length they stand still.
-    turns = np.ldexp(np.arange(length)[:, None] + 0.5, -np.minimum(np.arange(1, dim + 1), 1000))
+    turns = np.ldexp(
+        np.arange(length)[:, None] + 0.5, -np.minimum(np.arange(1, dim + 1), 1000)
+    )
     values = -np.sin(2 * np.pi * (turns % 1))
     return formula_table(reference, values, Sequence(length))
 
@@ -691,8 +693,8 @@ def _find_builder(name: str) -> Callable[..., PositionTable]:
             key for key, known_formula in FORMULAS.items() if known_formula.build
         )
         raise NoPositionTable(
-            f"{name}: it acts within attention and has no table of positions. "
-            f"Formulas with a table are {tables}."
+            f"{name}: it acts within attention and has no table of "
+            f"positions. Formulas with a table are {tables}."
         )
     return build
 

@@ -1,5 +1,6 @@
 """A checkpoint becomes tables of positions: which tensors, which rows, what layout."""
 
+from posprobe.families.architectures import Family as Family, TableRule as TableRule
 from posprobe.families.find import (
     StoredEncoding as StoredEncoding,
     find_encodings as find_encodings,
@@ -16,5 +17,4 @@ from posprobe.families.read import (
     open_reference as open_reference,
     read_table as read_table,
 )
-from posprobe.families.rows import Family as Family, TableRule as TableRule
 from posprobe.families.tokens import TokenSample as TokenSample, load_tokens as load_tokens

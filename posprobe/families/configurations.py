@@ -86,7 +86,9 @@ def list_sections(config: Mapping[str, Any]) -> tuple[ConfigSection, ...]:
     return tuple(islice(_iter_sections("", config, _MAX_CONFIG_DEPTH), _MAX_SECTIONS))
 
 
-def _iter_sections(path: str, config: Mapping[str, Any], depth: int) -> Iterator[ConfigSection]:
+def _iter_sections(
+    path: str, config: Mapping[str, Any], depth: int
+) -> Iterator[ConfigSection]:
     yield ConfigSection(path, config)
     for key, value in config.items() if depth else ():
         is_section = isinstance(value, Mapping) and (
@@ -160,7 +162,9 @@ def apply_layer_norm(
     if weight is None:
         raise InvalidCheckpoint(f"{subject} is missing.")
     if bias is None:
-        raise UsageError(f"{subject} has no bias: it may be an RMSNorm, which is not followed.")
+        raise UsageError(
+            f"{subject} has no bias: it may be an RMSNorm, which is not followed."
+        )
     gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
     if not gain.shape == shift.shape == rows.shape[1:]:
         raise InvalidCheckpoint(f"{subject} is not {rows.shape[1]} wide.")

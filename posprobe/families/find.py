@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint, UnknownReference
+from posprobe.families.architectures import (
+    Family,
+    TableRule,
+    has_model_type,
+    load_added_families,
+    load_registry,
+)
 from posprobe.families.configurations import (
     ConfigSection,
     dotted_name,
@@ -30,13 +37,9 @@ from posprobe.families.rotary import (
     read_rotary_specs,
 )
 from posprobe.families.rows import (
-    Family,
     Rows,
-    TableRule,
     count_rows,
     is_reserved_count,
-    load_added_families,
-    load_registry,
     resolve_rows,
     stored_layout,
 )
@@ -106,19 +109,11 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     its encodings are named after its folder.
     """
     if checkpoint.models:
-        return tuple(
-            replace(
-                encoding,
-                name=folder if len(model_encodings) == 1 else f"{folder}-{encoding.name}",
-            )
-            for folder, model in checkpoint.models.items()
-            for model_encodings in [find_encodings(model)]
-            for encoding in model_encodings
-        )
+        return tuple(_find_in_models(checkpoint.models))
     sections = list_sections(checkpoint.config)
     families = load_registry().families
-    known_types = {model_type for family in families for model_type in family.model_types}
-    if not known_types.intersection(section.model_type for section in sections):
+    types = [section.model_type for section in sections]
+    if not any(has_model_type(family, *types) for family in families):
         families = (*families, *load_added_families())
     rules_by_ending = _group_by_ending(families)
     # Names are filtered first: looking up a tensor can cost a request for its shard's header.
@@ -160,9 +155,20 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
         *_name_encodings(relative, "relative" if has_tables or scheme_encodings else ""),
         *_name_encodings(
             scheme_encodings,
-            scheme_encodings[0].scheme if scheme_encodings and (has_tables or relative) else "",
+            scheme_encodings[0].scheme
+            if scheme_encodings and (has_tables or relative)
+            else "",
         ),
     )
+
+
+def _find_in_models(models: Mapping[str, Checkpoint]) -> Iterator[StoredEncoding]:
+    """Yield the encodings of several models, named after the folder of their model."""
+    for folder, model in models.items():
+        encodings = find_encodings(model)
+        for encoding in encodings:
+            name = folder if len(encodings) == 1 else f"{folder}-{encoding.name}"
+            yield replace(encoding, name=name)
 
 
 def pick_encodings(
@@ -182,8 +188,8 @@ def pick_encodings(
     matching = tuple(e for e in encodings if e.name == name or e.name.startswith(prefixes))
     if not matching and name not in checkpoint.models:
         raise UnknownReference(
-            f"{reference.text}: it has no encoding called {name!r}. `posprobe inspect "
-            f"{reference.source}` lists those that it has."
+            f"{reference.text}: it has no encoding called {name!r}. "
+            f"`posprobe inspect {reference.source}` lists those that it has."
         )
     return matching
 
@@ -286,14 +292,12 @@ def _read_by_evidence(
     ):
         return None
     for model_type in types:
-        configured = [
-            rule_pair for rule_pair in rules if model_type in rule_pair[0].model_types
-        ]
+        configured = [pair for pair in rules if has_model_type(pair[0], model_type)]
         if configured:
             reason = f"{configured[0][0].title}: model_type is {model_type}"
             return _read_by_rules(checkpoint, info, configured, reason)
     of_families = (family for rules in rules_by_ending.values() for _, family, _ in rules)
-    if any(set(family.model_types).intersection(types) for family in of_families):
+    if any(has_model_type(family, *types) for family in of_families):
         rules = []  # the configured family is known, and this is not its table
     modules = dotted_name(info.name).split(".")
     prefixed = [rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)]
@@ -317,7 +321,9 @@ def _read_used(
     info = checkpoint.tensors[name]
     node_name = use.rpartition(" ")[2]  # the node is named after its module
     use_text = f"its use: {use}"
-    if (counted := count_rows(checkpoint, info, find_section(node_name, sections))) is not None:
+    if (
+        counted := count_rows(checkpoint, info, find_section(node_name, sections))
+    ) is not None:
         rows, reason = counted
         encoding = StoredEncoding(
             "learned", "", f"{use_text}; {reason}", info, TableRule(()), rows=rows
@@ -334,7 +340,10 @@ def _read_used(
 
 
 def _read_by_rules(
-    checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]], reason: str
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    rules: list[tuple[Family, TableRule]],
+    reason: str,
 ) -> StoredEncoding:
     """Read a table by several rules; undecided unless all of them select the same rows."""
     readings: dict[Rows, StoredEncoding] = {}
@@ -370,9 +379,9 @@ def _undecided_message(
 ) -> str:
     families = ", ".join(dict.fromkeys(family.name for family, _ in rules))
     return (
-        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {families} share "
-        "this name "
-        "and do not all take every row as a position; model_type is "
+        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: "
+        f"{families} share this name and do not all take every row as a "
+        "position; model_type is "
         f'{checkpoint.config.get("model_type")!r}. Add "model_type" to config.json, or take every '
         f"row as it stands with --tensor {info.name}."
     )
@@ -401,7 +410,9 @@ def _read_generic(checkpoint: Checkpoint, info: TensorInfo) -> StoredEncoding | 
     if not is_named_position(info.name):
         return None
     return _read_all_rows(
-        checkpoint, info, f"generic rule: {info.name} is named and shaped like a position table"
+        checkpoint,
+        info,
+        f"generic rule: {info.name} is named and shaped like a position table",
     )
 
 
@@ -434,11 +445,10 @@ def _read_all_rows(
 
 def _unknown_offset_message(info: TensorInfo, n_rows: int, missing: str) -> str:
     return (
-        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {missing}, and "
-        f"{n_rows} is a "
-        "round number and a few more, as where RoBERTa, BART and OPT keep rows for no "
-        "position. "
-        "Put the model's config.json beside it, or read all rows with --tensor "
+        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: "
+        f"{missing}, and {n_rows} is a round number and a few more, as "
+        "where RoBERTa, BART and OPT keep rows for no position. Put the "
+        "model's config.json beside it, or read all rows with --tensor "
         f"{info.name} (and leave out the first two with --rows 2:)."
     )
 
@@ -462,7 +472,9 @@ def _name_encodings(
     counts = Counter(name for candidates in candidate_names for name in set(candidates))
     for encoding, candidates in zip(encodings, candidate_names, strict=True):
         last_name = encoding.tensor.name if encoding.tensor else candidates[0]
-        yield replace(encoding, name=next((n for n in candidates if counts[n] == 1), last_name))
+        yield replace(
+            encoding, name=next((n for n in candidates if counts[n] == 1), last_name)
+        )
 
 
 def _stated_names(encoding: StoredEncoding) -> list[str]:
@@ -544,7 +556,9 @@ def _find_computed(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncodi
     """List the tables that the model computes and no checkpoint stores."""
     for section in sections:
         if formula_name := load_registry().computed.get(section.model_type or ""):
-            reason = f"model_type is {section.model_type}: {formula_name}, computed at run time"
+            reason = (
+                f"model_type is {section.model_type}: {formula_name}, computed at run time"
+            )
             yield StoredEncoding("fixed", section.name, reason, family=section.model_type)
     for layer in sections[0].config.get("keras_layers", ()) if sections else ():
         if formula_name := load_registry().computed_layers.get(layer):
@@ -576,8 +590,9 @@ def describe_no_table(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, .
             f"{name} positions ({encoding.evidence})" for name, encoding in by_scheme.items()
         )
         return (
-            f"{checkpoint.location}: it has no table of positions. It has {instead}. "
-            "`posprobe inspect` lists what the checkpoint says about position."
+            f"{checkpoint.location}: it has no table of positions. It has "
+            f"{instead}. `posprobe inspect` lists what the checkpoint says "
+            "about position."
         )
     tensors = [name for model in checkpoint.models.values() for name in model.tensors]
     tensors = tensors or list(checkpoint.tensors)
@@ -585,8 +600,8 @@ def describe_no_table(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, .
     model = checkpoint.config.get("model_type")
     conv = next((name for name in tensors if _CONVOLUTION_NAME.search(name)), None)
     return (
-        f"{checkpoint.location}: no position table was found among its tensors "
-        f"({len(tensors)}: "
+        f"{checkpoint.location}: no position table was found among its "
+        f"tensors ({len(tensors)}: "
         f"{listed_names}{', ...' if len(tensors) > _MAX_LISTED_TENSORS else ''})"
         + (f" of a {model}" if isinstance(model, str) else "")
         + ", nor another scheme in the configuration."

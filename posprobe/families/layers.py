@@ -1,6 +1,6 @@
 """A table as a layer's attention sees it: rows with content, LayerNorm, projections, and heads.
 
-``layer_rules.toml`` names the tensors between table and attention for every architecture. Models
+``architectures.toml`` names the tensors between table and attention for some architectures. Models
 that have these names but compute in another way are refused.
 """
 
@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 
 from posprobe import settings
 from posprobe.checkpoints import Checkpoint
-from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.families.architectures import LayerRule, has_model_type, load_registry
 from posprobe.families.configurations import (
     apply_layer_norm,
     find_norm_tensor,
@@ -32,45 +31,7 @@ from posprobe.families.tokens import sample_tokens
 from posprobe.reference import parse_reference
 from posprobe.tables import PositionTable
 
-
-@dataclass(frozen=True)
-class LayerRule:
-    """The tensors of an architecture between its table and the queries and keys of a layer.
-
-    Names are relative to the module of the table. ``{}`` stands for the layer; without it all
-    layers share their weights. ``fused`` is the axis of a tensor with queries, keys and values:
-    rows, as linear layers store them, or columns, as GPT-2's Conv1D does. ``first_norm`` follows
-    the sum of the embeddings, ``projection`` follows that (a question mark: in some models), and
-    ``norm`` precedes the attention of each layer (pre-LN).
-    """
-
-    table: str
-    query: str
-    key: str = ""
-    fused: Literal["", "rows", "columns"] = ""
-    norm: str = ""
-    first_norm: str = ""
-    projection: str = ""
-    token_type: str = ""
-    eps: float = 1e-12
-    causal: bool = False
-    heads: tuple[str, ...] = ("num_attention_heads",)
-    model_types: tuple[str, ...] = ()
-
-    @property
-    def shared(self) -> bool:
-        """Whether all layers have the same weights."""
-        return "{}" not in self.query
-
-
-_LAYER_DATA = read_data("families/layer_rules.toml")
 _Weight: TypeAlias = NDArray[np.floating[Any]]
-
-
-@cache
-def load_layer_rules() -> tuple[LayerRule, ...]:
-    """Return the rules of ``layer_rules.toml``."""
-    return tuple(LayerRule(**entry) for entry in _LAYER_DATA["rules"])
 
 
 def find_rule(
@@ -78,33 +39,37 @@ def find_rule(
 ) -> LayerRule:
     """Return the only rule whose tensors the checkpoint has."""
     model_type = config.get("model_type")
-    matching_rules = []
-    for rule in load_layer_rules():
-        module = position_name.removesuffix(rule.table)
-        if (
-            f".{position_name}".endswith(f".{rule.table}")
-            and f"{module}{rule.query.format(0)}.weight" in checkpoint.tensors
-            and (
-                not rule.norm
-                or find_norm_tensor(checkpoint, module + rule.norm.format(0), "weight")
-            )
-            and model_type in (None, *rule.model_types)
-        ):
-            matching_rules.append(rule)
+    rules = load_registry().layers
+    matching_rules = [
+        rule
+        for rule in rules
+        if (model_type is None or has_model_type(rule, model_type))
+        and _has_layers(checkpoint, rule.find_module(position_name), rule)
+    ]
     if len(matching_rules) == 1:
         _check_variants(checkpoint, config)
         return matching_rules[0]
     known_types = ", ".join(
-        sorted({model_type for rule in load_layer_rules() for model_type in rule.model_types})
+        sorted({known_type for rule in rules for known_type in rule.model_types})
     )
     reason = (
-        "is not known" if not matching_rules else "differs between architectures of these names"
+        "is not known"
+        if not matching_rules
+        else "differs between architectures of these names"
     )
     raise UsageError(
-        f"{checkpoint.location}: how its heads read {position_name} {reason} (model_type "
-        f"{model_type}), or their weights are missing. Known are {known_types} and "
-        "timm's ViT."
+        f"{checkpoint.location}: how its heads read {position_name} "
+        f"{reason} (model_type {model_type}), or their weights are missing. "
+        f"Known are {known_types} and timm's ViT."
     )
+
+
+def _has_layers(checkpoint: Checkpoint, module: str | None, rule: LayerRule) -> bool:
+    """Tell whether a checkpoint has the query weight and norm of layer 0 by a rule."""
+    if module is None or f"{module}{rule.query.format(0)}.weight" not in checkpoint.tensors:
+        return False
+    norm = module + rule.norm.format(0)
+    return not rule.norm or find_norm_tensor(checkpoint, norm, "weight") is not None
 
 
 def _check_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
@@ -112,9 +77,9 @@ def _check_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
     groups = (config.get("num_hidden_groups", 1), config.get("inner_group_num", 1))
     if groups != (1, 1):
         raise UsageError(
-            f"{checkpoint.location}: its layers share {groups[0]} groups of {groups[1]} "
-            "sets of "
-            "weights, which is not supported: all must share one set."
+            f"{checkpoint.location}: its layers share {groups[0]} groups of "
+            f"{groups[1]} sets of weights, which is not supported: all must "
+            "share one set."
         )
     if re.search(r"_rpn(_|$)", name := str(config.get("architecture", ""))):
         raise UsageError(
@@ -288,7 +253,7 @@ def open_model(
     checkpoint = open_reference(parsed, offline=offline)
     config = find_section(position_name, list_sections(checkpoint.config)).config
     rule = find_rule(checkpoint, position_name, config)
-    module = position_name.removesuffix(rule.table)
+    module = rule.find_module(position_name) or ""
     eps = find_epsilon(checkpoint, rule, module, config)
     content_row, notes = _read_content(
         checkpoint, position_name, module + rule.token_type, content, table.dim
@@ -358,7 +323,9 @@ def _read_content(
     sample = sample_tokens(checkpoint, checkpoint.tensors[position_name])
     if sample.kind == "token":
         mean_row = sample.values.astype(np.float64).mean(axis=0)
-        note = f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"
+        note = (
+            f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"
+        )
         if token_type in checkpoint.tensors:
             mean_row = mean_row + checkpoint.read_rows(token_type, [0])[0]
             note += f", and row 0 of {token_type}"
@@ -380,9 +347,8 @@ def _apply_projection(
         bias is not None and bias.shape != weight.shape[:1]
     ):
         raise InvalidCheckpoint(
-            f"{checkpoint.location}: {name}, shape {list(weight.shape)}, takes no rows "
-            "of width "
-            f"{rows.shape[1]}."
+            f"{checkpoint.location}: {name}, shape {list(weight.shape)}, "
+            f"takes no rows of width {rows.shape[1]}."
         )
     return rows @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
 
@@ -504,9 +470,9 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     w_q, w_k, b_q, b_k = _read_projections(model, layer)
     if len(w_q) != table.dim:
         raise InvalidCheckpoint(
-            f"{subject}: its weights take rows of width {len(w_q)}, not {table.dim}: a "
-            "projection "
-            "lies between them, which is not supported."
+            f"{subject}: its weights take rows of width {len(w_q)}, not "
+            f"{table.dim}: a projection lies between them, which is not "
+            "supported."
         )
     n_heads = _count_heads(model) if heads is None else heads
     if n_heads < 1:
@@ -540,11 +506,13 @@ def _check_attention_modules(model: TableInModel, layer: int) -> None:
     attention_module = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
     for name in model.checkpoint.tensors:
         module = name.removeprefix(attention_module).partition(".")[0]
-        if name.startswith(attention_module) and module not in _LAYER_DATA["beside"]:
+        if (
+            name.startswith(attention_module)
+            and module not in load_registry().attention_modules
+        ):
             raise UsageError(
-                f"{model.checkpoint.location}: {name} stands between positions and their "
-                "logits, "
-                "which is not supported."
+                f"{model.checkpoint.location}: {name} stands between "
+                "positions and their logits, which is not supported."
             )
 
 
@@ -586,7 +554,7 @@ def _count_heads(model: TableInModel) -> int:
             ) is not None:
                 return heads
     name = str(config.get("architecture", ""))
-    for size_name, (width, heads) in _LAYER_DATA["timm_heads"].items():
+    for size_name, (width, heads) in load_registry().timm_heads.items():
         if size_name in name and width == model.table.dim:
             return int(heads)
     raise UsageError(

@@ -416,9 +416,9 @@ def count_heads(
     keys, remainder = divmod(n_heads[0] - heads, 2)
     if remainder or heads < 1 or keys < 1 or heads % keys:
         raise InvalidCheckpoint(
-            f"{infos[0].subject}: {n_heads[0]} heads {head_dim} wide are not {heads} of "
-            "queries "
-            "and as many of keys as of values. State num_attention_heads in config.json."
+            f"{infos[0].subject}: {n_heads[0]} heads {head_dim} wide are "
+            f"not {heads} of queries and as many of keys as of values. "
+            "State num_attention_heads in config.json."
         )
     return heads, keys
 

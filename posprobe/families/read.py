@@ -22,6 +22,7 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
+from posprobe.families.architectures import TableRule
 from posprobe.families.configurations import list_sections, translate_config
 from posprobe.families.find import (
     StoredEncoding,
@@ -33,7 +34,6 @@ from posprobe.families.relative import read_relative
 from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
     Rows,
-    TableRule,
     build_source,
     flatten_rows,
     is_long,
@@ -108,19 +108,22 @@ def build_scheme(
     if encoding.scheme == "fixed":
         raise NoPositionTable(
             f"{checkpoint.location}: {encoding.evidence}. `posprobe analyze "
-            "sinusoidal:NxD` (or "
-            "sincos2d:HxWxD) shows it; the checkpoint stores none of it."
+            "sinusoidal:NxD` (or sincos2d:HxWxD) shows it; the checkpoint "
+            "stores none of it."
         )
     raise NoPositionTable(
-        f"{checkpoint.location}: {encoding.scheme} positions ({encoding.evidence}) whose "
-        "numbers "
-        "the checkpoint does not state. Add its config.json."
+        f"{checkpoint.location}: {encoding.scheme} positions "
+        f"({encoding.evidence}) whose numbers the checkpoint does not "
+        "state. Add its config.json."
     )
 
 
 def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
     """Refuse a head width that does not divide the rows of the stored queries."""
-    if len(list_sections(checkpoint.config)) > 1 or _HEAD_WIDTH_KEYS & checkpoint.config.keys():
+    if (
+        len(list_sections(checkpoint.config)) > 1
+        or _HEAD_WIDTH_KEYS & checkpoint.config.keys()
+    ):
         return  # the queries may belong to another section or have several widths
     for name in checkpoint.tensors:
         if name.endswith(".q_proj.weight"):
@@ -234,7 +237,9 @@ def load(
         make_grid(grid, parsed.text)
     if is_formula(parsed):
         if tensor or grid or revision or parsed.table:
-            raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
+            raise UsageError(
+                f"{reference}: a formula has no tensor, grid, revision or #TABLE."
+            )
         table = encodings.from_reference(parsed.source)
         return table[rows] if rows else table
     with name_source_in_errors(parsed.source):
@@ -286,7 +291,9 @@ def load_schemes(
             raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
         return (build_formula_scheme(parsed.source),)
     with name_source_in_errors(parsed.source):
-        return _load_schemes(parsed, open_reference(parsed, revision=revision, offline=offline))
+        return _load_schemes(
+            parsed, open_reference(parsed, revision=revision, offline=offline)
+        )
 
 
 def _load_schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
@@ -402,9 +409,9 @@ def open_reference(
         checkpoint = translate_config(open_local(reference.path, reference.table))
         if not checkpoint.tensors and not find_encodings(checkpoint):
             raise InvalidCheckpoint(
-                f"{reference.path}: contains no weights in a known format, and "
-                "config.json alone "
-                f"states no positions. Known are {known_formats()}."
+                f"{reference.path}: contains no weights in a known format, "
+                "and config.json alone states no positions. Known are "
+                f"{known_formats()}."
             )
         return checkpoint
     prefix, colon, name = source.partition(":")
@@ -441,7 +448,9 @@ def read_table(
         )
     rows = encoding.rows
     if rows is None:
-        raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
+        raise InvalidCheckpoint(
+            encoding.problem or f"{info.file}: {info.name} cannot be read."
+        )
     name = _title(reference, encoding)
     begin, end, layout = slice_layout(rows.layout, row_range or slice(None), reference.text)
     notes, digest = rows.notes, None
@@ -460,11 +469,7 @@ def read_table(
         step = info.quantisation.step if info.quantisation else None
         formula = fixed_formula(positions, rows.layout, info.dtype, step or 0.0)
         positions, prefix = positions[begin:end], values[[row.row for row in rows.prefix]]
-    if formula:
-        notes = (*notes, f"the values follow a formula: {formula}")
-    elif encoding.scheme == "fixed":
-        notes = (*notes, "the architecture fills this table from a formula; its values differ")
-    notes = (*notes, *split_note(rows.layout, layout))
+    notes = (*notes, *_formula_notes(formula, encoding), *split_note(rows.layout, layout))
     return PositionTable(
         positions,
         layout,
@@ -478,6 +483,15 @@ def read_table(
         start=begin,
         notes=notes,
     )
+
+
+def _formula_notes(formula: str | None, encoding: StoredEncoding) -> tuple[str, ...]:
+    """Return the note on a table that follows a formula, or should."""
+    if formula:
+        return (f"the values follow a formula: {formula}",)
+    if encoding.scheme == "fixed":
+        return ("the architecture fills this table from a formula; its values differ",)
+    return ()
 
 
 def is_formula(reference: Reference) -> bool:
@@ -572,7 +586,9 @@ def _stored_name(info: TensorInfo | None) -> str | None:
     return None if info is None or info.file.endswith(".npy") else info.name
 
 
-def _choose_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> StoredEncoding:
+def _choose_tensor(
+    checkpoint: Checkpoint, tensor: str, reference: Reference
+) -> StoredEncoding:
     if reference.table:
         raise UsageError(
             f"{reference.text}: --tensor and #TABLE both pick a table. Use one of them."
@@ -580,15 +596,13 @@ def _choose_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) ->
     info = checkpoint.tensors.get(tensor)
     if info is None:
         raise UnknownReference(
-            f"{checkpoint.location}: it has no tensor {tensor}. `posprobe inspect` lists "
-            "the "
-            "position tables."
+            f"{checkpoint.location}: it has no tensor {tensor}. `posprobe "
+            "inspect` lists the position tables."
         )
     if len(info.shape) < 2:
         raise InvalidTable(
-            f"{info.subject}: a position table has two dimensions, positions and width. "
-            "`posprobe "
-            "inspect` lists the candidates."
+            f"{info.subject}: a position table has two dimensions, "
+            "positions and width. `posprobe inspect` lists the candidates."
         )
     rule = TableRule(())
     rows = replace(
@@ -600,8 +614,8 @@ def _choose_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) ->
 
 def _list_tables(stored_encodings: tuple[StoredEncoding, ...], source: str) -> str:
     tables = [
-        f"{source}{f'#{encoding.name}' if encoding.name else ''} ({info.name}, "
-        f"{' x '.join(map(str, info.shape))}, {info.dtype})"
+        f"{source}{f'#{encoding.name}' if encoding.name else ''} "
+        f"({info.name}, {' x '.join(map(str, info.shape))}, {info.dtype})"
         for encoding in stored_encodings
         if encoding.rule is not None and (info := encoding.tensor)
     ]
@@ -630,9 +644,8 @@ def find_model_source(reference: Reference) -> str:
     try:
         if not (path / "config.json").is_file():
             raise UnknownReference(
-                f"{reference.text}: it is no folder, or has no config.json, so no model "
-                "can be "
-                "built from it."
+                f"{reference.text}: it is no folder, or has no config.json, "
+                "so no model can be built from it."
             )
         for entry in path.iterdir():
             check_link_inside(entry, path)
@@ -660,6 +673,8 @@ def load_any(reference: str, **load_options: Any) -> PositionTable | tuple[Schem
             if load_options.get("tensor") or load_options.get("grid"):
                 raise
             scheme_options = {
-                key: load_options[key] for key in ("revision", "offline") if key in load_options
+                key: load_options[key]
+                for key in ("revision", "offline")
+                if key in load_options
             }
             return load_schemes(reference, **scheme_options)

@@ -165,9 +165,8 @@ def read_relative(
     """
     if relative.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {relative.prefix} holds {relative.rule.description} "
-            "per "
-            "distance. See sinusoidal:NxD."
+            f"{checkpoint.location}: {relative.prefix} holds "
+            f"{relative.rule.description} per distance. See sinusoidal:NxD."
         )
     main_tensor = relative.tensors[0]
     section = find_section(main_tensor.name, list_sections(checkpoint.config))
@@ -235,7 +234,9 @@ def _read_buckets(
     buckets = _read_integer_or(config, size_keys[0], rule.sizes[0] or len(table))
     max_distance = _read_integer_or(config, size_keys[1], rule.sizes[1])
     if rule.kind == "prompt buckets":
-        table = table[:buckets]  # the first half of the rows is for text, the other for prompts
+        table = table[
+            :buckets
+        ]  # the first half of the rows is for text, the other for prompts
     if len(table) != buckets:
         raise settings.contradiction_error(subject, f"{size_keys[0]} = {buckets}")
     heads = config.get("num_heads", config.get("num_attention_heads"))
@@ -288,9 +289,9 @@ def _read_window(
     grid, n_extra = _find_window(len(table), section)
     if grid is None or max(grid.height, grid.width) > _MAX_WINDOW:
         raise InvalidCheckpoint(
-            f"{subject}: {len(table)} rows are not the (2h - 1)(2w - 1) displacements of "
-            "a window, "
-            "with or without three for the CLS token. State window_size in config.json."
+            f"{subject}: {len(table)} rows are not the (2h - 1)(2w - 1) "
+            "displacements of a window, with or without three for the CLS "
+            "token. State window_size in config.json."
         )
     special_biases: dict[str, FloatArray] = {}
     if n_extra:

@@ -314,7 +314,9 @@ def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
     config = section.config
     declared = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(declared, Mapping):
-        raise settings.wrong_value_error("rope_parameters", declared, "a mapping", section.path)
+        raise settings.wrong_value_error(
+            "rope_parameters", declared, "a mapping", section.path
+        )
     if not settings.is_finite(declared):
         raise settings.wrong_value_error(
             "rope_parameters", dict(declared), "a mapping of finite numbers"
@@ -485,9 +487,9 @@ def _unrotated_notes(section: ConfigSection, head_dim: int, partial: float) -> I
     rotated_dim = 2 * (int(head_dim * partial) // 2)
     if 0 < rotated_dim < width:
         yield (
-            f"{rotated_dim} of the {width} numbers of a head are rotated; the others add "
-            "to a "
-            "logit what does not depend on position, and take part in no number here"
+            f"{rotated_dim} of the {width} numbers of a head are rotated; "
+            "the others add to a logit what does not depend on position, "
+            "and take part in no number here"
         )
 
 
@@ -522,9 +524,9 @@ def _read_step(
         image // patch for image, patch in zip(image_size, patch_size, strict=True)
     )
     note = (
-        f"coordinates run from -1 to 1 over the image: wavelengths are those of {rows} "
-        "patches "
-        f"along an axis (image_size {image_size[0]}), and grow with their number"
+        "coordinates run from -1 to 1 over the image: wavelengths are "
+        f"those of {rows} patches along an axis (image_size "
+        f"{image_size[0]}), and grow with their number"
     )
     return 4 * math.pi / rows, rows / columns, rows, (note,)
 
@@ -557,9 +559,8 @@ def _read_head_dim(section: ConfigSection) -> int:
     if not hidden_size or not heads or hidden_size < heads:
         prefix = f"{section.path}: " if section.path else ""
         raise InvalidCheckpoint(
-            f"{prefix}it rotates queries and keys, but the configuration does not give "
-            "the width "
-            "of "
+            f"{prefix}it rotates queries and keys, but the configuration "
+            "does not give the width of "
             'a head. State "hidden_size" and "num_attention_heads", or "head_dim", in config.json.'
         )
     return hidden_size // heads

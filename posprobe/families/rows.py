@@ -1,8 +1,6 @@
-"""The families, and which stored rows are positions: reserved rows, special tokens, patches.
+"""The stored rows that are positions: reserved rows, special tokens, and patches.
 
-Families are listed in ``families.toml``. To add one, add an entry there: `posprobe list families`
-and detection follow from it, and the tests require a tiny model of it. This module also changes the
-number of rows that a configuration states.
+This module also changes the number of rows that a configuration states.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +19,7 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
+from posprobe.families.architectures import TableRule
 from posprobe.families.configurations import (
     ConfigSection,
     dotted_name,
@@ -29,131 +27,8 @@ from posprobe.families.configurations import (
     list_sections,
 )
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.readers import load_entry_points
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PrefixRow
-
-#: Entry points of other packages that name a `Family`.
-FAMILY_GROUP = "posprobe.families"
-
-#: Rows at the start of a table that no position selects:
-#: ``none``; ``two``: the model adds 2 to every position; ``padding``: positions start at
-#: ``padding_idx + 1``, with padding_idx read from the configuration; ``beyond``: as many as the
-#: table has rows beyond the configured number of positions.
-Reserved: TypeAlias = Literal["none", "two", "padding", "beyond"]
-
-#: Special tokens whose rows come before the patches. ``stored`` stands for the tokens that have an
-#: embedding in the checkpoint: all of them or (timm's ``no_embed_class``) none.
-Tokens: TypeAlias = tuple[str, ...] | Literal["stored"]
-
-
-@dataclass(frozen=True)
-class TableRule:
-    """The tensors of one table of a family, and the rule for its rows.
-
-    Parameters
-    ----------
-    tensors
-        Names, matched after any prefix that ends in a dot (``bert.``, ``model.decoder.``).
-    name
-        Name in ``#TABLE``, where a family has several tables.
-    reserved
-        Rule for rows that are not positions.
-    grid
-        Whether positions are patches of an image.
-    tokens
-        Special tokens that have rows before the patches of a grid.
-    tokens_last
-        Whether the rows of special tokens come after the patches.
-    fixed
-        Whether the model fills the table from a formula; `read_table` checks the values.
-    """
-
-    tensors: tuple[str, ...]
-    name: str = ""
-    reserved: Reserved = "none"
-    grid: bool = False
-    tokens: Tokens = ()
-    tokens_last: bool = False
-    fixed: bool = False
-
-
-@dataclass(frozen=True)
-class Family:
-    """An architecture and the tables that it learns.
-
-    Parameters
-    ----------
-    name
-        Short name, as printed by `posprobe list families`.
-    title
-        Common name of the models.
-    model_types
-        Values of ``model_type`` in a transformers configuration.
-    tables
-        Rules of the tables that it learns or stores.
-    prefixes
-        Module names that identify the family without a configuration.
-    note
-        Description of its rows, in a sentence.
-    """
-
-    name: str
-    title: str
-    model_types: tuple[str, ...]
-    tables: tuple[TableRule, ...]
-    prefixes: tuple[str, ...] = ()
-    note: str = "every row is a position"
-
-
-@dataclass(frozen=True)
-class Registry:
-    """The content of ``families.toml``.
-
-    Parameters
-    ----------
-    families
-        Families in the order of the file.
-    unused
-        Tensors named like tables of positions that an architecture stores and never reads, by
-        ``model_type``.
-    computed, computed_layers
-        Positions that architectures (by ``model_type``) and layers of Keras compute at run time, so
-        that no file holds them.
-    """
-
-    families: tuple[Family, ...]
-    unused: Mapping[str, tuple[str, ...]]
-    computed: Mapping[str, str]
-    computed_layers: Mapping[str, str]
-
-
-@cache
-def load_registry() -> Registry:
-    """Read ``families.toml``, once.
-
-    Raises
-    ------
-    TypeError
-        If an entry has a key that is not a field of its record, or lacks one without a default.
-    """
-    data = read_data("families/families.toml")
-    families = tuple(_build_family(name, **entry) for name, entry in data["families"].items())
-    computed = {
-        name: formula_name for formula_name, names in data["computed"].items() for name in names
-    }
-    return Registry(families, data["unused"], computed, data["computed_layers"])
-
-
-def _build_family(name: str, *, tables: tuple[Mapping[str, Any], ...], **entry: Any) -> Family:
-    return Family(name, tables=tuple(TableRule(**table) for table in tables), **entry)
-
-
-@cache
-def load_added_families() -> tuple[Family, ...]:
-    """Load the families of other installed packages; this searches all packages."""
-    return tuple(load_entry_points(FAMILY_GROUP, Family))
-
 
 _ROW_KEYS = read_data("families/configurations.toml")["rows"]
 _TOKEN_NAMES = _ROW_KEYS["tokens"]
@@ -225,15 +100,17 @@ def resolve_rows(
     n_reserved, reason = _count_reserved(config, info, rule, n_rows)
     if n_reserved >= n_rows:
         raise InvalidCheckpoint(
-            f"{info.subject}: {n_reserved} rows are not positions ({reason}) and it has "
-            f"{n_rows}. "
-            "The configuration belongs to another checkpoint."
+            f"{info.subject}: {n_reserved} rows are not positions "
+            f"({reason}) and it has {n_rows}. The configuration belongs to "
+            "another checkpoint."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(n_reserved))
     return Rows(Sequence(n_rows - n_reserved), dropped=dropped)
 
 
-def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid | None) -> None:
+def _check_grid(
+    info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid | None
+) -> None:
     """Refuse stacked tables that only look like a grid of patches."""
     if declared is not None and declared.size != stored.size:
         raise InvalidCheckpoint(
@@ -244,9 +121,8 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid 
     is_bare_array = is_oblong and info.file.endswith(".npy")
     if declared is None and (is_bare_array or (rule.tensors and not rule.grid)):
         raise InvalidCheckpoint(
-            f"{info.subject}: one row per position, [n, d], is expected. Of a grid of "
-            "patches "
-            f"state --grid {stored.height}x{stored.width}."
+            f"{info.subject}: one row per position, [n, d], is expected. Of "
+            f"a grid of patches state --grid {stored.height}x{stored.width}."
         )
 
 
@@ -338,7 +214,10 @@ def _find_special_rows(
     last_tokens = tuple(f"detection {index}" for index in range(n_detections))
     for first_tokens in token_options:
         if len(first_tokens) + n_patches + len(last_tokens) == n_rows:
-            row_numbers = (*range(len(first_tokens)), *range(n_rows - len(last_tokens), n_rows))
+            row_numbers = (
+                *range(len(first_tokens)),
+                *range(n_rows - len(last_tokens), n_rows),
+            )
             return tuple(map(PrefixRow, row_numbers, (*first_tokens, *last_tokens)))
     return None
 
@@ -357,7 +236,9 @@ def _read_square(
         if square_grid is not None:
             prefix = tuple(PrefixRow(row, token) for row, token in enumerate(tokens))
             note = f"no grid size is configured: {square_grid.size} patches read as square"
-            return Rows(square_grid, prefix=prefix, notes=(note,)), "a square number of patches"
+            return Rows(
+                square_grid, prefix=prefix, notes=(note,)
+            ), "a square number of patches"
     return None
 
 
@@ -384,9 +265,9 @@ def stored_layout(info: TensorInfo) -> Layout:
         case (1, height, width, _) | (height, width, _) if _is_plausible_grid(height, width):
             return Grid(height, width)
     raise InvalidCheckpoint(
-        f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, d] or [1, d, "
-        "h, w]."
-        " Pick another tensor with --tensor NAME; `posprobe inspect` lists the candidates."
+        f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, "
+        "d] or [1, d, h, w]. Pick another tensor with --tensor NAME; "
+        "`posprobe inspect` lists the candidates."
     )
 
 
@@ -426,11 +307,10 @@ def _count_reserved(
     config_value = config.get(key)
     if type(config_value) is not int or not 0 <= config_value <= n_rows:
         raise InvalidCheckpoint(
-            f"{info.subject}: which rows are positions follows from {key}, which the "
-            "configuration "
-            f"gives as {config_value!r}. State it in config.json, or take every row as "
-            "it stands "
-            f"with --tensor {info.name}."
+            f"{info.subject}: which rows are positions follows from {key}, "
+            f"which the configuration gives as {config_value!r}. State it "
+            "in config.json, or take every row as it stands with --tensor "
+            f"{info.name}."
         )
     if rule.reserved == "beyond":
         return n_rows - config_value, f"{n_rows} rows for max_positions = {config_value}"
@@ -465,9 +345,8 @@ def _read_patches(
         counts = " or ".join(str(len(tokens)) for tokens in token_options)
         raise InvalidCheckpoint(
             f"{info.subject}: {n_rows} rows do not fit a "
-            f"{declared_grid or 'square grid'} of "
-            f"patches with {counts} special tokens. State the grid with --grid "
-            "HEIGHTxWIDTH, or "
+            f"{declared_grid or 'square grid'} of patches with {counts} "
+            "special tokens. State the grid with --grid HEIGHTxWIDTH, or "
             f"take every row as a sequence with --tensor {info.name}."
         )
     start = layout.size if rule.tokens_last else 0
@@ -496,7 +375,9 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
         return [(), ("CLS",), ("CLS", "distillation")]
     stored = tuple(
         token if count == 1 else f"{token} {index}"
-        for token, count in sorted(counts.items(), key=lambda item: _TOKEN_ORDER.index(item[0]))
+        for token, count in sorted(
+            counts.items(), key=lambda item: _TOKEN_ORDER.index(item[0])
+        )
         for index in range(count)
     )
     # timm gives registers rows if CLS has one, DINOv2's own release does not.
@@ -530,7 +411,9 @@ def _find_configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> 
         size = pretrained.get("input_size")
         size_entry = {"input_size": size[-2:]} if isinstance(size, list) else {}
         image = settings.read_size(timm_arguments, "img_size", maximum=_MAX_SIDE_PATCHES)
-        image = image or settings.read_size(size_entry, "input_size", maximum=_MAX_SIDE_PATCHES)
+        image = image or settings.read_size(
+            size_entry, "input_size", maximum=_MAX_SIDE_PATCHES
+        )
         patch = _find_stored_patch(checkpoint) or _find_named_patch(config)
     if image is None or patch is None:
         return None
@@ -546,7 +429,9 @@ def _read_spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
     n_mel_bins, n_frames, patch, frequency_step, time_step = (
         number for number in numbers if number is not None
     )
-    return Grid((n_mel_bins - patch) // frequency_step + 1, (n_frames - patch) // time_step + 1)
+    return Grid(
+        (n_mel_bins - patch) // frequency_step + 1, (n_frames - patch) // time_step + 1
+    )
 
 
 def _find_stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:

@@ -181,9 +181,9 @@ def sample_tokens(
     token_tensor = _find_token_tensor(checkpoint, position_tensor.name)
     if token_tensor is None:
         raise UsageError(
-            f"beside {position_tensor.name} stands no table of token embeddings and no "
-            "projection "
-            "of patches by a name that is known"
+            f"beside {position_tensor.name} stands no table of token "
+            "embeddings and no projection of patches by a name that is "
+            "known"
         )
     sample = _sample_patches if token_tensor.endswith(_PATCH_PROJECTIONS) else _sample_rows
     return sample(
@@ -220,9 +220,8 @@ def _sample_rows(
     width = position_tensor.shape[-1]
     if len(info.shape) != 2 or info.shape[1] != width:
         raise UsageError(
-            f"{info.name}, shape {list(info.shape)}, is not as wide as the positions "
-            f"({width}): "
-            "a projection lies between them"
+            f"{info.name}, shape {list(info.shape)}, is not as wide as the "
+            f"positions ({width}): a projection lies between them"
         )
     blocks = _choose_blocks(*info.shape, seed, min_rows)
     if not blocks:
@@ -298,9 +297,8 @@ def _sample_patches(
     width = position_tensor.shape[-1]
     if len(info.shape) != 4 or info.shape[1] not in (1, 3) or info.shape[0] != width:
         raise UsageError(
-            f"{info.name}, shape {list(info.shape)}: no projection of grey or colour "
-            "patches to "
-            f"the positions' width of {width}"
+            f"{info.name}, shape {list(info.shape)}: no projection of grey "
+            f"or colour patches to the positions' width of {width}"
         )
     name = info.name.removesuffix("weight") + "bias"
     weight = _widen_usable(checkpoint.read(info.name).values)
@@ -323,9 +321,10 @@ def _sample_patches(
         float(np.linalg.norm(weight.sum(axis=(2, 3)))), float(np.linalg.norm(bias))
     )
     note = (
-        "no token embeddings: the projection of pixels drawn independently with mean 0 and "
-        f"variance 1, root-mean-square norm {white_norm:.4g}. Pixels of images are not "
-        f"independent: patches of one colour drawn in the same way have {plain_norm:.4g}"
+        "no token embeddings: the projection of pixels drawn independently "
+        "with mean 0 and variance 1, root-mean-square norm "
+        f"{white_norm:.4g}. Pixels of images are not independent: patches "
+        f"of one colour drawn in the same way have {plain_norm:.4g}"
     )
     patch_values = pixels @ flat_weight.T + bias
     norms = np.linalg.norm(patch_values, axis=1)

@@ -121,7 +121,12 @@ def freeze_layout(figure: Figure) -> None:
     left = bottom = right = top = 0.0
     for _ in range(MAX_LAYOUT_PASSES):
         box = figure.get_tightbbox()
-        overhangs = (-box.x0 / width, -box.y0 / height, box.x1 / width - 1, box.y1 / height - 1)
+        overhangs = (
+            -box.x0 / width,
+            -box.y0 / height,
+            box.x1 / width - 1,
+            box.y1 / height - 1,
+        )
         if max(overhangs) <= 0:
             break
         left += max(overhangs[0], 0.0)
@@ -370,7 +375,11 @@ def pick_evenly(items: Sequence[_T], max_items: int) -> list[_T]:
 
 
 def annotate_point(
-    ax: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **options: Any
+    ax: Axes,
+    text: str,
+    point: tuple[float, float],
+    offset: tuple[float, float],
+    **options: Any,
 ) -> None:
     """Write a text at an offset in typographic points from a point of the axes."""
     ax.annotate(text, point, offset, textcoords="offset points", **options)
@@ -486,5 +495,7 @@ def label_layer_axis(ax: Axes) -> None:
 
 def write_undefined(ax: Axes, reason: str) -> None:
     """Write in an empty drawing why the result is undefined."""
-    ax.text(0.5, 0.5, f"undefined:\n{reason}", ha="center", va="center", transform=ax.transAxes)
+    ax.text(
+        0.5, 0.5, f"undefined:\n{reason}", ha="center", va="center", transform=ax.transAxes
+    )
     ax.set(xticks=[], yticks=[])

@@ -83,7 +83,9 @@ def comparison_figure(
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=height_ratios)[:, 0]
     cosines = cosine_matrices(results, centred=bool(extras.get("centred")))
     unit_label = position_label(next(iter(results.values())).layout)
-    plot_maps(upper, cosines, max_panels, "cosine", (unit_label, unit_label), **cosine_colors())
+    plot_maps(
+        upper, cosines, max_panels, "cosine", (unit_label, unit_label), **cosine_colors()
+    )
     _plot_offset_and_frequency(
         lower, figure_format, results, extras, stacked=figure_format.is_narrow
     )
@@ -94,7 +96,9 @@ def curves_figure(
     figure_format: FigureFormat, results: Mapping[str, Similarity], extras: FigureExtras
 ) -> Figure:
     """Draw the curves by offset above those by frequency, which are the extra ``spectra``."""
-    figure = figure_format.make_figure(5.0 + legend_height([*results, ""], figure_format.width))
+    figure = figure_format.make_figure(
+        5.0 + legend_height([*results, ""], figure_format.width)
+    )
     _plot_offset_and_frequency(figure, figure_format, results, extras, stacked=True)
     return figure
 
@@ -419,7 +423,9 @@ def _plot_series_answers(
     ax.spines["left"].set_visible(False)
 
 
-def series_figure(figure_format: FigureFormat, _: FigureExtras, extras: FigureExtras) -> Figure:
+def series_figure(
+    figure_format: FigureFormat, _: FigureExtras, extras: FigureExtras
+) -> Figure:
     """Draw the extra ``numbers`` by label, ``path`` and ``answers`` over the ``steps``."""
     steps = extras["steps"]
     numbers = extras["numbers"]

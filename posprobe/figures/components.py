@@ -195,7 +195,8 @@ def components_figure(figure_format: FigureFormat, result: PCA) -> Figure:
     on_grid = isinstance(result.layout, Grid)
     count = min(MAX_SCORE_COMPONENTS, result.scores.shape[1])
     columns = min(
-        count, figure_format.max_columns or (3 if on_grid or not figure_format.is_narrow else 2)
+        count,
+        figure_format.max_columns or (3 if on_grid or not figure_format.is_narrow else 2),
     )
     rows = -(-count // columns)
     if isinstance(result.layout, Grid):
@@ -212,7 +213,9 @@ def components_figure(figure_format: FigureFormat, result: PCA) -> Figure:
         plot_score(ax, result, number)
         if not on_grid:
             ax.locator_params(axis="y", nbins=3)
-            ax.locator_params(axis="x", nbins=2 if figure_format.is_narrow else 4, integer=True)
+            ax.locator_params(
+                axis="x", nbins=2 if figure_format.is_narrow else 4, integer=True
+            )
             cut = ax.get_xlim()[1] < result.start + len(result.scores) - 1
             ax.tick_params(labelbottom=cut or number + columns >= count)
     if not on_grid:
@@ -248,7 +251,9 @@ def plot_winding(ax: Axes, result: Winding) -> None:
 
 def plot_pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     """Draw a pair of components in its plane, both axes on one scale."""
-    path = np.column_stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)])
+    path = np.column_stack(
+        [pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)]
+    )
     colors = _position_colors(result.start, result.start + len(path) - 1)
     steps, number = _cut_path(path)
     has_many_turns = pair.turns > MAX_LINE_TURNS
@@ -295,7 +300,11 @@ def plot_period(ax: Axes, result: Winding, pair: WindingPair) -> None:
     )
     if np.isfinite(pair.period):
         ax.axhline(
-            pair.period, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9, label="on average"
+            pair.period,
+            color=MUTED,
+            linestyle=(0, (4, 1.5)),
+            linewidth=0.9,
+            label="on average",
         )
     finite_periods = local_periods[np.isfinite(local_periods)]
     top = 1.0

@@ -183,7 +183,9 @@ def blank_figure(figure_format: FigureFormat, blank_images: BlankImages) -> Figu
         list(blank_images.constant), 3 if figure_format.is_narrow else MAX_PATTERN_LAYERS
     )
     figure = figure_format.make_figure(4.6)
-    figure_rows: Any = figure.subfigures(2, 1, height_ratios=(2.4 if len(layers) > 3 else 3, 2))
+    figure_rows: Any = figure.subfigures(
+        2, 1, height_ratios=(2.4 if len(layers) > 3 else 3, 2)
+    )
     _plot_patch_maps(figure_rows[0], blank_images, layers)
     left, right = figure_rows[1].subplots(1, 2)
     plot_blank(left, blank_images)

@@ -69,7 +69,9 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
                 ax, format_period(period), (k + 1, lines.share[k]), (3, -3), va="top"
             )
     ax.axhline(EXPLAINED_VARIANCE_SHARE, color=MUTED, linewidth=0.5)
-    ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
+    ax.set(
+        xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04)
+    )
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)
     ax.locator_params(axis="x", integer=True)
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
@@ -372,7 +374,9 @@ def budget_figure(
     ax.tick_params(axis="y", length=0)
     legend_labels = {"rotation": "rotation, by period in positions"}
     patches = [
-        Patch(color=term_colour(term, 2, 5), label=legend_labels.get(term, BUDGET_LABELS[term]))
+        Patch(
+            color=term_colour(term, 2, 5), label=legend_labels.get(term, BUDGET_LABELS[term])
+        )
         for term in BUDGET_TERMS
         if term in unnamed
     ]

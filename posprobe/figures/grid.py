@@ -122,7 +122,11 @@ def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
     if result.undefined:
         write_undefined(ax, result.undefined)
         return
-    shares = [result.axes["rows"].share, result.axes["columns"].share, result.interaction_share]
+    shares = [
+        result.axes["rows"].share,
+        result.axes["columns"].share,
+        result.interaction_share,
+    ]
     left_edge = 0.0
     for name, share, (color, _) in zip(
         ("rows", "columns", "rest"), shares, LINE_STYLES, strict=False
@@ -179,7 +183,9 @@ def axis_codes_figure(figure_format: FigureFormat, result: AxisCodes) -> Figure:
     for subfigure, (axis, code) in zip(subfigures, result.axes.items(), strict=True):
         variance_label = "of the table's variance" if is_wide else "of the variance"
         subfigure.suptitle(
-            f"{AXIS_SINGULARS[axis]} code, {code.share:.1%} {variance_label}", x=0.01, ha="left"
+            f"{AXIS_SINGULARS[axis]} code, {code.share:.1%} {variance_label}",
+            x=0.01,
+            ha="left",
         )
         axes = subfigure.subplot_mosaic("ABC" if is_wide else "AB;CC")
         for k, ax in enumerate((axes["A"], axes["B"])):

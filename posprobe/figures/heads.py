@@ -209,7 +209,9 @@ def list_receivers(
         for k, layer in attention.layers.items()
         if not np.isnan(layer.first).any()
     }
-    special = {k: layer.special for k, layer in attention.layers.items() if layer.special.any()}
+    special = {
+        k: layer.special for k, layer in attention.layers.items() if layer.special.any()
+    }
     panels: list[tuple[str, dict[int, Any], float | None]] = []
     if first_shares:
         panels.append(("the first position", first_shares, attention.uniform_first))

@@ -270,7 +270,9 @@ def plot_tiles(ax: Axes, layers: Mapping[str, Floats], **colors: Any) -> AxesIma
     return image
 
 
-def plot_stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: Any) -> QuadMesh:
+def plot_stripes(
+    ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: Any
+) -> QuadMesh:
     """Draw a stripe per head by offset, with lines between layers, on one range.
 
     Beyond `MAX_STRIPES` heads, every k-th is drawn, as the label says.

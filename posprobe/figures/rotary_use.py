@@ -210,7 +210,9 @@ def rotary_usage_figure(figure_format: FigureFormat, use: RotaryUse) -> Figure:
         int(np.sum(ladders[number] * use.length >= 2 * np.pi)) for number in head_layers
     ]
     # Layers can have different ladders; pairs are labelled by the first layer that rotates.
-    rotating = [layer.ladder for layer in use.layers if layer.pairs in ("halves", "neighbours")]
+    rotating = [
+        layer.ladder for layer in use.layers if layer.pairs in ("halves", "neighbours")
+    ]
     ladder = rotating[0] if rotating else np.zeros(1)
     for ax, title, name in zip(axes, titles, ("usage", "curve_share"), strict=True):
         values = stack_columns([getattr(head, name) for head in use.heads])

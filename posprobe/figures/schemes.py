@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -103,7 +103,9 @@ def _plot_wavelengths(
     if target and (never_turns := wavelength > target).any():
         _shade_pairs_without_turn(ax, never_turns)
     ax.locator_params(axis="x", integer=True)
-    ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions per turn)")
+    ax.set(
+        yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions per turn)"
+    )
     ax.set_xlim(-0.5, len(pair) - 0.5)
     label_decades(ax.yaxis)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
@@ -287,7 +289,9 @@ def scheme_figures(
         Results of each record by name.
     """
     names = list(
-        make_labels_printable(dict.fromkeys(shorten_names([record.name for record in records])))
+        make_labels_printable(
+            dict.fromkeys(shorten_names([record.name for record in records]))
+        )
     )
     results_by_name = dict(zip(names, results, strict=True))
     figures: dict[str, Callable[[], Figure]] = {}
@@ -307,15 +311,8 @@ def scheme_figures(
     all_heads = _select_results(
         {name: results_by_name[name] for name in names if name in learned}, "heads", Heads
     )
-    for quantity, ending in (("bias", ""), ("cosine", "_cosine")):
-        for on_grid in (False, True):
-            learned_records = {
-                name: heads
-                for name, heads in all_heads.items()
-                if heads.quantity == quantity and isinstance(heads.layout, Grid) == on_grid
-            }
-            if learned_records:
-                add(choose_drawing(learned_records) + ending, heads_figure, learned_records)
+    for ending, learned_records in _group_learned_heads(all_heads):
+        add(choose_drawing(learned_records) + ending, heads_figure, learned_records)
     smooth = _select_results(results_by_name, "smoothness", Smoothness)
     if len(smooth) > MAX_SINGLE_FIGURES:
         add("depth", depth_figure, smooth)
@@ -337,6 +334,21 @@ def scheme_figures(
     for name in ("weights_usage", "weights_curves"):
         add_each(name, getattr(rotary_use, f"{name}_figure"), drawable_weights)
     return figures
+
+
+def _group_learned_heads(
+    all_heads: Mapping[str, Heads],
+) -> Iterator[tuple[str, dict[str, Heads]]]:
+    """Yield heads of one quantity and kind of layout, with the ending of their figure's name."""
+    for quantity, ending in (("bias", ""), ("cosine", "_cosine")):
+        for on_grid in (False, True):
+            group = {
+                name: heads
+                for name, heads in all_heads.items()
+                if heads.quantity == quantity and isinstance(heads.layout, Grid) == on_grid
+            }
+            if group:
+                yield ending, group
 
 
 def _select_results(
@@ -368,7 +380,9 @@ def shorten_names(names: Sequence[str]) -> list[str]:
     shortened_names = [
         ".".join(word[head : len(word) - tail]) or ".".join(word) for word in words
     ]
-    return shortened_names if len(set(shortened_names)) == len(shortened_names) else list(names)
+    return (
+        shortened_names if len(set(shortened_names)) == len(shortened_names) else list(names)
+    )
 
 
 def drop_equal_rotations(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:

@@ -113,7 +113,9 @@ def plot_profile(ax: Axes, result: Similarity, centred: bool | None = None) -> N
     ax.legend(loc="upper right", ncols=3)
 
 
-def plot_profiles(ax: Axes, results: Mapping[str, Similarity], *, centred: bool = True) -> None:
+def plot_profiles(
+    ax: Axes, results: Mapping[str, Similarity], *, centred: bool = True
+) -> None:
     """Draw each table's mean cosine against offset; on a grid, along its rows."""
     for _, result, line_style in assign_line_styles(results):
         mean = (result.centered if centred else result.raw).offset_mean

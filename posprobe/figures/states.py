@@ -67,7 +67,9 @@ def plot_states(ax: Axes, result: MeanDecomposition) -> None:
         *LINE_STYLES[1],
         marker="s",
     )
-    _plot_by_layer(ax, result, _noise_share, "noise in position", MUTED, (0, (1, 1)), marker="")
+    _plot_by_layer(
+        ax, result, _noise_share, "noise in position", MUTED, (0, (1, 1)), marker=""
+    )
     ax.set(xlabel="layer", ylabel="share of variance")
     ax.set_ylim(bottom=0)
     ax.legend(loc="lower left", bbox_to_anchor=(-0.04, 1.0))
@@ -123,7 +125,9 @@ def layers_figure(
     _plot_by_layer(
         middle, decomposition, lambda layer: layer.relative_norm, "position", BLUE, "-"
     )
-    _plot_by_layer(right, decomposition, lambda layer: layer.stable_rank, "position", BLUE, "-")
+    _plot_by_layer(
+        right, decomposition, lambda layer: layer.stable_rank, "position", BLUE, "-"
+    )
     sinusoid = extras.get("sinusoid", {}).get("pca.stable_rank")
     if sinusoid is not None:
         right.axhline(sinusoid, color=RED, linestyle=LINE_STYLES[1][1], label="sinusoid")

@@ -150,7 +150,9 @@ def _plot_by_position(ax: Axes, effect: SubstitutionEffect) -> None:
     if effect.unchanged is not None:
         x, values = _average_neighbours(effect.unchanged)
         ax.plot(x, values, color=INK, label=effect.substitutes[0].label)
-    for name, (color, dash) in zip(_main_substitutes(effect, names), LINE_STYLES, strict=False):
+    for name, (color, dash) in zip(
+        _main_substitutes(effect, names), LINE_STYLES, strict=False
+    ):
         index = names.index(name)
         curve = costs[index] if effect.unchanged is None else costs[index] + effect.unchanged
         x, values = _average_neighbours(curve)

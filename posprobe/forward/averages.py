@@ -113,11 +113,11 @@ def decompose(
                 full_layout, positions or slice(None), title
             )
             views[:] = [(layout, first_position)]
-            check_finite(model, state, f"the hidden states at layer {layer}", title, n_previous)
-            token_slice = slice(
-                tokens - full_layout.size + first_position,
-                tokens - full_layout.size + stop_position,
+            check_finite(
+                model, state, f"the hidden states at layer {layer}", title, n_previous
             )
+            n_before = tokens - full_layout.size
+            token_slice = slice(n_before + first_position, n_before + stop_position)
             batch_moments[layer] = sum_moments(state[:, token_slice], sums.get(layer))
 
         count = visit_tensors(model, batch, points[0], "hidden_states", add_moments)
@@ -127,9 +127,8 @@ def decompose(
     sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
     if not all(bool(has_finite_sums(layer_sums)) for layer_sums in sums.values()):
         raise InvalidTable(
-            f"{title}: sums of its hidden states leave the range of numbers. Run it in "
-            "float64: "
-            "--dtype float64."
+            f"{title}: sums of its hidden states leave the range of "
+            "numbers. Run it in float64: --dtype float64."
         )
     layout, start = views[0]
     return build_decomposition(
@@ -216,7 +215,9 @@ def attend(
         visit_tensors(model, batch, points[0], "attentions", add_attention)
         if not set(layers or batch_sums) <= set(batch_sums):
             layer_list = ", ".join(map(str, attention_layers))
-            raise UsageError(f"{title}: some layers show none; those that do are {layer_list}.")
+            raise UsageError(
+                f"{title}: some layers show none; those that do are {layer_list}."
+            )
         return batch_sums
 
     with use_stepwise_attention(model, title):

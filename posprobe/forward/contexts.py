@@ -118,9 +118,9 @@ def sampled_tokens(
     title = type(model).__name__
     if not generates(model):
         raise UsageError(
-            f"{title}: it does not predict the next token, so it cannot be sampled. Use "
-            "a text "
-            "(--text), token ids (--tokens FILE.npy) or random ones (--tokens random)."
+            f"{title}: it does not predict the next token, so it cannot be "
+            "sampled. Use a text (--text), token ids (--tokens FILE.npy) "
+            "or random ones (--tokens random)."
         )
     config = model.config
     start_tokens = (config.bos_token_id, config.eos_token_id)
@@ -225,9 +225,9 @@ def _list_ordinary_tokens(config: Any) -> NDArray[np.int64]:
     """
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise UsageError(
-            f"{type(config).__name__}: its configuration has no vocab_size. If the model "
-            "has "
-            "several parts, choose one: REF#text, REF#vision or REF#decoder."
+            f"{type(config).__name__}: its configuration has no vocab_size. "
+            "If the model has several parts, choose one: REF#text, "
+            "REF#vision or REF#decoder."
         )
     special_values = [
         value for key, value in config.to_dict().items() if key.endswith("_token_id")
@@ -243,10 +243,9 @@ def _list_ordinary_tokens(config: Any) -> NDArray[np.int64]:
     )
     if ordinary_tokens.size < 2:
         raise UsageError(
-            f"{type(config).__name__}: {ordinary_tokens.size} of the {config.vocab_size} "
-            "tokens of "
-            "its vocabulary are not special, too few to draw contexts from. Use a text: "
-            "--text."
+            f"{type(config).__name__}: {ordinary_tokens.size} of the "
+            f"{config.vocab_size} tokens of its vocabulary are not special, "
+            "too few to draw contexts from. Use a text: --text."
         )
     return ordinary_tokens
 
@@ -312,8 +311,8 @@ def sum_over_contexts(
                 batch = _as_batch(contexts, device, model)
                 if shape and tuple(batch.shape[1:]) != shape:
                     raise UsageError(
-                        f"{title}: contexts of shape {list(batch.shape[1:])} after those "
-                        "of "
+                        f"{title}: contexts of shape "
+                        f"{list(batch.shape[1:])} after those of "
                         f"{list(shape)}: all must be as long as each other."
                     )
                 shape = tuple(batch.shape[1:])
@@ -334,8 +333,9 @@ def sum_over_contexts(
         if not is_out_of_memory(error):
             raise
         raise UsageError(
-            f"{title}: a batch of contexts does not fit into memory. Use smaller ones "
-            "(--batch-size), shorter contexts, --dtype bfloat16 or another device."
+            f"{title}: a batch of contexts does not fit into memory. Use "
+            "smaller ones (--batch-size), shorter contexts, --dtype "
+            "bfloat16 or another device."
         ) from error
     if not sums:
         raise UsageError(
@@ -351,9 +351,9 @@ def _as_batch(contexts: Array, device: torch.device, model: Any) -> torch.Tensor
     are_pixels = batch.ndim == 4 and batch.is_floating_point()
     if not (are_ids or are_pixels) or 0 in batch.shape:
         raise UsageError(
-            f"a batch of shape {list(batch.shape)}, {batch.dtype}: integer token ids [b, "
-            "t] or "
-            "floating-point pixels [b, channels, h, w] are expected, at least one of them."
+            f"a batch of shape {list(batch.shape)}, {batch.dtype}: integer "
+            "token ids [b, t] or floating-point pixels [b, channels, h, w] "
+            "are expected, at least one of them."
         )
     if are_ids:
         check_token_ids(batch, model)
@@ -373,17 +373,16 @@ def check_token_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None
     vocabulary_size = getattr(config, "vocab_size", None)
     if vocabulary_size and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary_size):
         raise UsageError(
-            f"{type(model).__name__}: token ids run from {int(batch.min())} to "
-            f"{int(batch.max())} "
-            f"and the model knows {vocabulary_size}: they are of the tokenizer of "
-            "another model."
+            f"{type(model).__name__}: token ids run from {int(batch.min())} "
+            f"to {int(batch.max())} and the model knows {vocabulary_size}: "
+            "they are of the tokenizer of another model."
         )
     max_length = context_length(model)
     if max_length and batch.shape[1] > max_length:
         raise UsageError(
-            f"{type(model).__name__}: contexts of {batch.shape[1]} tokens are longer "
-            "than the "
-            f"{max_length} positions of the model. Use shorter ones: --length."
+            f"{type(model).__name__}: contexts of {batch.shape[1]} tokens "
+            f"are longer than the {max_length} positions of the model. Use "
+            "shorter ones: --length."
         )
 
 

@@ -128,7 +128,9 @@ def permutation_effect(
 
     def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _PermutedSums]:
         batch_labels = (
-            None if class_labels is None else class_labels[n_previous : n_previous + len(batch)]
+            None
+            if class_labels is None
+            else class_labels[n_previous : n_previous + len(batch)]
         )
         batch_sums = {0: _permute(model, batch, n_previous, batch_labels, seed, title)}
         with restore_tensors(table):
@@ -140,9 +142,9 @@ def permutation_effect(
     contexts = sums[0].contexts
     if not sums[0].n_moved:
         raise UsageError(
-            f"{title}: every context is one token, or patch, alone or repeated, so that "
-            "permuting "
-            "changes nothing. Use longer contexts, or others."
+            f"{title}: every context is one token, or patch, alone or "
+            "repeated, so that permuting changes nothing. Use longer "
+            "contexts, or others."
         )
     if class_labels is not None and len(class_labels) != contexts and not is_interrupted:
         raise UsageError(f"{title}: {len(class_labels)} labels for {contexts} contexts.")
@@ -172,9 +174,8 @@ def find_position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
         raise UsageError(f"{title}: one table of positions is expected, and it has {names}.")
     if tables[0][1].device.type == "meta":
         raise UsageError(
-            f"{title}: {tables[0][0]} is kept on disk and cannot be changed. Use a "
-            "--device-map "
-            "that keeps it in memory."
+            f"{title}: {tables[0][0]} is kept on disk and cannot be "
+            "changed. Use a --device-map that keeps it in memory."
         )
     return tables[0]
 
@@ -275,9 +276,8 @@ def _count_right(model: Any, batch: torch.Tensor, labels: NDArray[Any], title: s
     logits = compute_logits(model, batch)
     if logits is None or logits.shape[1] != 1 or len(labels) != len(batch):
         raise UsageError(
-            f"{title}: labels need one for each context, and a model with a head that "
-            "classifies: "
-            "load_model(..., head=True)."
+            f"{title}: labels need one for each context, and a model with a "
+            "head that classifies: load_model(..., head=True)."
         )
     return int((logits[:, 0].argmax(dim=1).cpu().numpy() == labels).sum())
 
@@ -413,9 +413,9 @@ def _choose_shifts(
     is_integer = unique_shifts.dtype.kind == "i" and len(unique_shifts) > 1
     if not is_integer or unique_shifts[0] < 0 or unique_shifts[-1] > max_shift:
         raise UsageError(
-            f"{title}: contexts of {length} tokens can be shifted by 1 to {max_shift} "
-            "whole "
-            f"positions, not by {', '.join(map(str, shifts))}. Use shorter contexts."
+            f"{title}: contexts of {length} tokens can be shifted by 1 to "
+            f"{max_shift} whole positions, not by "
+            f"{', '.join(map(str, shifts))}. Use shorter contexts."
         )
     return unique_shifts.astype(np.int64)
 
@@ -596,9 +596,8 @@ def token_losses(
         logits = None if targets is None else compute_logits(model, inputs)
         if logits is None or targets is None:
             raise UsageError(
-                f"{name}: {type(model).__name__} predicts no tokens of a text, so that "
-                "it has no "
-                "loss. Leave out --text."
+                f"{name}: {type(model).__name__} predicts no tokens of a "
+                "text, so that it has no loss. Leave out --text."
             )
         losses = measure_losses(logits, targets)
         check_finite(model, losses, "the losses", name, n_previous)

@@ -84,7 +84,12 @@ def file_tokens(
         "Name a .npy file of whole numbers ",
     )
     with explain_errors(
-        UnknownReference, subject, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
+        UnknownReference,
+        subject,
+        f"{advice}[contexts, tokens].",
+        OSError,
+        ValueError,
+        EOFError,
     ):
         open_regular(path).close()
         # A memory map reads only the contexts in use of a long file.
@@ -96,8 +101,8 @@ def file_tokens(
         )
     if length and length > token_ids.shape[1]:
         raise UsageError(
-            f"{path}: its contexts have {token_ids.shape[1]} tokens, fewer than {length} "
-            "(--length)."
+            f"{path}: its contexts have {token_ids.shape[1]} tokens, fewer "
+            f"than {length} (--length)."
         )
     return np.array(token_ids[:count, :length], np.int64)
 
@@ -150,9 +155,8 @@ def text_windows(
     n_windows = len(ids) // length
     if n_windows == 0:
         raise UsageError(
-            f"{path}: it has {len(ids)} tokens, fewer than one context of {length}. Use "
-            "a longer "
-            "text, or shorter contexts."
+            f"{path}: it has {len(ids)} tokens, fewer than one context of "
+            f"{length}. Use a longer text, or shorter contexts."
         )
     n_windows = min(n_windows, count or n_windows)
     contexts = ids[: n_windows * length].reshape(n_windows, length)
@@ -273,14 +277,21 @@ def _decode_image(path: Path) -> Any:
                 f"it has {pixels} pixels, and at most {MAX_IMAGE_PIXELS} are decoded"
             )
         file.seek(0)
-        scans = file.read().count(_JPEG_SCAN_MARKER) if picture.format in ("JPEG", "MPO") else 1
+        scans = (
+            file.read().count(_JPEG_SCAN_MARKER) if picture.format in ("JPEG", "MPO") else 1
+        )
         if scans > MAX_JPEG_SCANS:
             raise ValueError(f"it has {scans} scans, and at most {MAX_JPEG_SCANS} are decoded")
         return picture.convert("RGB")
 
 
 def _load_processor(
-    class_name: str, reference: str, revision: str | None, *, offline: bool, trust: bool = False
+    class_name: str,
+    reference: str,
+    revision: str | None,
+    *,
+    offline: bool,
+    trust: bool = False,
 ) -> Any:
     """Load a tokenizer or image processor of a model with a class of transformers."""
     parsed_reference = parse_reference(reference)
@@ -369,9 +380,9 @@ def _check_tokenizer_steps(text: str, subject: str) -> None:
                     _check_replacement_table(base64.b64decode(table), subject)
     if growth > _MAX_TEXT_GROWTH:
         raise InvalidCheckpoint(
-            f"{subject}: its tokenizer makes a text more than {_MAX_TEXT_GROWTH} times "
-            "as long, "
-            "which could take all memory. Leave out --text, or use a sound copy."
+            f"{subject}: its tokenizer makes a text more than "
+            f"{_MAX_TEXT_GROWTH} times as long, which could take all "
+            "memory. Leave out --text, or use a sound copy."
         )
 
 
@@ -396,9 +407,9 @@ def _check_replacement_table(table: bytes, subject: str) -> None:
         or size % _TABLE_SIZE_BYTES
     ):
         raise InvalidCheckpoint(
-            f"{subject}: its tokenizer has a table of {len(table)} bytes and says that "
-            f"{size} of "
-            "them come first. Leave out --text, or use a sound copy."
+            f"{subject}: its tokenizer has a table of {len(table)} bytes "
+            f"and says that {size} of them come first. Leave out --text, or "
+            "use a sound copy."
         )
 
 

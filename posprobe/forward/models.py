@@ -80,8 +80,8 @@ def check_counts(config: Mapping[str, Any], subject: str) -> None:
         if invalid_counts:
             raise InvalidCheckpoint(
                 f"{subject}: the configuration gives {key} as "
-                f"{str(invalid_counts[0])[:40]}; 1 to "
-                f"{MAX_CONFIG_LAYERS} are built. Fix config.json."
+                f"{str(invalid_counts[0])[:40]}; 1 to {MAX_CONFIG_LAYERS} "
+                "are built. Fix config.json."
             )
 
 
@@ -106,11 +106,15 @@ def find_model_class(transformers: Any, config: Any) -> Any:
         None where it names none that is known.
     """
     architectures = getattr(config, "architectures", None)
-    class_name = architectures[0] if isinstance(architectures, list) and architectures else None
+    class_name = (
+        architectures[0] if isinstance(architectures, list) and architectures else None
+    )
     if not isinstance(class_name, str) or not class_name.isidentifier():
         return None
     candidate: Any = getattr(transformers, class_name, None)
-    if not (inspect.isclass(candidate) and issubclass(candidate, transformers.PreTrainedModel)):
+    if not (
+        inspect.isclass(candidate) and issubclass(candidate, transformers.PreTrainedModel)
+    ):
         return None
     config_class: Any = getattr(candidate, "config_class", None)
     is_concrete = (
@@ -140,9 +144,9 @@ def check_kernels(config: Mapping[str, Any]) -> None:
     ]
     if any("/" in str(implementation) for implementation in implementations):
         raise UsageError(
-            "the configuration names code on the Hub to compute its attention, which is "
-            "not run "
-            "unless you say --trust-remote-code (trust_remote_code=True)."
+            "the configuration names code on the Hub to compute its "
+            "attention, which is not run unless you say --trust-remote-code "
+            "(trust_remote_code=True)."
         )
 
 
@@ -185,9 +189,9 @@ def check_model_size(empty: Any, source: str) -> None:
     n_numbers = sum(parameter.numel() for parameter in empty.parameters())
     if n_numbers > MAX_NUMBERS_PER_BYTE * stored_bytes + MAX_UNCHECKED_NUMBERS:
         raise InvalidCheckpoint(
-            f"{source}: by its configuration the model has {n_numbers} numbers, and its "
-            "files have "
-            f"{stored_bytes} bytes. One of them is not this model's: fix config.json."
+            f"{source}: by its configuration the model has {n_numbers} "
+            f"numbers, and its files have {stored_bytes} bytes. One of them "
+            "is not this model's: fix config.json."
         )
 
 
@@ -219,10 +223,9 @@ def check_lost_weights(
     """
     for name, stored_shape, model_shape, *_ in report["mismatched_keys"]:
         raise InvalidCheckpoint(
-            f"{source}: tensor {name} has the shape {list(stored_shape)}, and by its "
-            "configuration "
-            f"the model needs {list(model_shape)}. One of the two files is not this "
-            "model's."
+            f"{source}: tensor {name} has the shape {list(stored_shape)}, "
+            f"and by its configuration the model needs {list(model_shape)}. "
+            "One of the two files is not this model's."
         )
     model_names = {_mask_numbers(name) for name, _ in model.named_parameters()}
     lost_weights = {
@@ -248,9 +251,9 @@ def check_lost_weights(
     )
     if not allow_missing:
         raise InvalidCheckpoint(
-            f"{message}, which show nothing: use the whole checkpoint and its own "
-            "configuration, "
-            "or --allow-missing (allow_missing=True) to run it as it is."
+            f"{message}, which show nothing: use the whole checkpoint and "
+            "its own configuration, or --allow-missing "
+            "(allow_missing=True) to run it as it is."
         )
     _log.warning("%s.", message)
     return lost_weights
@@ -348,8 +351,7 @@ def load_model(
 
     with _explain_build_errors(reference, source, target_device):
         if is_timm_source(source):
-            if device_map is not None:
-                raise UsageError(f"{reference}: a model of timm is run on one device.")
+            _check_one_device(reference, device_map)
             built_model, lost_weights = _load_timm(
                 source,
                 revision or parsed.revision,
@@ -377,15 +379,20 @@ def load_model(
     return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
+def _check_one_device(reference: str, device_map: str | None) -> None:
+    """Refuse to spread a model of timm over several devices."""
+    if device_map is not None:
+        raise UsageError(f"{reference}: a model of timm is run on one device.")
+
+
 def _choose_device(device: Device, device_map: str | None) -> str:
     """Return the device for a model that no device map spreads."""
     if device_map is not None:
         import_package("accelerate")
         if device != "auto":
             raise UsageError(
-                f"--device {device} and --device-map {device_map}: the map chooses the "
-                "devices. "
-                "Leave one of them out."
+                f"--device {device} and --device-map {device_map}: the map "
+                "chooses the devices. Leave one of them out."
             )
     available_devices = find_devices(device)
     return available_devices[0] if device == "auto" else device
@@ -404,9 +411,9 @@ def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise UsageError(
-                f"{reference}: it needs Python code out of its checkpoint, which is not "
-                "run unless "
-                "you say --trust-remote-code (trust_remote_code=True)."
+                f"{reference}: it needs Python code out of its checkpoint, "
+                "which is not run unless you say --trust-remote-code "
+                "(trust_remote_code=True)."
             ) from error
         if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(
             error
@@ -414,9 +421,9 @@ def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[
             raise unsafe_pickle_error(reference, error) from error
         if is_out_of_memory(error):
             raise UsageError(
-                f"{reference}: the model does not fit into the memory of {device}. Use "
-                "--dtype "
-                "bfloat16, or --device-map auto to spread it."
+                f"{reference}: the model does not fit into the memory of "
+                f"{device}. Use --dtype bfloat16, or --device-map auto to "
+                "spread it."
             ) from error
         cause = first_line(error)
         is_missing = not Path(source).exists() and isinstance(error, OSError)
@@ -458,9 +465,8 @@ def _select_submodel(model: Any, name: str | None, reference: str) -> Any:
             ", ".join(f"#{submodel}" for submodel in submodels) or f"none: leave out #{name}"
         )
         raise UsageError(
-            f"{reference}: {type(model).__name__} has no such part that takes tokens or "
-            "pixels. It "
-            f"has {available}."
+            f"{reference}: {type(model).__name__} has no such part that "
+            f"takes tokens or pixels. It has {available}."
         )
     return submodels[name]
 
@@ -493,9 +499,8 @@ def rebuild_model(model: Any, config: Any) -> Any:
     UsageError
         If transformers refuses the configuration.
     """
-    subject = (
-        f"{type(model).__name__}: transformers does not build it from the changed configuration"
-    )
+    class_name = type(model).__name__
+    subject = f"{class_name}: transformers does not build it from the changed configuration"
     with (
         explain_errors(UsageError, subject),
         silence_transformers(import_package("transformers")),

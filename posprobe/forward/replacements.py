@@ -19,7 +19,7 @@ from posprobe.analyses.descriptive.closeness import prepare_cloud
 from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids
 from posprobe.analyses.descriptive.sinusoid import fit_base
 from posprobe.analyses.models.experiments import Scheme
-from posprobe.analyses.result import centred
+from posprobe.analyses.result import centre_rows
 from posprobe.analyses.view import view
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.encodings.tables import sincos2d, sinusoidal
@@ -134,7 +134,7 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     table_positions = positions(table)
     values = to_numpy(table_positions.values).astype(np.float64)
     mean = values.mean(axis=0)
-    centred_rows = centred(values)[0]
+    centred_rows = centre_rows(values)[0]
     is_grid = isinstance(table_positions.layout, Grid)
 
     def add_mean(*groups: Iterable[Explanation]) -> Iterator[Explanation]:
@@ -182,7 +182,7 @@ def explained_share(values: Floats, rows: Floats) -> float | None:
         1 less the squared distance over that of the rows from their mean, below 0 where the mean
         row would be closer; None of a constant table.
     """
-    centred_rows = centred(values)[0]
+    centred_rows = centre_rows(values)[0]
     scale = float(np.abs(centred_rows).max(initial=0.0))
     if not scale:
         return None
@@ -208,7 +208,9 @@ def _sized_explanation(kind: ExplanationKind, k: int, rows: Floats, noun: str) -
     return Explanation(f"{kind}_{k}", noun if k == 1 else f"{k} {noun}s", rows, kind, k)
 
 
-def _explain_by_waves(values: Floats, centred_rows: Floats, seed: int) -> Iterator[Explanation]:
+def _explain_by_waves(
+    values: Floats, centred_rows: Floats, seed: int
+) -> Iterator[Explanation]:
     """Yield fits of sinusoids to a sequence: the best ones, and those of its rotations."""
     n = len(centred_rows)
     if n < MIN_EXPLAINED_ROWS or not centred_rows.any():
@@ -219,7 +221,7 @@ def _explain_by_waves(values: Floats, centred_rows: Floats, seed: int) -> Iterat
         yield _sized_explanation("sinusoids", k, rows, "best sinusoid")
     if n < 2 * MIN_EXPLAINED_ROWS or centred_rows.shape[1] < 2:
         return
-    rotations = view(values, seed=seed).turning.rotations
+    rotations = view(values, seed=seed).rotation_fit.rotations
     if rotations:
         k = len(rotations)
         rows = _fit_sinusoids(
@@ -437,9 +439,9 @@ def find_target(
         target = _find_scheme_target(model, batch, error)
         if tables or rows is not None:
             raise UsageError(
-                f"{title}: it has no table of positions, so neither positions nor tables "
-                "can be "
-                "chosen. Leave out --rows (rows, tables)."
+                f"{title}: it has no table of positions, so neither "
+                "positions nor tables can be chosen. Leave out --rows "
+                "(rows, tables)."
             ) from error
         _check_effect(model, batch[:1], target, title)
         return target
@@ -450,9 +452,8 @@ def find_target(
         reached_rows = reached_rows[start:stop]
     if layout.size == 1:
         raise UsageError(
-            f"{title}: one position is replaced, and its row is the mean row itself. Use "
-            "longer "
-            "contexts, or more positions (--rows)."
+            f"{title}: one position is replaced, and its row is the mean "
+            "row itself. Use longer contexts, or more positions (--rows)."
         )
     values = table.detach().reshape(-1, table.shape[-1])[reached_rows].cpu().double().numpy()
     stored_table = PositionTable(values, layout, title, Source(title, title), start=start)
@@ -463,11 +464,10 @@ def find_target(
         substitute_rows = np.asarray(table_values, dtype=np.float64)
         if substitute_rows.shape != values.shape or not np.isfinite(substitute_rows).all():
             raise UsageError(
-                f"{title}: {label} is of shape {list(substitute_rows.shape)}; finite "
-                "numbers of "
-                f"shape {list(values.shape)} are expected in the place of the rows that "
-                "contexts "
-                "reach."
+                f"{title}: {label} is of shape "
+                f"{list(substitute_rows.shape)}; finite numbers of shape "
+                f"{list(values.shape)} are expected in the place of the "
+                "rows that contexts reach."
             )
         substitutes.append(Explanation(label, label, substitute_rows, "given"))
     slots = ((table, reached_rows),)
@@ -479,8 +479,8 @@ def _find_scheme_target(model: Any, batch: torch.Tensor, error: UsageError) -> T
     target = _find_rotation_target(model, batch) or _find_bias_target(model, batch)
     if target is None:
         raise UsageError(
-            f"{error} Of several parts name one, as REF#decoder; of models without a table "
-            "rotations and the biases of T5 are taken away."
+            f"{error} Of several parts name one, as REF#decoder; of models "
+            "without a table rotations and the biases of T5 are taken away."
         ) from error
     return target
 

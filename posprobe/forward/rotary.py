@@ -103,7 +103,9 @@ def _observe_attention(
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
             declared_scale = options.get("scaling", extra[0] if extra else None)
             cap = options.get("softcap")
-            scale = query.shape[-1] ** -0.5 if declared_scale is None else float(declared_scale)
+            scale = (
+                query.shape[-1] ** -0.5 if declared_scale is None else float(declared_scale)
+            )
             handle(numbers[module], AttentionInputs(query, key, mask, scale, cap))
         # Fused attention has no cap and no sinks.
         if is_fused and options.get("softcap") is None and options.get("s_aux") is None:
@@ -115,9 +117,9 @@ def _observe_attention(
         eager_attention = getattr(modeling, "eager_attention_forward", None)
         if eager_attention is None:
             raise UsageError(
-                f"{title}: {type(module).__name__} has no step-by-step attention to go "
-                "on with, "
-                "so its queries and keys cannot be looked at."
+                f"{title}: {type(module).__name__} has no step-by-step "
+                "attention to go on with, so its queries and keys cannot "
+                "be looked at."
             )
         return eager_attention(module, query, key, value, mask, *extra, **options)
 
@@ -174,7 +176,9 @@ def frequency_buffers(model: Any) -> dict[str, torch.Tensor]:
     return {
         name: buffer
         for name, buffer in model.named_buffers()
-        if name.endswith("inv_freq") and "original" not in name and buffer.device.type != "meta"
+        if name.endswith("inv_freq")
+        and "original" not in name
+        and buffer.device.type != "meta"
     }
 
 
@@ -261,15 +265,13 @@ def prepare_layers(
     length, limit = batch.shape[1], declared_context(model)
     if length < MIN_CONTEXT_TOKENS:
         raise UsageError(
-            f"{title}: contexts of {length} tokens are too short to tell distances "
-            "apart: use "
-            f"{MIN_CONTEXT_TOKENS} or more (--length)."
+            f"{title}: contexts of {length} tokens are too short to tell "
+            f"distances apart: use {MIN_CONTEXT_TOKENS} or more (--length)."
         )
     if limit and length > limit:
         raise UsageError(
-            f"{title}: contexts of {length} tokens are longer than the {limit} positions "
-            "of the "
-            "model. Use shorter ones: --length."
+            f"{title}: contexts of {length} tokens are longer than the "
+            f"{limit} positions of the model. Use shorter ones: --length."
         )
     layer_inputs = _observe_inputs(model, batch, title)
     ladders = current_ladders(model)
@@ -298,9 +300,9 @@ def _observe_inputs(model: Any, batch: torch.Tensor, title: str) -> dict[int, At
     observed_states = run_observed(model, batch, layer_inputs.__setitem__, title)
     if not layer_inputs:
         raise UsageError(
-            f"{title}: the layers of {type(model).__name__} do not use the attention "
-            "interface of "
-            "transformers, so their queries and keys cannot be seen."
+            f"{title}: the layers of {type(model).__name__} do not use the "
+            "attention interface of transformers, so their queries and "
+            "keys cannot be seen."
         )
     difference = (plain_states - observed_states).nan_to_num()
     is_equal = pt.equal(plain_states.isnan(), observed_states.isnan()) and not difference.any()
@@ -351,9 +353,8 @@ def _run_at_shift(
     ]
     if all(are_equal):
         raise UsageError(
-            f"{title}: its queries do not change when positions start later, so its "
-            "rotation "
-            "cannot be checked."
+            f"{title}: its queries do not change when positions start "
+            "later, so its rotation cannot be checked."
         )
     return {
         number: [
@@ -377,7 +378,9 @@ def _observe_layer(
     best_rotation = min(
         (
             replace(candidate, residual=_shift_residual(candidate, shifted_runs))
-            for candidate in _candidate_rotations(ladders, inputs.query.shape[-1], inputs.scale)
+            for candidate in _candidate_rotations(
+                ladders, inputs.query.shape[-1], inputs.scale
+            )
         ),
         key=lambda candidate: candidate.residual,
     )
@@ -552,9 +555,8 @@ def rotary_use(
     if not is_rotary(model):
         axes = " Along rows and columns of images they are not measured."
         raise UsageError(
-            f"{title}: {type(model).__name__} has no rotary embedding of transformers "
-            "that turns "
-            "queries and keys by their place in a "
+            f"{title}: {type(model).__name__} has no rotary embedding of "
+            "transformers that turns queries and keys by their place in a "
             f"text.{axes if turns_images(model) else ''}"
         )
     layers: dict[int, ObservedLayer] = {}

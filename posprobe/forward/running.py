@@ -112,9 +112,9 @@ def explain_model_errors(model: Any) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         raise UsageError(
-            f"{name}: its own code fails ({type(error).__name__}: {first_line(error)}). "
-            "Its "
-            "configuration may not fit the installed library."
+            f"{name}: its own code fails ({type(error).__name__}: "
+            f"{first_line(error)}). Its configuration may not fit the "
+            "installed library."
         ) from error
 
 
@@ -160,7 +160,9 @@ def layer_numbers(model: Any) -> dict[nn.Module, int]:
         for path, module in model.named_modules()
     }
     return {
-        module: int(number_match[1]) for module, number_match in matches.items() if number_match
+        module: int(number_match[1])
+        for module, number_match in matches.items()
+        if number_match
     }
 
 
@@ -184,7 +186,9 @@ def compute_final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
     else:
         outputs = [getattr(run_body(model, batch), "last_hidden_state", None)]
     if not outputs or getattr(outputs[0], "ndim", 0) != 3:
-        raise UsageError(f"{type(model).__name__}: it returns no hidden states, one per token.")
+        raise UsageError(
+            f"{type(model).__name__}: it returns no hidden states, one per token."
+        )
     final: torch.Tensor = outputs[0]
     return final
 
@@ -334,7 +338,9 @@ def _observe_modules(
 
     with ExitStack() as hooks:
         for module in modules:
-            hooks.enter_context(module.register_forward_pre_hook(show_inputs, with_kwargs=True))
+            hooks.enter_context(
+                module.register_forward_pre_hook(show_inputs, with_kwargs=True)
+            )
             hooks.enter_context(module.register_forward_hook(show_outputs))
         yield
 
@@ -492,8 +498,8 @@ def _run_for_tensors(model: Any, batch: torch.Tensor, kind: TensorKind) -> list[
     shapes = {tuple(tensor.shape) for tensor in tensors}
     if kind == "hidden_states" and (len(shapes) != 1 or len(next(iter(shapes))) != 3):
         raise UsageError(
-            f"{name}: its hidden states, of shapes {sorted(map(list, shapes))}, are not "
-            "one vector "
-            "per token at every layer."
+            f"{name}: its hidden states, of shapes "
+            f"{sorted(map(list, shapes))}, are not one vector per token at "
+            "every layer."
         )
     return tensors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from posprobe.analyses.descriptive.closeness import cka
-from posprobe.analyses.linear import displacements
+from posprobe.analyses.linear import grid_displacements
 from posprobe.analyses.models.experiments import (
     MEASURES,
     MIN_COST_STANDARD_ERRORS,
@@ -208,7 +208,7 @@ def find_distances(model: Any, batch: torch.Tensor) -> Distances:
     if shapes != {(tokens, tokens)}:
         raise UsageError("its attention is not from every token to every token")
     layout = find_layout(model, batch, tokens)
-    distance = np.maximum(*displacements(layout.height, layout.width))
+    distance = np.maximum(*grid_displacements(layout.height, layout.width))
     first_distances = (0, *(2**k for k in range(int(distance.max()).bit_length())))
     ranges = np.searchsorted(first_distances, distance, side="right") - 1
     if not isinstance(layout, Grid):
@@ -321,7 +321,8 @@ def _run_substitutes(
                 )
                 cka_values[number] = _compare_states(before, after)
     stacked = {
-        key: np.stack([costs[key] for costs in substitute_costs]) for key in substitute_costs[0]
+        key: np.stack([costs[key] for costs in substitute_costs])
+        for key in substitute_costs[0]
     }
     # Sums of NaN are silent, whereas those of infinite numbers would warn.
     stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
@@ -404,7 +405,9 @@ def _compare_logits(
         # Rounding may leave a negative number, but no divergence is below 0.
         numbers["divergence"][rows] = np.maximum(_to_host(divergence), 0.0)
         has_changed = _to_host(log_before.argmax(dim=1) != log_after.argmax(dim=1))
-        numbers["answers"][rows] = np.where(np.isnan(_to_host(divergence)), np.nan, has_changed)
+        numbers["answers"][rows] = np.where(
+            np.isnan(_to_host(divergence)), np.nan, has_changed
+        )
         if targets is not None:
             target_ids = targets.reshape(-1).to(row_chunk.device)[row_chunk, None]
             numbers["loss"][rows] = -_to_host(log_after.gather(1, target_ids)[:, 0])
@@ -426,7 +429,9 @@ def _build_result(
     sums: _CostSums, setup: _Setup, seed: int, *, is_interrupted: bool
 ) -> SubstitutionEffect:
     target = setup.target
-    removed_index = [substitute.name for substitute in target.substitutes].index(target.removed)
+    removed_index = [substitute.name for substitute in target.substitutes].index(
+        target.removed
+    )
     main = _main_measure(sums.costs)
     rounding = {"states": setup.rounding, "divergence": setup.rounding**2}
     costs_by_measure = {
@@ -493,7 +498,9 @@ def _describe_substitutes(
             substitute.label,
             substitute.kind,
             substitute.size,
-            explained_share(stored_rows, substitute.rows) if target.scheme == "table" else None,
+            explained_share(stored_rows, substitute.rows)
+            if target.scheme == "table"
+            else None,
             {key: cost[index] for key, cost in costs_by_measure.items()},
             *mean_and_error(sums.cka[index]),
             tuple(mean_and_error(share) for share in sums.attention[index].T) or None,

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from posprobe.analyses.composition.processes import fit_process
 from posprobe.analyses.descriptive.pca import PCA, pca
 from posprobe.analyses.descriptive.sinusoid import decompose_ladder
-from posprobe.analyses.result import Result, plain
+from posprobe.analyses.result import Result, to_json
 from posprobe.arrays import cores, positions
 from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
@@ -71,7 +71,7 @@ def measure_numbers(
 
 def _read_numbers(result: Any, keys: Iterable[str]) -> dict[str, float | None]:
     """Return the numbers of a result, without the arrays and texts of its block."""
-    return {key: plain(attrgetter(key.partition(".")[2])(result)) for key in keys}
+    return {key: to_json(attrgetter(key.partition(".")[2])(result)) for key in keys}
 
 
 @lru_cache(maxsize=16)

@@ -37,7 +37,7 @@ from posprobe.analyses.composition.planes import RotationFit
 from posprobe.analyses.descriptive.grid import AxisCodes
 from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.facts import Cause, Number
-from posprobe.analyses.result import Result, numbers_of
+from posprobe.analyses.result import Result, record_numbers
 from posprobe.analyses.view import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
@@ -143,7 +143,7 @@ class Measurement(Generic[InputsT, ResultT]):
     @cached_property
     def numbers(self) -> Mapping[str, Number]:
         """The numbers that its section lists, by key path in the block."""
-        return {key: number for key, number, _ in numbers_of(self.record)}
+        return {key: number for key, number, _ in record_numbers(self.record)}
 
     def prepare_figures(
         self, results: Mapping[str, ResultT]
@@ -284,9 +284,9 @@ class TableInputs:
         """Additive models of the long stretches by first row and stop; empty for a grid."""
         if isinstance(self.positions.layout, Grid):
             return {}
-        models = {(self.stretch.first, self.stretch.stop): self.view.turning}
+        models = {(self.stretch.first, self.stretch.stop): self.view.rotation_fit}
         for first_row, stop_row, stretch_view in self.further_views:
-            models[first_row, stop_row] = stretch_view.turning
+            models[first_row, stop_row] = stretch_view.rotation_fit
         return models
 
     @property
@@ -296,7 +296,7 @@ class TableInputs:
             isinstance(self.positions.layout, Grid)
             and len(self.table) <= MAX_GRID_MODEL_PATCHES
         )
-        return self.view.grid_model if is_fitted and not self.view.constant else None
+        return self.view.grid_model if is_fitted and not self.view.is_constant else None
 
     @property
     def _dtype(self) -> str:
@@ -357,7 +357,7 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         name="clock",
         title="Rotations and their clock",
         compute=lambda inputs: describe_clock(
-            inputs.view.turning,
+            inputs.view.rotation_fit,
             inputs.view.points,
             inputs.table.layout,
             inputs.table.start + inputs.stretch.first,
@@ -433,7 +433,7 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
             pca=inputs.kept_pca,
             model=None
             if isinstance(inputs.kept_positions.layout, Grid)
-            else inputs.view.turning.model,
+            else inputs.view.rotation_fit.model,
         ),
         record=Bridging,
         drawings=(Drawing("bridging", help_text="held-out R² by width of the gap"),),

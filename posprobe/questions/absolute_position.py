@@ -11,10 +11,20 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.copies import Copies
 from posprobe.analyses.composition.processes import HALF_WIDTH_RATIO
-from posprobe.analyses.descriptive.similarity import sum_by_displacement, sum_cosines, unit_rows
+from posprobe.analyses.descriptive.similarity import (
+    sum_by_displacement,
+    sum_cosines,
+    unit_rows,
+)
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.linear import leading, root, toeplitz
-from posprobe.analyses.view import DRAWN_ROWS, DRAWS, LEVEL, View, signed
+from posprobe.analyses.linear import covariance_root, leading_coordinates, toeplitz
+from posprobe.analyses.view import (
+    MAX_DRAW_ROWS,
+    MAX_YES_P,
+    N_NULL_DRAWS,
+    View,
+    sum_signed_steps,
+)
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
     MAX_OPEN_P,
@@ -32,7 +42,7 @@ from posprobe.questions.rank_tests import (
 from posprobe.questions.sequences import STRIDES
 
 #: Draws of the stationary process in any case.
-N_FIRST_STATIONARY_DRAWS = 5 * DRAWS + 4
+N_FIRST_STATIONARY_DRAWS = 5 * N_NULL_DRAWS + 4
 #: Draws of the stationary process where the first ones leave a yes possible: the smallest p-value
 #: of four statistics, 4 / 560, is significant alone among the questions about a table.
 N_STATIONARY_DRAWS = 559
@@ -150,7 +160,9 @@ def ask_absolute_position(view: View) -> Answer:
     n = len(view)
     block_steps = _independent_steps(view)
     walks = (
-        signed(view.steps, block_steps, view.rng(7)) if block_steps > 1 else view.signed_walks
+        sum_signed_steps(view.steps, block_steps, view.rng(7))
+        if block_steps > 1
+        else view.signed_walks
     )
     variances = walks.var(axis=1).sum(axis=1).astype(np.float64)
     p_walk = rank_p_value(-variances[0], -variances[1:])
@@ -161,15 +173,17 @@ def ask_absolute_position(view: View) -> Answer:
     row_norms = np.linalg.norm(view.coordinates, axis=1)  # distances from the mean row
     has_equal_norms = slow_variation(row_norms) <= MIN_VISIBLE_CHANGE
     path: PathBehaviour = "unknown"
-    if (p_walk <= LEVEL or has_equal_norms) and _has_exact_distances(view.points):
+    if (p_walk <= MAX_YES_P or has_equal_norms) and _has_exact_distances(view.points):
         path = "equally_far" if _is_equidistant(view.points) else "exact"
     elif (
-        p_walk <= LEVEL
+        p_walk <= MAX_YES_P
         and n >= MIN_BOUNDED_ROWS
         and variance_ratio <= MAX_BOUNDED_VARIANCE_RATIO
     ):
         path = "bounded"
-    elif p_walk > MAX_OPEN_P and n >= max(MIN_UNRELATED_BLOCKS * block_steps, MIN_BOUNDED_ROWS):
+    elif p_walk > MAX_OPEN_P and n >= max(
+        MIN_UNRELATED_BLOCKS * block_steps, MIN_BOUNDED_ROWS
+    ):
         path = "wanders"
     invariance = _translation_invariance(view.points)
     facts = AbsolutePosition(
@@ -179,15 +193,15 @@ def ask_absolute_position(view: View) -> Answer:
         return Answer("absolute_position", "no", path, facts, keys=ABSOLUTE_POSITION_KEYS)
     answer: Verdict = "cannot tell"
     reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
-    if test.p <= LEVEL and strongest_sign.large:
+    if test.p <= MAX_YES_P and strongest_sign.large:
         answer, reason = "yes", f"place_{strongest_sign.sign}"
     elif (
-        p_walk <= LEVEL
+        p_walk <= MAX_YES_P
         and test.p > MAX_OPEN_P
         and view.kernel.long_share > MAX_LONG_KERNEL_SHARE
     ):
         reason = "slow"
-    elif path == "bounded" and not LEVEL < test.p <= MAX_OPEN_P:
+    elif path == "bounded" and not MAX_YES_P < test.p <= MAX_OPEN_P:
         answer, reason = "no", "bounded" if test.p > MAX_OPEN_P else "small"
     return Answer("absolute_position", answer, reason, facts, test, ABSOLUTE_POSITION_KEYS)
 
@@ -197,10 +211,10 @@ def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
 
     A significant and large sign comes before a significant and small one.
     """
-    stride = -(-len(view) // DRAWN_ROWS)
+    stride = -(-len(view) // MAX_DRAW_ROWS)
     # All directions are kept: the few leading ones of many columns are the slowest waves of any
     # stationary table, each with its own phase, and such waves mirror rows and change norms.
-    rows = leading(view.points[::stride], DRAWN_ROWS)
+    rows = leading_coordinates(view.points[::stride], MAX_DRAW_ROWS)
     statistics, is_mirrored = _position_statistics(rows)
     # Norms and speeds count only if they change visibly, and only if the curve has enough bends:
     # with few bends they change slowly by themselves.
@@ -221,7 +235,7 @@ def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
     ]
     p_values = np.where(is_counted, null_p_values.max(axis=0), 1.0)
     is_large = statistics - medians.max(axis=0) >= MIN_EFFECT_SHARE
-    is_effect = (4 * p_values <= LEVEL) & is_large
+    is_effect = (4 * p_values <= MAX_YES_P) & is_large
     sign_index = int((p_values + ~is_effect).argmin())
     statistic, nearest_null = float(statistics[sign_index]), nearest_nulls[sign_index]
     nearest_draws = null_draws[nearest_null, :, sign_index]
@@ -242,14 +256,14 @@ def _draw_statistics(
 
     One null model is the fitted process. The other, for norms and speed alone, is the smoothest
     process of the same half-length: a curve with few bends changes them slowly though no position
-    is special. The remaining draws are made only where the first ones leave a p-value of `LEVEL`
-    possible.
+    is special. The remaining draws are made only where the first ones leave a p-value of
+    `MAX_YES_P` possible.
     """
     n = len(view)
     kernel_length = max(view.half_length, 0.5) / HALF_WIDTH_RATIO
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, stride) / kernel_length))
     factors = [
-        root(toeplitz(correlations))
+        covariance_root(toeplitz(correlations))
         for correlations in (view.kernel.by_offset[::stride], smoothest)
     ]
     column_norms = np.sqrt(np.square(rows).sum(axis=0))
@@ -266,7 +280,7 @@ def _draw_statistics(
                 null_draws[1, draw : draw + n_batch, 1:3] = _slow_shares(smooth_rows)
         is_reached = null_draws[:, :n_drawn] >= statistics - 1e-9 * np.abs(statistics)
         n_reached = is_reached.sum(axis=1).max(axis=0)
-        if 4 * (1 + n_reached[is_counted].min()) > LEVEL * (1 + N_STATIONARY_DRAWS):
+        if 4 * (1 + n_reached[is_counted].min()) > MAX_YES_P * (1 + N_STATIONARY_DRAWS):
             break
     return null_draws[:, :n_drawn]
 
@@ -274,7 +288,9 @@ def _draw_statistics(
 def _translation_invariance(points: Floats) -> float | None:
     """Return the share of the variance of centred cosines that distance explains."""
     rows, is_defined = unit_rows(points, np, centered=True)
-    return sum_cosines(rows, is_defined, 1, len(points), np).numbers()["translation_invariance"]
+    return sum_cosines(rows, is_defined, 1, len(points), np).numbers()[
+        "translation_invariance"
+    ]
 
 
 def _independent_steps(view: View) -> int:

@@ -99,7 +99,7 @@ class Breaks:
 
 def ask_special_rows(view: View) -> Answer | None:
     """Ask whether single rows, or patches, of a whole table are unlike those around them."""
-    if (seams := view.breaks) is None:
+    if (seams := view.seams) is None:
         return None
     zero_rows = [outlier.row for outlier in seams.special if not seams.norms[outlier.row]]
     nonzero_outliers = [outlier for outlier in seams.special if outlier.row not in zero_rows]
@@ -113,7 +113,7 @@ def ask_special_rows(view: View) -> Answer | None:
         width=grid_width,
         largest=longest_step and longest_step[0],
         chance=longest_step and longest_step[1],
-        replaced=bool(view.replaced),
+        replaced=bool(view.replaced_patches),
         undefined=seams.no_special,
     )
     answer, reason = _judge_findings(facts, has_findings=bool(seams.special))
@@ -133,7 +133,7 @@ def _longest_step(seams: Seams) -> tuple[float, tuple[float, float]] | None:
 
 def ask_seams(view: View) -> Answer | None:
     """Ask whether a whole table breaks into stretches that differ."""
-    if (seams := view.breaks) is None:
+    if (seams := view.seams) is None:
         return None
     pairs = tuple((view.start + left, view.start + right) for left, right in seams.between)
     facts = Breaks(len(seams.norms), pairs, seams.reasons, seams.undefined)
@@ -155,4 +155,7 @@ def _judge_findings(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple
 
 
 #: Questions by name, in the order of the page.
-BREAK_QUESTIONS: Mapping[str, AskTable] = {"special_rows": ask_special_rows, "seams": ask_seams}
+BREAK_QUESTIONS: Mapping[str, AskTable] = {
+    "special_rows": ask_special_rows,
+    "seams": ask_seams,
+}

@@ -94,7 +94,7 @@ def ask_closed_form(view: View) -> Answer:
         grid_cka = _sincos2d_cka(view, layout, d - d % 4)
         is_sincos2d = grid_cka is not None and grid_cka >= MIN_FORMULA_CKA
         return answer("sincos2d" if is_sincos2d else "none", cka=grid_cka)
-    fit = view.base
+    fit = view.base_fit
     if fit is None:
         return answer("none")
     if fit.best is not None and fit.base is not None and fit.best >= MIN_FORMULA_CKA:

@@ -36,7 +36,7 @@ MIN_REPEATING_HARMONICS = 6
 
 def find_copied_rows(answers: Answers, view: View) -> Copies | None:
     """Return the copied rows of the whole table, beyond those that its rotations explain."""
-    if view.all_rows is None or view.breaks is None:
+    if view.all_rows is None or view.seams is None:
         return None
     lines = answers["rotations"].facts.lines if answers["rotations"].yes else ()
     rotation_share = 1.0 if answers["winding"].yes else sum(line.share for line in lines)
@@ -46,9 +46,11 @@ def find_copied_rows(answers: Answers, view: View) -> Copies | None:
         n_harmonics = sum(abs(ratio - round(ratio)) < 0.1 for ratio in ratios)
         if n_harmonics < MIN_REPEATING_HARMONICS:
             copied_rows = find_returns(view.all_rows, rotation_share)
-    equal_stretches = view.breaks.equal
+    equal_stretches = view.seams.equal
     if copied_rows and copied_rows.kind == "any" and equal_stretches:
-        repeats = [row for first, last in equal_stretches for row in range(first + 1, last + 1)]
+        repeats = [
+            row for first, last in equal_stretches for row in range(first + 1, last + 1)
+        ]
         return copied_rows if copies(np.delete(view.all_rows, repeats, axis=0)) else None
     return copied_rows
 
@@ -68,7 +70,9 @@ def _smooth_by_rotations(answers: Answers, view: View) -> Answer | None:
         return None
     facts = replace(smooth_answer.facts, **bridging_facts)
     keys = (*smooth_answer.keys, "bridging.r2")
-    return smooth_answer.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
+    return smooth_answer.with_correction(
+        "no", "rotations", "rotations", facts=facts, keys=keys
+    )
 
 
 def _seams_by_rotations(answers: Answers, view: View) -> Answer | None:
@@ -76,15 +80,15 @@ def _seams_by_rotations(answers: Answers, view: View) -> Answer | None:
     seams_answer = answers.get("seams")
     if seams_answer is None or not seams_answer.yes or not answers["rotations"].yes:
         return None
-    if view.all_rows is None or view.breaks is None:
+    if view.all_rows is None or view.seams is None:
         return None
-    main_stretch = find_stretch(view.breaks)
+    main_stretch = find_stretch(view.seams)
     other_stretches = [
-        rows for rows in long_stretches(view.breaks) if rows[0] != main_stretch.first
+        rows for rows in long_stretches(view.seams) if rows[0] != main_stretch.first
     ]
     if not (
         shared_planes := find_shared_planes(
-            view.turning, view.all_rows, other_stretches, view.start
+            view.rotation_fit, view.all_rows, other_stretches, view.start
         )
     ):
         return None
@@ -100,7 +104,7 @@ def _order_by_winding(answers: Answers, _: View) -> Answer | None:
     if turns < MIN_ORDERING_TURNS:
         return None
     facts = replace(order_answer.facts, turns=turns)
-    return order_answer.corrected("yes", "winding", "winding", facts=facts, test=None)
+    return order_answer.with_correction("yes", "winding", "winding", facts=facts, test=None)
 
 
 def _order_by_copies(answers: Answers, view: View) -> Answer | None:
@@ -112,7 +116,7 @@ def _order_by_copies(answers: Answers, view: View) -> Answer | None:
     if copied_rows is None or copied_rows.kind == "any":
         return None
     facts = replace(order_answer.facts, copies=copied_rows)
-    return order_answer.corrected("yes", "copies", "copies", facts=facts, test=None)
+    return order_answer.with_correction("yes", "copies", "copies", facts=facts, test=None)
 
 
 def _position_by_smooth(answers: Answers, _: View) -> Answer | None:
@@ -120,7 +124,7 @@ def _position_by_smooth(answers: Answers, _: View) -> Answer | None:
     position_answer, smooth_answer = answers["absolute_position"], answers["smooth"]
     if not smooth_answer.yes or smooth_answer.reason != "line":
         return None
-    return position_answer.corrected("yes", "straight_line", "smooth", test=None)
+    return position_answer.with_correction("yes", "straight_line", "smooth", test=None)
 
 
 def _position_by_order(answers: Answers, _: View) -> Answer | None:
@@ -135,12 +139,12 @@ def _position_by_order(answers: Answers, _: View) -> Answer | None:
         return None
     if order_answer.answer == "cannot tell":
         if position_answer.answer == "no":
-            return position_answer.corrected("no", "order_open", "order")
+            return position_answer.with_correction("no", "order_open", "order")
         return None
     if position_answer.answer == "no":
-        return position_answer.corrected("no", "unordered", "order", test=None)
+        return position_answer.with_correction("no", "unordered", "order", test=None)
     if position_answer.yes or position_answer.reason == "wanders":
-        return position_answer.corrected("cannot tell", "unordered_open", "order")
+        return position_answer.with_correction("cannot tell", "unordered_open", "order")
     return None
 
 
@@ -152,10 +156,12 @@ def _position_by_copies(answers: Answers, view: View) -> Answer | None:
     copied_rows = copies(view.all_rows)
     if copied_rows is not None and copied_rows.kind in {"blocks", "mirror"}:
         facts = replace(position_answer.facts, copies=copied_rows)
-        return position_answer.corrected("yes", "copies", "copies", facts=facts, test=None)
+        return position_answer.with_correction(
+            "yes", "copies", "copies", facts=facts, test=None
+        )
     n_zero_rows = int((~view.values.any(axis=1)).sum())
     if 0 < n_zero_rows < len(view.values):
-        return position_answer.corrected("yes", "zeros", "zero rows", test=None)
+        return position_answer.with_correction("yes", "zeros", "zero rows", test=None)
     return None
 
 
@@ -165,8 +171,12 @@ SEQUENCE_CORRECTIONS: tuple[Correction[View], ...] = (
     lambda answers, _: rotations.rotations_by_formula(
         answers["rotations"], answers["closed_form"], answers["ladder"]
     ),
-    lambda answers, _: rotations.rotations_by_winding(answers["rotations"], answers["winding"]),
-    lambda answers, _: rotations.winding_by_rotations(answers["winding"], answers["rotations"]),
+    lambda answers, _: rotations.rotations_by_winding(
+        answers["rotations"], answers["winding"]
+    ),
+    lambda answers, _: rotations.winding_by_rotations(
+        answers["winding"], answers["rotations"]
+    ),
     _smooth_by_rotations,
     _seams_by_rotations,
     _order_by_winding,
@@ -180,7 +190,9 @@ GRID_CORRECTIONS: tuple[Correction[View], ...] = (
     lambda answers, _: grids.axis_rotations_by_formula(
         answers["axis_rotations"], answers["closed_form"]
     ),
-    lambda answers, _: fields.position_by_order(answers["absolute_position"], answers["order"]),
+    lambda answers, _: fields.position_by_order(
+        answers["absolute_position"], answers["order"]
+    ),
 )
 
 

@@ -18,15 +18,15 @@ from posprobe.analyses.composition.grid_model import fit_surface
 from posprobe.analyses.composition.processes import fit_kernel
 from posprobe.analyses.facts import Answer, TooFew
 from posprobe.analyses.linear import (
-    displacements,
+    covariance_root,
+    grid_displacements,
     grid_distances,
-    halving,
-    leading,
-    participation,
-    root,
+    halving_distance,
+    leading_coordinates,
+    participation_ratio,
     toeplitz,
 )
-from posprobe.analyses.view import LEVEL, View, units
+from posprobe.analyses.view import MAX_YES_P, View, units
 from posprobe.arrays import Floats
 from posprobe.questions.grids import NEIGHBOUR_KEYS, split_codes, unfit_grid_answer
 from posprobe.questions.rank_tests import (
@@ -124,11 +124,11 @@ def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
     kernels = (
         toeplitz(fit_kernel(rows).by_offset),
         toeplitz(fit_kernel(columns).by_offset),
-        fit_surface(terms[2], height, width)[displacements(height, width)],
+        fit_surface(terms[2], height, width)[grid_displacements(height, width)],
     )
     return Field(
         shape,
-        tuple(root(kernel).astype(np.float32) for kernel in kernels),
+        tuple(covariance_root(kernel).astype(np.float32) for kernel in kernels),
         tuple(_component_norms(term) for term in terms),
         tuple(power / total_power for power in powers),
     )
@@ -136,7 +136,9 @@ def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
 
 def _component_norms(points: Floats) -> Floats:
     """Return the norms of points along their leading directions."""
-    return np.asarray(np.linalg.norm(leading(points, MAX_FIELD_COMPONENTS), axis=0))
+    return np.asarray(
+        np.linalg.norm(leading_coordinates(points, MAX_FIELD_COMPONENTS), axis=0)
+    )
 
 
 def _random_embedding(rng: np.random.Generator, rank: int, max_rank: int) -> Floats:
@@ -207,10 +209,8 @@ def ask_patch_smooth(view: View) -> Answer:
         ]
 
     def scores(null_draws: Floats) -> tuple[Floats, Floats]:
-        centre, deviation = (
-            np.median(null_draws, axis=0),
-            np.maximum(null_draws.std(axis=0), 1e-9),
-        )
+        centre = np.median(null_draws, axis=0)
+        deviation = np.maximum(null_draws.std(axis=0), 1e-9)
         return (cosines - centre) / deviation, (null_draws - centre) / deviation
 
     def ranks(null_draws: Floats) -> list[float]:
@@ -226,7 +226,9 @@ def ask_patch_smooth(view: View) -> Answer:
     length = _half_distance(patches)
     halves = length < max(height, width) - 1
     cosine = float(cosines[best_stride])
-    facts = PatchSmooth(best_stride + 1, cosine, float(np.median(null_cosines)), length, halves)
+    facts = PatchSmooth(
+        best_stride + 1, cosine, float(np.median(null_cosines)), length, halves
+    )
     can_deny = min(height, width) >= MIN_DENIAL_SIDE_PATCHES
     reasons = ("patch_surface", "patch_rough", "patch_open")
     answer, reason = judge_p_value(p, *reasons, has_enough=can_deny)
@@ -255,7 +257,7 @@ def _step_cosines(patches: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _rough_factor(height: int, width: int) -> Floats:
-    return root(np.exp(-grid_distances(height, width) / (8 * max(height, width))))
+    return covariance_root(np.exp(-grid_distances(height, width) / (8 * max(height, width))))
 
 
 def _half_distance(patches: Floats) -> float:
@@ -267,7 +269,7 @@ def _half_distance(patches: Floats) -> float:
         column_products = np.einsum("rcd,rcd->rc", patches[lag:], patches[:-lag])
         n_products = max(row_products.size + column_products.size, 1)
         mean_products[lag] = (row_products.sum() + column_products.sum()) / n_products
-    return halving(mean_products)
+    return halving_distance(mean_products)
 
 
 @dataclass(frozen=True)
@@ -346,7 +348,7 @@ def ask_patch_position(view: View) -> Answer:
         statistics[1] >= 1 + MIN_VISIBLE_CHANGE,
     )
     significant_signs = [
-        k for k in range(2) if is_large[k] and 2 * ranks(null_draws)[k] <= LEVEL
+        k for k in range(2) if is_large[k] and 2 * ranks(null_draws)[k] <= MAX_YES_P
     ]
     sign_index = min(significant_signs, key=lambda k: ranks(null_draws)[k], default=0)
     is_slow = facts.misfit > MAX_DISPLACEMENT_MISFIT
@@ -394,7 +396,8 @@ def _position_statistics(
     power = np.square(np.abs(transform)).sum(axis=0)
     displacement_sums = np.fft.irfft2(power, (2 * height, 2 * width))
     overlaps = [
-        np.maximum(n - np.minimum(np.arange(2 * n), 2 * n - np.arange(2 * n)), 0) for n in shape
+        np.maximum(n - np.minimum(np.arange(2 * n), 2 * n - np.arange(2 * n)), 0)
+        for n in shape
     ]
     n_pairs = np.multiply.outer(*overlaps)
     power_by_displacement = np.square(displacement_sums) / np.maximum(n_pairs, 1)
@@ -421,10 +424,10 @@ def position_by_order(position_answer: Answer, order_answer: Answer) -> Answer |
         return None
     if position_answer.answer == "no":
         if order_answer.answer == "no":
-            return position_answer.corrected("no", "patch_unordered", "order", test=None)
-        return position_answer.corrected("no", "patch_order_open", "order")
+            return position_answer.with_correction("no", "patch_unordered", "order", test=None)
+        return position_answer.with_correction("no", "patch_order_open", "order")
     if position_answer.yes and order_answer.answer == "no":
-        return position_answer.corrected("cannot tell", "patch_yes_unordered", "order")
+        return position_answer.with_correction("cannot tell", "patch_yes_unordered", "order")
     return None
 
 
@@ -475,11 +478,11 @@ def ask_patch_dimension(view: View) -> Answer:
     unit_rows = units(view.points)  # a few long rows would decide otherwise
     unit_rows = unit_rows - unit_rows.mean(axis=0)
     field = fit_field(unit_rows, view.shape)
-    dimension = participation(unit_rows)
+    dimension = participation_ratio(unit_rows)
 
     def draw() -> float:
         points = field.draw(rng, min(d, MAX_FIELD_COLUMNS))
-        return participation(points - points.mean(axis=0))
+        return participation_ratio(points - points.mean(axis=0))
 
     def dimension_p(null_draws: Floats) -> float:
         return rank_p_value(-dimension, -null_draws)

@@ -23,8 +23,8 @@ from posprobe.analyses.composition.planes import Rotation, find_rotations
 from posprobe.analyses.composition.processes import fit_kernel
 from posprobe.analyses.composition.wave_scores import MAX_LINE_P
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.linear import MAX_VIEW_ROWS, root, toeplitz
-from posprobe.analyses.view import LEVEL, View, chance_cosine, units, view
+from posprobe.analyses.linear import MAX_VIEW_ROWS, covariance_root, toeplitz
+from posprobe.analyses.view import MAX_YES_P, View, chance_cosine, units, view
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
     MAX_OPEN_P,
@@ -397,7 +397,7 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         ]
         joint_p = max(rank_p_value(shares.mean(), draws) for draws in null_draws.mean(axis=0))
         p = min(1.0, n_tests * min(joint_p, *code_p_values))
-        if p > LEVEL:
+        if p > MAX_YES_P:
             break
     typical_shares = np.median(null_draws, axis=2).max(axis=1)
     circles = [
@@ -413,7 +413,7 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     test = null_test(float(statistic), nearest_draws, "smooth", p, n_statistics=n_tests)
     answer: Verdict = "cannot tell"
     reason = "open"
-    if p <= LEVEL and rotating:
+    if p <= MAX_YES_P and rotating:
         answer, reason = "yes", "circles"
     elif p > MAX_OPEN_P and shares.max() < MIN_CIRCLE_SHARE:
         answer, reason = "no", "none"
@@ -434,7 +434,9 @@ def _rotating_axes(
     axes = []
     for (code, _), circle in zip(codes, circles, strict=True):
         is_large = circle.share >= circle.typical + MIN_EFFECT_SHARE
-        if circle.p <= LEVEL or (joint_p <= LEVEL and circle.p <= MAX_OPEN_P and is_large):
+        if circle.p <= MAX_YES_P or (
+            joint_p <= MAX_YES_P and circle.p <= MAX_OPEN_P and is_large
+        ):
             axes.append(code.axis)
     return tuple(axes)
 
@@ -458,7 +460,7 @@ def _draw_circle_shares(code: Floats, rng: np.random.Generator, n_draws: int) ->
     roundest_kernel = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST_KERNEL_SHARE * h)))
     shares = []
     for kernel in (fit_kernel(u * singular_values).by_offset, roundest_kernel):
-        factor = root(toeplitz(kernel))
+        factor = covariance_root(toeplitz(kernel))
         white = rng.standard_normal((n_draws, h, len(singular_values)))
         shares.append(_fit_circles(factor @ (white * singular_values))[0])
         shares.append(_fit_circles(factor @ _draw_white_rows(h, d, rng, n_draws))[0])
@@ -521,7 +523,9 @@ def axis_rotations_by_formula(rotations_answer: Answer, closed_form: Answer) -> 
     if not closed_form.yes or rotations_answer.reason in {"too_few", "all_equal", "large"}:
         return None
     keys = (*AXIS_ROTATION_KEYS, *closed_form.keys)
-    return rotations_answer.corrected("yes", "formula", "closed_form", test=None, keys=keys)
+    return rotations_answer.with_correction(
+        "yes", "formula", "closed_form", test=None, keys=keys
+    )
 
 
 #: Questions by name, in the order of the page.

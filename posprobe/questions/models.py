@@ -185,7 +185,9 @@ def ask_kept(run: ModelRun) -> Answer | None:
     first_layer = layers[first_index] if has_first else None
     facts = KeptPositions(first_layer, last_layer)
     if last_layer.share is None:
-        position_keys = (f"states.layers.{first_index}.shares.position",) if first_layer else ()
+        position_keys = (
+            (f"states.layers.{first_index}.shares.position",) if first_layer else ()
+        )
         keys = (*position_keys, f"states.layers.{last_index}.shares")
         return Answer("kept", "no", "equal_states", facts, keys=keys)
     if decomposition.contexts == 1:
@@ -244,7 +246,9 @@ def _answer_change(
 ) -> Answer:
     """Answer whether a change exceeds both the rounding and ``min_change``."""
     answer: Verdict = "yes" if change >= max(rounding, min_change) else "no"
-    reason = "rounding" if change < rounding else "slight" if change < min_change else "changed"
+    reason = (
+        "rounding" if change < rounding else "slight" if change < min_change else "changed"
+    )
     test = Test(change, math.nan, rounding, (0.0, rounding), "rounding")
     return Answer(question, answer, reason, facts, test, keys)
 
@@ -267,7 +271,9 @@ def ask_absolute(run: ModelRun) -> Answer | None:
     if phase_shift is None:
         return None
     keys = ("shift.change", "shift.shifts")
-    shifted_changes = zip(phase_shift.change.tolist(), phase_shift.shifts.tolist(), strict=True)
+    shifted_changes = zip(
+        phase_shift.change.tolist(), phase_shift.shifts.tolist(), strict=True
+    )
     changes = [(change, shift) for change, shift in shifted_changes if shift]
     if not changes:
         return Answer("absolute", "cannot tell", "no_room", keys=keys)
@@ -512,7 +518,9 @@ def ask_distance(run: ModelRun) -> Answer | None:
     if rotary_use is None:
         return None
     summary = rotary_use.summary
-    keys = tuple(f"rotary_use.summary.{key}" for key in ("share", "yes", "no", "open", "never"))
+    keys = tuple(
+        f"rotary_use.summary.{key}" for key in ("share", "yes", "no", "open", "never")
+    )
     facts = DistanceHeads(summary, rotary_use.contexts, rotary_use.length, rotary_use.source)
     answer: Verdict = "cannot tell"
     if rotary_use.contexts < MIN_HEAD_CONTEXTS:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
-from posprobe.analyses.view import LEVEL, View
+from posprobe.analyses.view import MAX_YES_P, View
 from posprobe.arrays import Floats
 
 #: Largest p-value that leaves an answer open; above it the answer may be no.
@@ -34,7 +34,7 @@ def judge_p_value(
     p: float, yes: str, no: str, undecided_reason: str, *, has_enough: bool = True
 ) -> tuple[Verdict, str]:
     """Return the verdict by a p-value and its reason; no needs ``has_enough`` rows."""
-    if p <= LEVEL:
+    if p <= MAX_YES_P:
         return "yes", yes
     return ("no", no) if p > MAX_OPEN_P and has_enough else ("cannot tell", undecided_reason)
 
@@ -42,7 +42,7 @@ def judge_p_value(
 def small_table_answer(question: str, view: View, keys: tuple[str, ...]) -> Answer | None:
     """Answer cannot tell for a table that is constant or too small; else return None."""
     facts = TooFew(*view.points.shape)
-    if view.constant:
+    if view.is_constant:
         return Answer(question, "cannot tell", "all_equal", facts, keys=keys)
     if len(view) < MIN_QUESTION_ROWS:
         return Answer(question, "cannot tell", "too_few", facts, keys=keys)
@@ -115,7 +115,7 @@ def draw_null(
         Number of draws in any case, and at most.
     """
     null_draws = np.array([draw() for _ in range(n_first_draws)])
-    if compute_p(null_draws) <= LEVEL:
+    if compute_p(null_draws) <= MAX_YES_P:
         null_draws = np.concatenate(
             [null_draws, [draw() for _ in range(max_draws - n_first_draws)]]
         )

@@ -27,9 +27,9 @@ from posprobe.analyses.descriptive.winding import (
     rotation_shares,
 )
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
-from posprobe.analyses.linear import leading, root, toeplitz
+from posprobe.analyses.linear import covariance_root, leading_coordinates, toeplitz
 from posprobe.analyses.result import HIDDEN
-from posprobe.analyses.view import DRAWS, LEVEL, View
+from posprobe.analyses.view import MAX_YES_P, N_NULL_DRAWS, View
 from posprobe.arrays import Floats
 from posprobe.layouts import Sequence
 from posprobe.questions.rank_tests import (
@@ -117,7 +117,7 @@ def ask_rotations(view: View) -> Answer:
     n, d = view.points.shape
     if n < MIN_WAVE_ROWS or d < 2:
         return Answer("rotations", "cannot tell", "too_few", TooFew(n, d), keys=ROTATIONS_KEYS)
-    rotation_fit = view.turning
+    rotation_fit = view.rotation_fit
     facts = _rotation_facts(view, rotation_fit)
     test = _rotation_test(facts, rotation_fit)
     answer: Verdict
@@ -171,7 +171,7 @@ def _rotation_facts(view: View, rotation_fit: RotationFit) -> Rotations:
 
 def nearest_sinusoid_cka(view: View) -> float | None:
     """Return the CKA of the most similar sinusoid if it is high though no base fits best."""
-    fit = view.base
+    fit = view.base_fit
     if fit is None or fit.base is not None or fit.best is None:
         return None
     return fit.best if fit.best >= MIN_SIMILAR_SINUSOID_CKA else None
@@ -196,7 +196,9 @@ def rotations_by_formula(
         return None
     for answer in (formula_answer, ladder_answer):
         if answer.yes:
-            return rotations_answer.corrected("yes", "formula", answer.question, test=None)
+            return rotations_answer.with_correction(
+                "yes", "formula", answer.question, test=None
+            )
     return None
 
 
@@ -211,7 +213,7 @@ def rotations_by_winding(rotations_answer: Answer, winding_answer: Answer) -> An
         return None
     keys = (*rotations_answer.keys, *winding_answer.keys)
     facts = replace(facts, turn=winding_answer.facts.turn)
-    return rotations_answer.corrected("no", "pace", "winding", facts=facts, keys=keys)
+    return rotations_answer.with_correction("no", "pace", "winding", facts=facts, keys=keys)
 
 
 def bridging_gain(bridging: Bridging | None) -> dict[str, Any] | None:
@@ -235,7 +237,8 @@ def bridging_gain(bridging: Bridging | None) -> dict[str, Any] | None:
 
 
 #: Draws with which a single yes is significant among the seven questions about a sequence: 1 in 146
-#: is less than a seventh of 0.05. They are made only where the first `DRAWS` do not exclude a yes.
+#: is less than a seventh of 0.05. They are made only where the first `N_NULL_DRAWS` do not exclude
+#: a yes.
 N_SINGLE_YES_DRAWS = 145
 #: Leading components whose pairs are examined, in the table and in the draws.
 N_WINDING_COMPONENTS = 6
@@ -292,7 +295,9 @@ class Winding:
     changes: bool
     rotation: float | None = None
     mixed: tuple[Rotation, ...] = ()
-    pair: Annotated[WindingPair | None, HIDDEN] = field(default=None, repr=False, compare=False)
+    pair: Annotated[WindingPair | None, HIDDEN] = field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def value(self) -> dict[str, Any]:
@@ -321,8 +326,8 @@ def ask_winding(view: View) -> Answer:
     and the covariance of columns: smooth curves in as few directions sometimes wind as well.
     """
     n, d = view.values.shape
-    if n < MIN_WINDING_ROWS or d < 2 or view.constant:
-        reason = "all_equal" if view.constant and n >= MIN_WINDING_ROWS else "too_few"
+    if n < MIN_WINDING_ROWS or d < 2 or view.is_constant:
+        reason = "all_equal" if view.is_constant and n >= MIN_WINDING_ROWS else "too_few"
         return Answer("winding", "cannot tell", reason, TooFew(n, d), keys=WINDING_KEYS)
     points = view.values - view.values.mean(axis=0)
     points = points / np.abs(points).max()
@@ -339,7 +344,7 @@ def ask_winding(view: View) -> Answer:
         reason = "part_turn"
     elif p > MAX_OPEN_P:
         reason = "smooth"
-    elif p > LEVEL:
+    elif p > MAX_YES_P:
         answer, reason = "cannot tell", "open"
     elif facts.share < MIN_EFFECT_SHARE:
         reason = "small"
@@ -365,7 +370,7 @@ def strongest_winding(points: Floats) -> tuple[float, WindingPair | None, float]
     points = points - points.mean(axis=0)
     total_power = float(np.square(points).sum())
     if points.shape[1] > 2 * N_WINDING_COMPONENTS:
-        points = leading(points, N_WINDING_COMPONENTS)
+        points = leading_coordinates(points, N_WINDING_COMPONENTS)
     variances, directions = np.linalg.eigh(points.T @ points)
     variances = variances[::-1][:N_WINDING_COMPONENTS]
     directions = directions[:, ::-1][:, :N_WINDING_COMPONENTS]
@@ -396,8 +401,8 @@ def _draw_windings(
 ) -> tuple[float, str, Floats]:
     """Return the p-value, and the name and the draws of the nearest null model."""
     n = len(points)
-    leading_steps = leading(np.diff(points, axis=0), N_WINDING_COMPONENTS)
-    process = fit_process(leading(points, 2 * N_WINDING_COMPONENTS), Sequence(n))
+    leading_steps = leading_coordinates(np.diff(points, axis=0), N_WINDING_COMPONENTS)
+    process = fit_process(leading_coordinates(points, 2 * N_WINDING_COMPONENTS), Sequence(n))
 
     def draw() -> list[float]:
         signs = rng.choice([-1.0, 1.0], size=(n - 1, 1))
@@ -410,7 +415,7 @@ def _draw_windings(
         return [rank_p_value(statistic, draws) for draws in null_draws.T]
 
     null_draws, p = draw_null(
-        draw, lambda draws: max(p_values(draws)), DRAWS, N_SINGLE_YES_DRAWS
+        draw, lambda draws: max(p_values(draws)), N_NULL_DRAWS, N_SINGLE_YES_DRAWS
     )
     medians = np.median(null_draws, axis=0)
     nearest_null = int(np.lexsort((medians, np.array(p_values(null_draws))))[-1])
@@ -486,16 +491,16 @@ def winding_by_rotations(winding_answer: Answer, rotations_answer: Answer) -> An
     ):
         facts = replace(facts, mixed=tuple(sorted(mixed_lines, key=lambda line: line.period)))
         if not all(line.is_circular for line in mixed_lines):
-            return winding_answer.corrected(
+            return winding_answer.with_correction(
                 "cannot tell", "mixed_waves", "rotations", facts=facts
             )
         facts = replace(facts, turns=mixed_lines[0].turns, rotation=mixed_lines[0].period)
-        return winding_answer.corrected("yes", "mixed", "rotations", facts=facts)
+        return winding_answer.with_correction("yes", "mixed", "rotations", facts=facts)
     nearest_line = min(lines, key=lambda line: _turns_difference(facts, line))
     if _turns_difference(facts, nearest_line) > MAX_SAME_LINE_DIFFERENCE:
         return None
     facts = replace(facts, rotation=nearest_line.period)
-    return winding_answer.corrected("yes", "rotation", "rotations", facts=facts)
+    return winding_answer.with_correction("yes", "rotation", "rotations", facts=facts)
 
 
 def _turns_difference(facts: Winding, line: Rotation) -> float:
@@ -575,8 +580,8 @@ def ask_ladder(view: View) -> Answer:
     if refusal := small_table_answer("ladder", view, LADDER_KEYS):
         return refusal
     n = len(view)
-    lines = view.turning.rotations
-    fit, sinusoid = view.base, None
+    lines = view.rotation_fit.rotations
+    fit, sinusoid = view.base_fit, None
     if fit is not None and fit.base is not None and fit.best is not None:
         sinusoid = Sinusoid(fit.base, fit.best)
         lines_share = sum(line.share for line in lines)
@@ -584,7 +589,7 @@ def ask_ladder(view: View) -> Answer:
         has_lone_lines = has_few_lines and lines_share > MAX_LONE_LINES_SHARE
         if not has_lone_lines or fit.best >= MIN_SIMILAR_SINUSOID_CKA:
             test = _test_base(view, fit.best)
-            if test.p <= LEVEL:
+            if test.p <= MAX_YES_P:
                 facts = Ladder(len(lines), series=sinusoid, fits=sinusoid)
                 return Answer("ladder", "yes", "base", facts, test, LADDER_KEYS)
     facts = Ladder(len(lines), similar=nearest_sinusoid_cka(view), fits=sinusoid)
@@ -600,7 +605,7 @@ def ask_ladder(view: View) -> Answer:
 
 def _ask_even_periods(view: View, facts: Ladder) -> Answer:
     """Ask whether the logarithms of the periods are evenly spaced."""
-    rotation_fit = view.turning
+    rotation_fit = view.rotation_fit
     log_periods = np.log(np.sort([line.period for line in rotation_fit.rotations]))
     n_steps = len(log_periods) - 1
     log_range = float(log_periods[-1] - log_periods[0])
@@ -621,7 +626,7 @@ def _ask_even_periods(view: View, facts: Ladder) -> Answer:
         if smallest_share < detection_limit:
             answer, reason = "cannot tell", "between"
     else:
-        answer, reason = ("yes", "even") if p <= LEVEL else ("cannot tell", "open")
+        answer, reason = ("yes", "even") if p <= MAX_YES_P else ("cannot tell", "open")
     test = null_test(deviation * n_steps, null_deviations * n_steps, "random periods", p)
     return Answer("ladder", answer, reason, facts, test, LADDER_KEYS)
 
@@ -633,14 +638,14 @@ def _test_base(view: View, best_cka: float) -> Test:
     """
     d = view.points.shape[1]
     rows = view.coordinates[:MAX_SINUSOID_ROWS]
-    factor = root(toeplitz(view.kernel.by_offset[: len(rows)]))
+    factor = covariance_root(toeplitz(view.kernel.by_offset[: len(rows)]))
     column_norms = np.sqrt(np.square(rows).sum(axis=0))
     rng = view.rng(5)
     null_draws: list[float] = []
     n_reached, p = 0, 0.0
-    for n_draws in (DRAWS, N_SINGLE_YES_DRAWS):
+    for n_draws in (N_NULL_DRAWS, N_SINGLE_YES_DRAWS):
         # Where too many draws reach the CKA, the others are not made.
-        while len(null_draws) < n_draws and p <= LEVEL:
+        while len(null_draws) < n_draws and p <= MAX_YES_P:
             null_rows = factor @ rng.standard_normal(rows.shape) * column_norms
             fit = fit_base(prepare_cloud(null_rows), d - d % 2)
             null_draws.append(
@@ -657,7 +662,7 @@ def ladder_by_formula(ladder_answer: Answer, formula_answer: Answer) -> Answer |
     if ladder_answer.yes or not formula_answer.yes or sinusoid is None:
         return None
     facts = replace(ladder_answer.facts, series=sinusoid)
-    return ladder_answer.corrected("yes", "base", "closed_form", facts=facts, test=None)
+    return ladder_answer.with_correction("yes", "base", "closed_form", facts=facts, test=None)
 
 
 #: Questions by name, in the order of the page.

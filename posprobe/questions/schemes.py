@@ -510,7 +510,9 @@ QUESTIONS_BY_KIND: Mapping[str, Mapping[str, AskSchemes]] = {
     },
 }
 #: Names of the questions about all kinds of encodings.
-SCHEME_QUESTIONS = tuple(name for questions in QUESTIONS_BY_KIND.values() for name in questions)
+SCHEME_QUESTIONS = tuple(
+    name for questions in QUESTIONS_BY_KIND.values() for name in questions
+)
 
 
 def _make_order_correction(
@@ -536,7 +538,7 @@ def _make_order_correction(
         facts = make_facts(tuple(preferences))
         if facts == answer.facts:
             return None
-        return answer.corrected(*judge(facts), order_question, facts=facts)
+        return answer.with_correction(*judge(facts), order_question, facts=facts)
 
     return correct
 

@@ -17,18 +17,18 @@ from posprobe.analyses.composition.processes import (
 )
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.linear import (
+    covariance_root,
     half_length,
-    leading,
+    leading_coordinates,
     offset_sums,
-    participation,
-    root,
+    participation_ratio,
     small_gram,
     toeplitz,
 )
 from posprobe.analyses.view import (
-    DRAWN_ROWS,
-    DRAWS,
-    LEVEL,
+    MAX_DRAW_ROWS,
+    MAX_YES_P,
+    N_NULL_DRAWS,
     View,
     chance_cosine,
     random_signs,
@@ -53,7 +53,7 @@ from posprobe.questions.rank_tests import (
 
 #: Permutations of the rows: the smallest p-value of three statistics, 3 / 491, is significant alone
 #: among the questions about a table.
-N_ORDER_PERMUTATIONS = 10 * DRAWS
+N_ORDER_PERMUTATIONS = 10 * N_NULL_DRAWS
 #: Rounding error of a mean of cosines in single precision.
 COSINE_ROUNDING = 1e-6
 ORDER_KEYS = ("similarity.centered.neighbour_mean", "spectrum.entropy")
@@ -105,7 +105,7 @@ def ask_order(view: View) -> Answer:
     # A permutation needs only the entries of neighbours in the Gram matrix.
     float32_rows = unit_rows.astype(np.float32)
     gram = float32_rows @ float32_rows.T
-    leading_rows = leading(unit_rows, 8).astype(np.float32)
+    leading_rows = leading_coordinates(unit_rows, 8).astype(np.float32)
     norms = np.linalg.norm(view.points, axis=1)
     norm_ranks, waves = centred_ranks(norms), slow_waves(len(norms))
     rng = view.rng(0)
@@ -139,9 +139,11 @@ def ask_order(view: View) -> Answer:
     )
     answer, reason = judge_p_value(p, "neighbours", "none", "open", has_enough=len(view) >= 16)
     # The reason names the cosine where it is evidence by itself, else the others that are.
-    if answer == "yes" and 3 * cosine_p > LEVEL:
-        has_wave = 3 * wave_p <= LEVEL
-        reason = "wave" if 3 * norm_p > LEVEL else "norms_and_wave" if has_wave else "norms"
+    if answer == "yes" and 3 * cosine_p > MAX_YES_P:
+        has_wave = 3 * wave_p <= MAX_YES_P
+        reason = (
+            "wave" if 3 * norm_p > MAX_YES_P else "norms_and_wave" if has_wave else "norms"
+        )
     effect = (
         abs(cosine - chance_mean) if reason == "neighbours" else facts.share - facts.typical
     )
@@ -177,7 +179,7 @@ MIN_LINE_ROWS = 32
 MAX_RESIDUAL_COSINE = 0.1
 #: Permutations of the positions on a line: the smallest p-value, 1 / 491, is significant alone
 #: among the questions about a table.
-N_LINE_PERMUTATIONS = 10 * DRAWS
+N_LINE_PERMUTATIONS = 10 * N_NULL_DRAWS
 SMOOTH_KEYS = ("similarity.centered.offset_profile",)
 
 
@@ -250,7 +252,7 @@ def ask_smooth(view: View) -> Answer:
     line_share, null_draws = _line_share(view, is_noise=answer != "yes")
     line_p = rank_p_value(line_share, null_draws)
     min_share = MIN_LINE_SHARE if answer == "yes" else MIN_NOISY_LINE_SHARE
-    if line_share > min_share and line_p <= LEVEL:
+    if line_share > min_share and line_p <= MAX_YES_P:
         reason = "line" if answer == "yes" else "noisy_line"
         test = null_test(line_share, null_draws, "permuted", line_p)
         facts = replace(facts, straight=line_share)
@@ -337,8 +339,8 @@ def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
         return 0.0, np.zeros(1)
     if is_noise:
         unit_residuals = units(view.points - np.outer(line, direction))
-        leading_residuals, rng = leading(unit_residuals, 8), view.rng(8)
-        permutations = (rng.permutation(leading_residuals) for _ in range(DRAWS))
+        leading_residuals, rng = leading_coordinates(unit_residuals, 8), view.rng(8)
+        permutations = (rng.permutation(leading_residuals) for _ in range(N_NULL_DRAWS))
         null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in permutations])
         product = float(np.vdot(leading_residuals[1:], leading_residuals[:-1]))
         typical_product = float(np.median(null_draws))
@@ -347,7 +349,10 @@ def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
             np.abs(null_draws - typical_product),
         )
         cosine = float(np.einsum("ij,ij->i", unit_residuals[1:], unit_residuals[:-1]).mean())
-        if abs(cosine) > MAX_RESIDUAL_COSINE or rank_p_value(excess, null_excess) <= MAX_OPEN_P:
+        if (
+            abs(cosine) > MAX_RESIDUAL_COSINE
+            or rank_p_value(excess, null_excess) <= MAX_OPEN_P
+        ):
             return 0.0, np.zeros(1)
     rng = view.rng(9)
     permuted_lines = np.stack([rng.permutation(line) for _ in range(N_LINE_PERMUTATIONS)])
@@ -415,7 +420,7 @@ def ask_low_dimensional(view: View) -> Answer:
         rows=n,
         directions=count_directions(view),
         columns=min(n - 1, d),
-        participation=participation(rows),
+        participation=participation_ratio(rows),
         expected=_expected_dimension(kernel.by_offset, d),
         every=stride,
     )
@@ -436,26 +441,26 @@ def ask_low_dimensional(view: View) -> Answer:
     facts = replace(facts, expected=float(np.median(nearest_draws)))
     answer, reason = judge_p_value(p, "fewer", "not_fewer", "open")
     if facts.participation > MAX_FEWER_RATIO * facts.expected:
-        answer, reason = "no", "small" if p <= LEVEL else "not_fewer"
+        answer, reason = "no", "small" if p <= MAX_YES_P else "not_fewer"
     return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
 
 
 def _draw_dimension_ratios(view: View, rows: Floats, kernel: Kernel) -> Floats:
     """Return participation ratios of draws of each null model over those that kernels predict."""
-    n, n_columns = len(rows), min(view.points.shape[1], DRAWN_ROWS)
+    n, n_columns = len(rows), min(view.points.shape[1], MAX_DRAW_ROWS)
     rng = view.rng(3)
-    factor = root(toeplitz(kernel.by_offset))
+    factor = covariance_root(toeplitz(kernel.by_offset))
     # The smoothest kernel of a given length has the fewest directions.
     length = max(half_length(rows), 0.5) / HALF_WIDTH_RATIO
-    smoothest = root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
-    dimensions = np.empty((len(DIMENSION_NULL_NAMES), DRAWS))
-    powers = np.empty((len(DIMENSION_NULL_NAMES), DRAWS, n - 1))
-    for k in range(DRAWS):
+    smoothest = covariance_root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
+    dimensions = np.empty((len(DIMENSION_NULL_NAMES), N_NULL_DRAWS))
+    powers = np.empty((len(DIMENSION_NULL_NAMES), N_NULL_DRAWS, n - 1))
+    for k in range(N_NULL_DRAWS):
         white = rng.standard_normal((n, n_columns))
         null_tables = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
         for null_index, null_table in enumerate(null_tables):
             unit_rows = units(null_table - null_table.mean(axis=0))
-            dimensions[null_index, k] = participation(unit_rows)
+            dimensions[null_index, k] = participation_ratio(unit_rows)
             powers[null_index, k] = _cosine_power(unit_rows)
     kernels = fit_kernels(powers.reshape(-1, n - 1))
     expected = np.array(
@@ -475,13 +480,13 @@ def _cosine_power(points: Floats) -> Floats:
 
 
 def _thinning_stride(points: Floats) -> int:
-    """Return the stride of the rows that are kept, at most `DRAWN_ROWS`.
+    """Return the stride of the rows that are kept, at most `MAX_DRAW_ROWS`.
 
     Every second row of alternating rows would show nothing. So rows at the chosen stride are no
     more similar than neighbours, where there is such a stride.
     """
     n = len(points)
-    min_stride = max(1, -(-n // DRAWN_ROWS))
+    min_stride = max(1, -(-n // MAX_DRAW_ROWS))
     if min_stride == 1:
         return 1
     correlation = offset_sums(points) / np.arange(n, 0, -1)

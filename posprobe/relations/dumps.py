@@ -89,7 +89,9 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     }
     for name, values in stored_arrays.items():
         if not np.isfinite(values).all():
-            raise InvalidCheckpoint(f"{file}: {name} contains NaN or infinity. Write it again.")
+            raise InvalidCheckpoint(
+                f"{file}: {name} contains NaN or infinity. Write it again."
+            )
     q, q_rotated = (stored_arrays.get(name) for name in ("q", "q_rotated"))
     if (q is None) != (q_rotated is None):
         raise InvalidCheckpoint(
@@ -119,17 +121,22 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         ladder = _read_cosines(stored_arrays["cos"], stored_arrays["sin"], file)
     else:
         ladder = _read_frequencies(stored_arrays["inv_freq"], file)
-    sections = stored_arrays.get("sections")
-    if sections is not None:
-        are_counts = (sections == np.round(sections)).all() and (sections >= 0).all()
-        if sections.ndim != 1 or not 0 < sections.size <= MAX_AXES or not are_counts:
-            shape = f"{list(sections.shape)}, or with such numbers,"
-            raise _shape_error(file, ("sections",), shape)
-    section_sizes = None if sections is None else [int(size) for size in sections]
+    section_sizes = _read_sections(stored_arrays.get("sections"), file)
     dump = Dump(ladder, q, q_rotated, section_sizes, in_turn)
     if position is not None and q is not None:
         _check_rotated_query(dump, position, file)
     return dump
+
+
+def _read_sections(sections: Floats | None, file: str) -> list[int] | None:
+    """Return the number of pairs of each axis; None where the dump states none."""
+    if sections is None:
+        return None
+    are_counts = (sections == np.round(sections)).all() and (sections >= 0).all()
+    if sections.ndim != 1 or not 0 < sections.size <= MAX_AXES or not are_counts:
+        shape = f"{list(sections.shape)}, or with such numbers,"
+        raise _shape_error(file, ("sections",), shape)
+    return [int(size) for size in sections]
 
 
 def _read_frequencies(inv_freq: Floats, file: str) -> Ladder:
@@ -150,13 +157,14 @@ def _check_rotated_query(dump: Dump, position: float, file: str) -> None:
     """Check that the dump's frequencies turn its query as the engine did."""
     rotations = np.exp(1j * position * dump.ladder.frequencies)
     residuals = [
-        _query_residual(dump.ladder, dump, pair_order, rotations) for pair_order in _PAIR_ORDERS
+        _query_residual(dump.ladder, dump, pair_order, rotations)
+        for pair_order in _PAIR_ORDERS
     ]
     if min(residuals) >= RULES["pairs_wrong"].tolerance:
         raise InvalidCheckpoint(
-            f"{file}: q_rotated is not q turned by the dump's frequencies at position "
-            f"{position:g}. Write the frequencies that the engine uses, and the query's "
-            "position."
+            f"{file}: q_rotated is not q turned by the dump's frequencies "
+            f"at position {position:g}. Write the frequencies that the "
+            "engine uses, and the query's position."
         )
 
 
@@ -186,17 +194,16 @@ def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     factor = float(radii[0].mean())
     if not factor or np.abs(radii / factor - 1).max() > _MAX_COSINE_LENGTH_ERROR:
         raise InvalidCheckpoint(
-            f"{file}: cos² + sin² is not the same everywhere, so that they are not "
-            "cosines and "
-            "sines of one rotation. Write the arrays before anything is added to them."
+            f"{file}: cos² + sin² is not the same everywhere, so that they "
+            "are not cosines and sines of one rotation. Write the arrays "
+            "before anything is added to them."
         )
     factor = float(radii.mean())
     cos, sin = cos / factor, sin / factor
     if np.abs(sin[0]).max() > _MAX_COSINE_LENGTH_ERROR:
         raise InvalidCheckpoint(
-            f"{file}: the first row of cos and sin is not that of position 0. Write them "
-            "as "
-            "[positions, pairs], from position 0 on."
+            f"{file}: the first row of cos and sin is not that of position "
+            "0. Write them as [positions, pairs], from position 0 on."
         )
     frequencies = np.arctan2(sin[1], cos[1])
     row = 1
@@ -207,10 +214,9 @@ def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
         frequencies = (angles + 2 * np.pi * turns) / row
     if (frequencies <= 0).any():
         raise InvalidCheckpoint(
-            f"{file}: {int((frequencies <= 0).sum())} pairs do not turn forwards from "
-            "position 0 "
-            "to 1. Write the rows of positions 0, 1, 2 and so on, and the pairs that "
-            "rotate."
+            f"{file}: {int((frequencies <= 0).sum())} pairs do not turn "
+            "forwards from position 0 to 1. Write the rows of positions 0, "
+            "1, 2 and so on, and the pairs that rotate."
         )
     return Ladder(frequencies, factor, cos=cos, sin=sin)
 

@@ -193,7 +193,9 @@ def sampled_positions(begin: int, end: int) -> tuple[int, ...]:
 
 def _project_rows(rows: NDArray[np.float64]) -> NDArray[np.float16]:
     dim = rows.shape[1]
-    return (rows if dim <= PROJECTION_DIM else rows @ _projection_signs(dim)).astype(np.float16)
+    return (rows if dim <= PROJECTION_DIM else rows @ _projection_signs(dim)).astype(
+        np.float16
+    )
 
 
 @lru_cache(maxsize=8)
@@ -211,7 +213,9 @@ def _block_means(values: NDArray[np.float64], layout: Layout) -> NDArray[np.floa
         patches = values.reshape(layout.height, layout.width, -1)
         row_weights = _block_weights(layout.height, BLOCKS_PER_AXIS)
         column_weights = _block_weights(layout.width, BLOCKS_PER_AXIS)
-        means = np.einsum("ah,bw,hwd->abd", row_weights, column_weights, patches, optimize=True)
+        means = np.einsum(
+            "ah,bw,hwd->abd", row_weights, column_weights, patches, optimize=True
+        )
         return np.asarray(means.reshape(N_BLOCKS, -1))
     return np.asarray(_block_weights(len(values), N_BLOCKS) @ values)
 
@@ -361,9 +365,13 @@ def _rotation_chance(a: Fingerprint, b: Fingerprint, aligned_rows: _AlignedRows)
     if not _are_scales_comparable(a.scale / b.scale):
         return 1.0
     row_product = aligned_rows.rows_a.T @ aligned_rows.rows_b
-    singular_values = np.asarray(np.linalg.svd(row_product, compute_uv=False), dtype=np.float64)
+    singular_values = np.asarray(
+        np.linalg.svd(row_product, compute_uv=False), dtype=np.float64
+    )
     trace = float(np.trace(row_product))
-    chance = _direction_chance(trace / float(np.linalg.norm(singular_values)), len(row_product))
+    chance = _direction_chance(
+        trace / float(np.linalg.norm(singular_values)), len(row_product)
+    )
     return max(chance, _chernoff_bound(trace, singular_values))
 
 

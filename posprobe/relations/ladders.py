@@ -237,7 +237,9 @@ def _relate_by_parts(a: Ladder, b: Ladder, log_ratios: Floats) -> Iterator[Findi
     """Name rules that stretch some pairs more than others."""
     for cause, scaled, unscaled, sign in (("parts_lost", a, b, 1), ("parts_added", b, a, -1)):
         series = fit_geometric(unscaled.frequencies)
-        frequencies_before = None if series is None else _unscaled_frequencies(scaled, unscaled)
+        frequencies_before = (
+            None if series is None else _unscaled_frequencies(scaled, unscaled)
+        )
         if series is None or frequencies_before is None:
             continue
         log_scaling = np.log(frequencies_before / scaled.frequencies)
@@ -316,7 +318,9 @@ def _find_angle_rounding(frequencies: Floats, b: Ladder) -> Finding | None:
         # The small sines of slow pairs show a frequency that cosines hide.
         sine_limits = limit * np.minimum(exact, 1.0) + float32_error
         has_sines = (np.abs(np.sin(angles) - sin) <= sine_limits).all()
-        return bool(has_sines and (np.abs(np.cos(angles) - cos) <= limit + float32_error).all())
+        return bool(
+            has_sines and (np.abs(np.cos(angles) - cos) <= limit + float32_error).all()
+        )
 
     largest_error = float(
         max(np.abs(np.cos(exact) - cos).max(), np.abs(np.sin(exact) - sin).max())

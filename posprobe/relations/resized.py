@@ -142,7 +142,10 @@ class Way(Effect):
         for axis, factor in self.factors.items():
             if axis not in self.turns or axis not in self.before.turns:
                 continue
-            old_periods, new_periods = self.before.turns[axis].periods, self.turns[axis].periods
+            old_periods, new_periods = (
+                self.before.turns[axis].periods,
+                self.turns[axis].periods,
+            )
             if not old_periods:
                 continue
             leading = old_periods[0]
@@ -194,7 +197,9 @@ class Rule:
     slowed: Annotated[
         Count, Number("slower pairs", "pairs that turn more slowly than in training")
     ]
-    slowest: Annotated[float, Number("slowed most", "times, the pair that is slowed down most")]
+    slowest: Annotated[
+        float, Number("slowed most", "times, the pair that is slowed down most")
+    ]
     whole_turn: Annotated[
         Count, Number("whole turns", "pairs of which training has shown every angle")
     ]
@@ -262,7 +267,9 @@ class Run:
     kind: Annotated[Text, "What it was run on."]
     contexts: Natural
     task: Annotated[str, "What is predicted: the next, or a masked token."]
-    before: Annotated[Cost, "The unchanged model on the beginning of the same windows of text."]
+    before: Annotated[
+        Cost, "The unchanged model on the beginning of the same windows of text."
+    ]
     ways: dict[str, Cost]
     best: Annotated[tuple[str, ...], HIDDEN]
     length: Annotated[int, HIDDEN]

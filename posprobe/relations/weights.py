@@ -188,7 +188,8 @@ def _explains_difference(misfit: float, direct_distance: float, limit: float) ->
 def _count_moved_heads(weights_a: Floats, weights_b: Floats, a: Projections) -> int:
     """Return the number of heads that changed their index, 0 unless all are found in B."""
     heads_a, heads_b = (
-        weights.reshape(-1, a.head_dim * weights.shape[1]) for weights in (weights_a, weights_b)
+        weights.reshape(-1, a.head_dim * weights.shape[1])
+        for weights in (weights_a, weights_b)
     )
     if len(heads_a) < 3:
         return 0

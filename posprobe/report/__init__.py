@@ -31,9 +31,8 @@ def __getattr__(name: str) -> _Any:
     if name not in _MOVED_TO_STUDIES:
         return _public(name)
     _warn(
-        f"posprobe.report.{name} is now posprobe.studies.{name}; the old name leaves "
-        "with version "
-        "0.3.",
+        f"posprobe.report.{name} is now posprobe.studies.{name}; the old "
+        "name leaves with version 0.3.",
         DeprecationWarning,
         stacklevel=2,
     )

@@ -186,9 +186,9 @@ def write_bundle(
         if not isinstance(error, OSError):
             raise
         raise OutputError(
-            f"{folder}: the bundle cannot be written ({error.strerror or error}). "
-            "Nothing was "
-            "changed. Choose another place with --out DIR, or make room."
+            f"{folder}: the bundle cannot be written "
+            f"({error.strerror or error}). Nothing was changed. Choose "
+            "another place with --out DIR, or make room."
         ) from error
     return folder
 
@@ -215,9 +215,8 @@ def render_bundle(folder: Path) -> Path:
         files = None
     if files is None:
         raise OutputError(
-            f"{target}: posprobe did not write it, or it changed since, and would be "
-            "lost. Move it "
-            "away first."
+            f"{target}: posprobe did not write it, or it changed since, and "
+            "would be lost. Move it away first."
         )
     page, figure_names = _render_document(document, folder)
     if has_lost_page:
@@ -401,9 +400,9 @@ def _describe_loss(folder: Path) -> str:
     names_text = f"{', '.join(foreign[:6])}{' and more' if len(foreign) > 6 else ''}"
     hint = ". `posprobe report DIR` takes over a bundle that has lost its page"
     return (
-        f"it holds {names_text}, which posprobe did not write or which changed since, "
-        "and would be lost"
-        f"{hint if 'analysis.json' in foreign else ''}"
+        f"it holds {names_text}, which posprobe did not write or which "
+        "changed since, and would be "
+        f"lost{hint if 'analysis.json' in foreign else ''}"
     )
 
 

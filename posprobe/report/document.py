@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from posprobe.analyses.facts import Answer, Part, Shared, Verdict, Verdicts, decide
-from posprobe.analyses.result import as_block, plain
+from posprobe.analyses.facts import Answer, Shared, StretchAnswers, Verdict, Verdicts, decide
+from posprobe.analyses.result import as_block, to_json
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
@@ -26,7 +26,7 @@ def answer_block(answer: Answer) -> dict[str, Any]:
         "answer": answer.answer,
         "reason": answer.reason,
         "sentence": answer_sentence(answer),
-        "value": plain(answer.value),
+        "value": to_json(answer.value),
         "tested": test.value if test and test.interval else None,
         "null": test.null if test else None,
         "interval": list(test.interval) if test and test.interval else None,
@@ -47,10 +47,10 @@ def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
         "based_on": basis_sentences(verdicts),
         "rows": [verdicts.first, verdicts.stop],
         "reasons": [cause_clause(cause_of_end) for cause_of_end in verdicts.ends],
-        "replaced": list(verdicts.replaced),
+        "replaced": list(verdicts.replaced_patches),
         "parts": [
             {"rows": [part.first, part.stop], "summary": kind_clause(part.answers)}
-            for part in verdicts.parts
+            for part in verdicts.other_stretches
         ],
         "answers": [answer_block(answer) for answer in verdicts.answers.values()],
     }
@@ -110,11 +110,11 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
         start + stretch.stop,
         stretch.is_whole,
         stretch.reasons,
-        parts=tuple(
-            Part(start + first, start + stop, _answer_questions(view_of_stretch))
+        other_stretches=tuple(
+            StretchAnswers(start + first, start + stop, _answer_questions(view_of_stretch))
             for first, stop, view_of_stretch in inputs.further_views
         ),
-        replaced=tuple(start + row for row in inputs.replaced_patches),
+        replaced_patches=tuple(start + row for row in inputs.replaced_patches),
         copies=None if is_grid else corrections.find_copied_rows(answers, view),
         equal=tuple((first + start, last + start) for first, last in seams.equal),
         budget=inputs.result("budget"),

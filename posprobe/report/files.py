@@ -262,8 +262,8 @@ def write_files(*targets: Path) -> Iterator[Path]:
     except (OSError, ValueError) as error:
         raise OutputError(
             f"{targets[0]}: it cannot be written "
-            f"({getattr(error, 'strerror', None) or error}). "
-            "Choose another place."
+            f"({getattr(error, 'strerror', None) or error}). Choose another "
+            "place."
         ) from error
 
 
@@ -512,9 +512,8 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in (*SCHEMAS, *EARLIER_SCHEMAS):
         raise InvalidCheckpoint(
-            f"{path}: its schema is {schema!r:.80} and one of {', '.join(SCHEMAS)} is "
-            "needed. "
-            f"{REPEAT_ADVICE}"
+            f"{path}: its schema is {schema!r:.80} and one of "
+            f"{', '.join(SCHEMAS)} is needed. {REPEAT_ADVICE}"
         )
     return dict(document)
 

@@ -44,7 +44,9 @@ def render_html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
         Elements by name, made by posprobe; a picture without one is left out.
     """
     scripts = _shared_variables("page.js", version, drawings)
-    rendered = _load_template("page.html").render(page=page, folded=MIN_FOLDED_CELLS, **scripts)
+    rendered = _load_template("page.html").render(
+        page=page, folded=MIN_FOLDED_CELLS, **scripts
+    )
     # A file name need not be valid text.
     return rendered.encode("utf-8", "backslashreplace").decode()
 

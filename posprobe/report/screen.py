@@ -44,7 +44,9 @@ def render_text(document: Block, width: int | None = None, *, verbose: bool = Fa
         # Evidence without an answer is represented by its sentences.
         [
             wrap_text(
-                f"{evidence.lines[0].question}: {' '.join(evidence.sentences)}", "* ", n_columns
+                f"{evidence.lines[0].question}: {' '.join(evidence.sentences)}",
+                "* ",
+                n_columns,
             )
             for evidence in page.evidence
             if evidence.lines and not any(line.answer for line in evidence.lines)

@@ -57,7 +57,8 @@ def shorten_paths(svg: str) -> str:
 def shrink_images(svg: str) -> str:
     """Store each raster of a drawing with a palette, since colour maps have few colours."""
     return _PNG_DATA.sub(
-        lambda image_match: "data:image/png;base64," + _encode_with_palette(image_match[1]), svg
+        lambda image_match: "data:image/png;base64," + _encode_with_palette(image_match[1]),
+        svg,
     )
 
 
@@ -203,7 +204,9 @@ def cosine_bar(x: float, y: float, height: float) -> str:
 
 def _palette(colors: str) -> NDArray[np.uint8]:
     """Return the colour of each level, and a transparent one for holes."""
-    stops = np.array([list(bytes.fromhex(color)) for color in colors.split()], dtype=np.float64)
+    stops = np.array(
+        [list(bytes.fromhex(color)) for color in colors.split()], dtype=np.float64
+    )
     level_cosines = np.linspace(-1, 1, 2 * _N_LEVELS + 1)
     shades = [np.interp(level_cosines, _STOP_POSITIONS, channel) for channel in stops.T]
     opaque_colors = np.stack([*shades, np.full_like(level_cosines, 255)], axis=1)

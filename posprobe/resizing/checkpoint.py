@@ -20,7 +20,13 @@ from posprobe.checkpoints.files import check_link_inside
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
 from posprobe.encodings import FORMULAS
-from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
+from posprobe.errors import (
+    NoPositionTable,
+    OutputError,
+    PosprobeError,
+    Unreachable,
+    UsageError,
+)
 from posprobe.families import StoredEncoding, choose_table, find_encodings
 from posprobe.families.rows import Rows, flatten_rows, resize_config
 from posprobe.layouts import Grid
@@ -144,9 +150,9 @@ def write_checkpoint(
                 new_folder.rename(target)
     except OSError as error:
         raise OutputError(
-            f"{folder}: the copy cannot be written ({error.strerror or error}). Choose "
-            "another "
-            "place, or make room."
+            f"{folder}: the copy cannot be written "
+            f"({error.strerror or error}). Choose another place, or make "
+            "room."
         ) from error
     return Copied(
         tensor=new_tensor.info.name,
@@ -205,8 +211,8 @@ def download_repository(reference: Reference, revision: str | None, *, offline: 
     except (OSError, RuntimeError, ValueError) as error:
         message = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Unreachable(
-            f"{reference.text}: the download failed ({message}). Try `hf download "
-            f"{reference.source}`."
+            f"{reference.text}: the download failed ({message}). Try `hf "
+            f"download {reference.source}`."
         ) from error
     return Path(folder)
 
@@ -215,11 +221,11 @@ def _check_single_model(checkpoint: Checkpoint, reference: Reference) -> None:
     if checkpoint.models:
         folder = reference.table if reference.table in checkpoint.models else "text_encoder"
         raise UsageError(
-            f"{reference.text}: --into copies one model, and this folder holds "
-            f"{len(checkpoint.models)} ({', '.join(checkpoint.models)}). Name the folder "
-            "of that "
-            f"model, such as {reference.source}/{folder} (of a repository: download it "
-            "first)."
+            f"{reference.text}: --into copies one model, and this folder "
+            f"holds {len(checkpoint.models)} "
+            f"({', '.join(checkpoint.models)}). Name the folder of that "
+            f"model, such as {reference.source}/{folder} (of a repository: "
+            "download it first)."
         )
 
 
@@ -237,24 +243,21 @@ def _resize_tensor(
 ) -> _NewTensor:
     if not info.file.endswith(".safetensors"):
         raise UsageError(
-            f"{info.file}: --into copies checkpoints in safetensors. Convert it first "
-            "(`save_pretrained` of transformers writes them), or write the table alone "
-            "with -o "
-            "FILE."
+            f"{info.file}: --into copies checkpoints in safetensors. "
+            "Convert it first (`save_pretrained` of transformers writes "
+            "them), or write the table alone with -o FILE."
         )
     if rows.axis is not None:
         raise UsageError(
-            f"{info.subject}: contains the tables of two axes, and --into changes whole "
-            "tensors. "
-            "Write the table alone with -o FILE."
+            f"{info.subject}: contains the tables of two axes, and --into "
+            "changes whole tensors. Write the table alone with -o FILE."
         )
     old_rows = flatten_rows(checkpoint.read(info.name).values, rows)
     first, last = rows.n_leading_excluded, rows.n_leading_excluded + rows.layout.size
     if any(first <= row < last for row in rows.excluded_rows):
         raise UsageError(
-            f"{info.subject}: special rows stand between its positions. Write the table "
-            "alone with "
-            "-o FILE."
+            f"{info.subject}: special rows stand between its positions. "
+            "Write the table alone with -o FILE."
         )
     all_rows = np.concatenate(
         [old_rows[:first], table.values.astype(old_rows.dtype), old_rows[last:]]
@@ -264,9 +267,8 @@ def _resize_tensor(
         all_rows = np.moveaxis(all_rows.reshape(1, *shape[2:], shape[1]), -1, 1)
     if not np.isfinite(all_rows).all():
         raise OutputError(
-            f"{info.file}: tensor {info.name}: the new rows do not fit its format "
-            f"{info.dtype}. "
-            "Use another way."
+            f"{info.file}: tensor {info.name}: the new rows do not fit its "
+            f"format {info.dtype}. Use another way."
         )
     return _NewTensor(info, shape, encode_values(all_rows, info.dtype))
 
@@ -312,7 +314,9 @@ class _CopiedFiles:
             set(tensors.shards.values()) if isinstance(tensors, ShardedTensors) else {shard}
         )
         if not source.is_dir():
-            config_names = {_CONFIG_FILE} if (source.parent / _CONFIG_FILE).is_file() else set()
+            config_names = (
+                {_CONFIG_FILE} if (source.parent / _CONFIG_FILE).is_file() else set()
+            )
             return cls(
                 source.parent, tuple(sorted({source.name, *weights, *config_names})), (), shard
             )
@@ -330,7 +334,9 @@ class _CopiedFiles:
             shard,
         )
 
-    def copy(self, folder: Path, new_tensor: _NewTensor, config: dict[str, Any] | None) -> None:
+    def copy(
+        self, folder: Path, new_tensor: _NewTensor, config: dict[str, Any] | None
+    ) -> None:
         """Write all files into a new folder."""
         for name in self.copied:
             source_path, copy_path = self.root / name, folder / name
@@ -367,7 +373,9 @@ def _resized_index(old: Path, new_tensor: _NewTensor) -> str:
     metadata = index.get("metadata")
     added_numbers = int(np.prod(new_tensor.shape)) - int(np.prod(new_tensor.info.shape))
     changes = {
-        "total_size": added_numbers * len(new_tensor.content) // int(np.prod(new_tensor.shape)),
+        "total_size": added_numbers
+        * len(new_tensor.content)
+        // int(np.prod(new_tensor.shape)),
         "total_parameters": added_numbers,
     }
     for key, change in changes.items():
@@ -399,14 +407,11 @@ def _check_copy(
     try:
         copied = open_local(new_folder)
         encodings = find_encodings(copied)
-        rows_by_tensor = {
-            encoding.tensor.name: encoding.rows for encoding in encodings if encoding.tensor
-        }
+        rows_by_tensor = {e.tensor.name: e.rows for e in encodings if e.tensor}
         chosen_encoding = choose_table(copied, new_reference, encodings, tensor, stated_grid)
+        chosen_layout = chosen_encoding.rows.layout if chosen_encoding.rows else None
         problem = chosen_encoding.problem or (
-            ""
-            if chosen_encoding.rows and chosen_encoding.rows.layout == layout
-            else "another grid"
+            "" if chosen_layout == layout else "another grid"
         )
         has_same_content = (
             copied.read(new_tensor.info.name).sha256 == sha256(new_tensor.content).hexdigest()
@@ -415,11 +420,10 @@ def _check_copy(
         problem, has_same_content = str(error), True
     if problem or not has_same_content:
         raise OutputError(
-            f"{reference.text}: its configuration states the size in a way that is not "
-            "known, so "
-            f"that the copy would not be read as a {layout} "
-            f"({problem or 'other values'}). Write "
-            "the table alone with -o FILE."
+            f"{reference.text}: its configuration states the size in a way "
+            "that is not known, so that the copy would not be read as a "
+            f"{layout} ({problem or 'other values'}). Write the table alone "
+            "with -o FILE."
         )
     names = [
         old_encoding.tensor.name
@@ -432,8 +436,7 @@ def _check_copy(
     if names:
         raise OutputError(
             f"{reference.text}: its configuration states one size for "
-            f"{new_tensor.info.name} and "
-            f"for {', '.join(names)}, so that a copy in which one of them has another "
-            "would not be "
-            "read. Write the table alone with -o FILE."
+            f"{new_tensor.info.name} and for {', '.join(names)}, so that a "
+            "copy in which one of them has another would not be read. "
+            "Write the table alone with -o FILE."
         )

@@ -90,7 +90,9 @@ def run_ways(
 
 def _make_inputs(name: str, model: Any, contexts: Contexts, **location: Any) -> ModelInputs:
     context_source = read_context_source(name, model, contexts, **location)
-    return ModelInputs(name, model, contexts, context_source, None, None, 0, None, offline=True)
+    return ModelInputs(
+        name, model, contexts, context_source, None, None, 0, None, offline=True
+    )
 
 
 def _measure_losses(
@@ -177,7 +179,9 @@ def _cheapest_ways(losses_by_way: Mapping[str, TokenLosses]) -> tuple[str, ...]:
 
     A single context has no standard error, so that no way is clearly worse than another.
     """
-    sums = {way: token_losses.losses.sum(axis=1) for way, token_losses in losses_by_way.items()}
+    sums = {
+        way: token_losses.losses.sum(axis=1) for way, token_losses in losses_by_way.items()
+    }
     cheapest = min(sums, key=lambda way: float(sums[way].sum()))
     weights = losses_by_way[cheapest].prediction_counts.sum(axis=1)
     extra_costs = costs(
@@ -270,9 +274,9 @@ def _check_rope_parameters(model: Any, reference: str) -> None:
     if not isinstance(rope_parameters, Mapping) or "rope_type" not in rope_parameters:
         reason = "several ladders of rotations" if rope_parameters else "no rope_parameters"
         raise UsageError(
-            f"{reference}: the configuration of {type(model).__name__} has {reason}, so "
-            "that no "
-            "rule of scaling can be given to it as a whole. Leave out --text."
+            f"{reference}: the configuration of {type(model).__name__} has "
+            f"{reason}, so that no rule of scaling can be given to it as a "
+            "whole. Leave out --text."
         )
 
 

@@ -173,8 +173,8 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         missing |= dict.fromkeys(("dynamic", "yarn", "llama3"), reason)
     if "longrope" not in ladders:
         missing["longrope"] = (
-            "it divides each pair by a factor that was searched for a model, and this "
-            "configuration has none"
+            "it divides each pair by a factor that was searched for a "
+            "model, and this configuration has none"
         )
     training_frequencies = ladders["none"]
     return RulesCompared(
@@ -201,15 +201,14 @@ def _check_training_length(record: Rotary, target: int) -> int:
     training = record.training_length or record.max_positions
     if record.window is not None and record.window < target:
         raise UsageError(
-            f"{record.name}: its layers see {record.window} positions of a text of any "
-            "length, so "
-            "that no rule is needed for a longer one."
+            f"{record.name}: its layers see {record.window} positions of a "
+            "text of any length, so that no rule is needed for a longer "
+            "one."
         )
     if record.axes != 1:
         raise UsageError(
-            f"{record.name}: it turns along {record.axes} axes of a picture, and rules "
-            "of scaling "
-            "are for the one axis of a text."
+            f"{record.name}: it turns along {record.axes} axes of a "
+            "picture, and rules of scaling are for the one axis of a text."
         )
     if training is None:
         raise UsageError(
@@ -218,9 +217,9 @@ def _check_training_length(record: Rotary, target: int) -> int:
         )
     if not training < target <= MAX_TARGET_LENGTH:
         raise UsageError(
-            f"{record.name}: it was trained with {training} positions, and rules of "
-            "scaling are "
-            f"for more, up to {MAX_TARGET_LENGTH}. Choose --to above {training}."
+            f"{record.name}: it was trained with {training} positions, and "
+            f"rules of scaling are for more, up to {MAX_TARGET_LENGTH}. "
+            f"Choose --to above {training}."
         )
     return training
 

@@ -257,9 +257,9 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
         if isinstance(table.layout, Grid):
             raise UsageError(f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {size_text}.")
         raise UsageError(
-            f"{prefix} as a number of positions, such as 1024, and not {size_text}. "
-            "Where its rows "
-            "are patches of an image, say how they lie with --grid ROWSxCOLUMNS."
+            f"{prefix} as a number of positions, such as 1024, and not "
+            f"{size_text}. Where its rows are patches of an image, say how "
+            "they lie with --grid ROWSxCOLUMNS."
         )
     if min(sizes) < 1:
         unit = "patch" if len(sizes) == 2 else "position"
@@ -268,8 +268,8 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
     if layout.size * table.dim > MAX_RESIZED_NUMBERS:
         raise UsageError(
             f"{table.name}: a {layout} of width {table.dim} has "
-            f"{layout.size * table.dim:,} "
-            f"numbers, and at most {MAX_RESIZED_NUMBERS:,} are made. Choose a smaller size."
+            f"{layout.size * table.dim:,} numbers, and at most "
+            f"{MAX_RESIZED_NUMBERS:,} are made. Choose a smaller size."
         )
     return layout
 
@@ -290,9 +290,9 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
     too_short = [old for old, new in sides if old < min(new, MIN_SINUSOID_ROWS)]
     if way == "sinusoids" and too_short:
         raise UsageError(
-            f"{table.name}: sinusoids are fitted to {MIN_SINUSOID_ROWS} rows at least, "
-            "and a "
-            f"{table.layout} has {too_short[0]} along an axis. Use another way."
+            f"{table.name}: sinusoids are fitted to {MIN_SINUSOID_ROWS} "
+            f"rows at least, and a {table.layout} has {too_short[0]} along "
+            "an axis. Use another way."
         )
 
 
@@ -301,7 +301,9 @@ def available_ways(table: PositionTable) -> tuple[str, ...]:
     return GRID_WAYS if isinstance(table.layout, Grid) else SEQUENCE_WAYS
 
 
-def _resize_values(table: PositionTable, layout: Layout, way: str) -> NDArray[np.floating[Any]]:
+def _resize_values(
+    table: PositionTable, layout: Layout, way: str
+) -> NDArray[np.floating[Any]]:
     old_layout = table.layout
     if isinstance(old_layout, Grid) and isinstance(layout, Grid):
         if way not in RESIZE_BY_WAY:

@@ -86,7 +86,9 @@ def analyze_any(
         for number, record in enumerate(loaded)
         if isinstance(record, Rotary) and number in weights
     }
-    return analyze_schemes(*loaded, length=length, seed=seed, command=command, weights=measured)
+    return analyze_schemes(
+        *loaded, length=length, seed=seed, command=command, weights=measured
+    )
 
 
 def open_weights(
@@ -129,8 +131,8 @@ def open_weights(
     known_layers = {layer for weights in opened for layer in weights.layers}
     if layers is not None and (missing_layers := sorted(set(layers) - known_layers)):
         raise UsageError(
-            f"--layers {','.join(map(str, missing_layers))}: no layer of that number turns "
-            "queries and keys. There are "
+            f"--layers {','.join(map(str, missing_layers))}: no layer of "
+            "that number turns queries and keys. There are "
             f"{', '.join(map(str, sorted(known_layers))) or 'none whose weights are known'}."
         )
     weights_by_number: dict[int, RotaryWeights | Missing] = {}
@@ -263,8 +265,7 @@ def scheme_length(rows: slice | None) -> int | None:
     if rows.start not in (None, 0) or rows.stop is None or rows.stop < 2:
         start, stop = ("" if bound is None else bound for bound in (rows.start, rows.stop))
         raise UsageError(
-            f"--rows {start}:{stop}: an encoding without a table depends on distances "
-            "alone. "
-            "Name a length of at least 2: --rows 0:N."
+            f"--rows {start}:{stop}: an encoding without a table depends on "
+            "distances alone. Name a length of at least 2: --rows 0:N."
         )
     return int(rows.stop)

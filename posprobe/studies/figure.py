@@ -101,16 +101,17 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
     """
     if kind not in kinds():
         raise UsageError(
-            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; `posprobe "
-            "figure "
-            "series` draws a training run from a sweep."
+            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; "
+            "`posprobe figure series` draws a training run from a sweep."
         )
     if centred is not None and kind not in (able := _kinds_with("has_centring")):
         raise UsageError(f"{kind}: --raw and --centred apply only to {', '.join(able)}.")
     if columns is not None and kind not in (able := _kinds_with("has_columns")):
         raise UsageError(f"{kind}: --columns applies only to {', '.join(able)}.")
     if columns is not None and not 1 <= columns <= MAX_PAPER_TABLES:
-        raise UsageError(f"--columns {columns}: 1 to {MAX_PAPER_TABLES} panels fit into a row.")
+        raise UsageError(
+            f"--columns {columns}: 1 to {MAX_PAPER_TABLES} panels fit into a row."
+        )
 
 
 def select_tables(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
@@ -132,9 +133,9 @@ def select_tables(kind: str, records: Sequence[Encoding]) -> list[PositionTable]
     )
     if not min_tables <= len(tables) <= max_tables:
         raise UsageError(
-            f"{kind} draws {min_tables} to {max_tables} tables, and {len(tables)} are "
-            "given. "
-            f"Several are drawn by {', '.join(multi_table_kinds())}."
+            f"{kind} draws {min_tables} to {max_tables} tables, and "
+            f"{len(tables)} are given. Several are drawn by "
+            f"{', '.join(multi_table_kinds())}."
         )
     if len(tables) == 1 or kind in {"similarity", "budget"}:
         return tables
@@ -153,8 +154,8 @@ def cut_to_shared_positions(tables: Sequence[PositionTable]) -> list[PositionTab
     if layouts and (len(layouts) > 1 or any(t.layout not in layouts for t in tables)):
         shapes = ", ".join(f"{table.name} is a {table.layout}" for table in tables)
         raise UsageError(
-            f"{shapes}: positions on a grid share axes only with the same grid. Nothing is "
-            "resampled."
+            f"{shapes}: positions on a grid share axes only with the same "
+            "grid. Nothing is resampled."
         )
     length = min(len(table) for table in tables)
     return [table if len(table) == length else table[:length] for table in tables]
@@ -241,8 +242,9 @@ def select_schemes(records: Sequence[Encoding]) -> list[Scheme]:
     if len(kinds) > 1:
         raise UsageError(
             f"{schemes[0].name} and others: encodings of {len(kinds)} kinds "
-            f"({', '.join(sorted({s.scheme for s in schemes}))}) do not share a figure. "
-            "Pick one with REF#NAME; `posprobe inspect REF` lists them: "
+            f"({', '.join(sorted({s.scheme for s in schemes}))}) do not "
+            "share a figure. Pick one with REF#NAME; `posprobe inspect "
+            "REF` lists them: "
             f"{', '.join(s.name for s in schemes[:8])}{' …' if len(schemes) > 8 else ''}."
         )
     return schemes
@@ -270,9 +272,9 @@ def draw_schemes(
         unique = drop_equal_rotations(select_results(results, "rotation", Rotation))
         if len(unique) > MAX_PAPER_ROTATIONS:
             raise UsageError(
-                f"{len(unique)} rotations differ and {MAX_PAPER_ROTATIONS} share a "
-                "figure. Pick "
-                f"one with REF#NAME out of {', '.join(unique)}."
+                f"{len(unique)} rotations differ and {MAX_PAPER_ROTATIONS} "
+                "share a figure. Pick one with REF#NAME out of "
+                f"{', '.join(unique)}."
             )
         drawn_schemes = [
             record for name, record in zip(names, schemes, strict=True) if name in unique
@@ -387,9 +389,9 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
     recover_leftovers(path)
     if path_exists(caption_path) and not _is_own_caption(caption_path):
         raise OutputError(
-            f"{caption_path}: posprobe did not write this text, and the caption would "
-            "replace "
-            "it. Move it away, or choose another name."
+            f"{caption_path}: posprobe did not write this text, and the "
+            "caption would replace it. Move it away, or choose another "
+            "name."
         )
     return path, caption_path
 

@@ -16,7 +16,7 @@ from posprobe.analyses import similarity
 from posprobe.analyses.descriptive.kernels import draw_walk_correlations, standardise
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import HeadIndex, Origin, match_heads
-from posprobe.analyses.result import as_block, plain
+from posprobe.analyses.result import as_block, to_json
 from posprobe.arrays import Floats
 from posprobe.blocks import describe_environment
 from posprobe.encodings.tables import check_integer
@@ -128,7 +128,9 @@ class KernelComparison(PairwiseComparison):
     def _encoding_block(self, index: int) -> dict[str, Any]:
         record = self.records[index]
         # The mean over heads has one head.
-        measured = heads(self.curves[index][None], quantity="cosine", causal=_is_causal(record))
+        measured = heads(
+            self.curves[index][None], quantity="cosine", causal=_is_causal(record)
+        )
         numbers = {
             name: _nan_to_none(getattr(measured, name)[0])
             for name in ("half_width", "monotone_fraction", "asymmetry")
@@ -167,7 +169,7 @@ class KernelComparison(PairwiseComparison):
         match self.records[i], self.records[j]:
             case MeasuredHeads() as first, MeasuredHeads() as second:
                 curves = _visible_curves(first, second, self.layout.size)
-                pair["heads"] = plain(match_heads(curves, (first.places, second.places)))
+                pair["heads"] = to_json(match_heads(curves, (first.places, second.places)))
         return pair
 
     def _encoding_arrays(self, index: int) -> dict[str, NDArray[Any]]:
@@ -353,9 +355,8 @@ def _measure(record: Encoding, layout: Layout) -> tuple[Floats, Floats, float | 
         table = record if len(record) == n else record[:n]
         if not np.any(table.values, axis=1).all():
             raise InvalidTable(
-                f"{record.name}: a zero row has no direction, so its cosines are "
-                "undefined. Leave "
-                "it out with --rows A:B."
+                f"{record.name}: a zero row has no direction, so its "
+                "cosines are undefined. Leave it out with --rows A:B."
             )
         cosine = similarity(table).raw
         mean = cosine.offset_mean
@@ -481,8 +482,8 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
         )
     except (LookupError, TypeError, ValueError) as error:
         raise InvalidCheckpoint(
-            f"{folder}: it lacks what the run measured ({type(error).__name__}: {error}). "
-            f"{_RUN_AGAIN_ADVICE}"
+            f"{folder}: it lacks what the run measured "
+            f"({type(error).__name__}: {error}). {_RUN_AGAIN_ADVICE}"
         ) from error
 
 

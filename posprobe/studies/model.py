@@ -14,7 +14,7 @@ from posprobe import forward
 from posprobe.analyses.facts import Answer, decide
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
-from posprobe.analyses.result import Result, as_block, plain, stored
+from posprobe.analyses.result import Result, as_block, collect_arrays, to_json
 from posprobe.arrays import Device, device_name
 from posprobe.blocks import describe_environment
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
@@ -139,7 +139,7 @@ class ForwardAnalysis(Saveable):
                 "summary": models.summarise_run(answers, run),
                 "answers": [answer_block(answer) for answer in answers.values()],
             },
-            "findings": plain(self.findings),
+            "findings": to_json(self.findings),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -150,7 +150,7 @@ class ForwardAnalysis(Saveable):
         """
         arrays: dict[str, NDArray[Any]] = {}
         for name, result in self.results.items():
-            arrays |= stored(result, name)
+            arrays |= collect_arrays(result, name)
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -195,7 +195,10 @@ class ForwardAnalysis(Saveable):
         )
         caption = PICTURE_TEXTS["model"][kind], f"{self.name}, {run_text}."
         return lay_out_figure(
-            lambda sheet: (find_builder(result, kind)(sheet, {self.name: result}, {}), caption),
+            lambda sheet: (
+                find_builder(result, kind)(sheet, {self.name: result}, {}),
+                caption,
+            ),
             venue,
             span,
         )

@@ -148,7 +148,9 @@ def find_published(table: PositionTable) -> tuple[Published, ...]:
     """
     matches = {name: _match_model(model, table) for name, model in _models().items()}
     return tuple(
-        replace(value, matched=matches[value.model], differs=_describe_difference(value, table))
+        replace(
+            value, matched=matches[value.model], differs=_describe_difference(value, table)
+        )
         for value in published_values()
         if matches[value.model]
     )
@@ -177,8 +179,8 @@ def _describe_difference(value: Published, table: PositionTable) -> str:
         return ""
     if value.stored and table.dropped:
         return (
-            f"published with all stored rows, of which {len(table.dropped)} are not positions "
-            "and are left out here"
+            f"published with all stored rows, of which {len(table.dropped)} "
+            "are not positions and are left out here"
         )
     first_row, stop = table.rows
     if value.takes == "first":

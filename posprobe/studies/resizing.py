@@ -19,7 +19,7 @@ from posprobe.analyses.descriptive.grid import axis_codes
 from posprobe.analyses.descriptive.norms import norms
 from posprobe.analyses.descriptive.similarity import MAX_MATRIX_ROWS, similarity
 from posprobe.analyses.descriptive.winding import Winding, winding
-from posprobe.analyses.result import HIDDEN, As, as_block
+from posprobe.analyses.result import HIDDEN, JsonType, as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, TableBlock, describe_environment, describe_table
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
@@ -93,15 +93,7 @@ def measure_effect(
         "seams": new_seams.undefined,
         "special": new_seams.no_special,
     }
-    neighbours = invariance = None
-    if len(resized) <= MAX_MATRIX_ROWS:
-        cosines = similarity(resized)
-        neighbours = cosines.centered.neighbour_mean
-        invariance = cosines.raw.translation_invariance
-        undefined["neighbour_cosine"] = cosines.centered.undefined.get("neighbour_mean", "")
-        undefined["translation_invariance"] = cosines.raw.undefined.get(
-            "translation_invariance", ""
-        )
+    neighbours, invariance = _measure_cosines(resized, undefined)
     measured = Effect(
         norm_mean=float(lengths.norms.mean()),
         norm_min=float(lengths.norms.min()),
@@ -121,6 +113,19 @@ def measure_effect(
         if getattr(measured, name) is None
     }
     return replace(measured, undefined=reasons)
+
+
+def _measure_cosines(
+    table: PositionTable, undefined: dict[str, str]
+) -> tuple[float | None, float | None]:
+    """Return the mean cosine of neighbours and the invariance; note why one is undefined."""
+    if len(table) > MAX_MATRIX_ROWS:
+        return None, None
+    cosines = similarity(table)
+    raw, centred = cosines.raw, cosines.centered
+    undefined["neighbour_cosine"] = centred.undefined.get("neighbour_mean", "")
+    undefined["translation_invariance"] = raw.undefined.get("translation_invariance", "")
+    return centred.neighbour_mean, raw.translation_invariance
 
 
 def pooled_cosines(table: PositionTable) -> Floats:
@@ -239,7 +244,7 @@ class WaysCompared(Saveable):
     """
 
     schema: Literal["posprobe.resizing/1"] = RESIZING_SCHEMA
-    table: Annotated[dict[str, Any], As(TableBlock), "Before."]
+    table: Annotated[dict[str, Any], JsonType(TableBlock), "Before."]
     to: Layout
     before: Annotated[Effect, "The old table beside itself."]
     ways: tuple[ToldWay, ...]
@@ -315,14 +320,14 @@ def compare(
 
         with stage("Running the model"):
             return replace(
-                comparison, run=run_ways(reference, comparison.tables, contexts, **load_options)
+                comparison,
+                run=run_ways(reference, comparison.tables, contexts, **load_options),
             )
     rotary = _one_rotation(loaded)
     if how is not None or isinstance(to, tuple):
         raise UsageError(
-            f"{rotary.name}: rotary positions have no table. Give a length with --to N, "
-            "without "
-            "--how: all rules of scaling are compared."
+            f"{rotary.name}: rotary positions have no table. Give a length "
+            "with --to N, without --how: all rules of scaling are compared."
         )
     rules = compare_rules(rotary, to=to, command=command)
     if contexts is None:
@@ -331,7 +336,9 @@ def compare(
 
     with stage("Running the model"):
         location = {
-            name: load_options[name] for name in ("revision", "offline") if name in load_options
+            name: load_options[name]
+            for name in ("revision", "offline")
+            if name in load_options
         }
         return replace(rules, run=run_rules(reference, rules, contexts, **location))
 
@@ -356,17 +363,17 @@ def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
     if len(rotations) > 1:
         names = ", ".join(f"#{record.name}" for record in rotations)
         raise UsageError(
-            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. "
-            "Pick one "
-            f"with {names}."
+            f"{loaded[0].source.reference}: it has {len(rotations)} rotary "
+            f"encodings. Pick one with {names}."
         )
     if not rotations:
         description = (
             "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
         )
         raise NoPositionTable(
-            f"{loaded[0].name}: it has {description} and no table of positions that could "
-            "be resized. `posprobe analyze REF` shows what they are."
+            f"{loaded[0].name}: it has {description} and no table of "
+            "positions that could be resized. `posprobe analyze REF` shows "
+            "what they are."
         )
     return rotations[0]
 
@@ -380,9 +387,8 @@ def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contex
         has_patches = any(isinstance(scheme, Rotary) and scheme.axes > 1 for scheme in loaded)
     if has_patches or not contexts.text:
         raise UsageError(
-            f"{name}: a model is run at another size on a text (--text FILE), where its "
-            "positions "
-            "lie on a line."
+            f"{name}: a model is run at another size on a text (--text "
+            "FILE), where its positions lie on a line."
         )
 
 

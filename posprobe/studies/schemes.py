@@ -14,7 +14,7 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.head_biases import heads, smoothness
 from posprobe.analyses.models.rotary import axis_ladders, rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
-from posprobe.analyses.result import as_block, plain, stored
+from posprobe.analyses.result import as_block, collect_arrays, to_json
 from posprobe.blocks import describe_environment
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import UsageError
@@ -143,7 +143,7 @@ class SchemeAnalysis(Plottable):
             "verdict": {"summary": summarise_schemes(answers), "answers": answer_blocks},
             "schemes": schemes,
             "environment": dict(self.environment),
-            "findings": plain(list_findings(answers.values())),
+            "findings": to_json(list_findings(answers.values())),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -152,7 +152,8 @@ class SchemeAnalysis(Plottable):
         for number, results in enumerate(self.results):
             for result in results.values():
                 arrays |= {
-                    f"{number}_{name}": values for name, values in stored(result).items()
+                    f"{number}_{name}": values
+                    for name, values in collect_arrays(result).items()
                 }
         return arrays
 
@@ -250,8 +251,9 @@ def check_record(record: object) -> None:
     """
     if not isinstance(record, PositionTable | Scheme):
         raise UsageError(
-            f"{type(record).__name__} is not an encoding of positions. Pass what "
-            "posprobe.load_schemes or posprobe.load returns, one by one."
+            f"{type(record).__name__} is not an encoding of positions. Pass "
+            "what posprobe.load_schemes or posprobe.load returns, one by "
+            "one."
         )
 
 

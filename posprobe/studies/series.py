@@ -168,9 +168,9 @@ class Series:
             f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."
         ]
         sentences.append(
-            "Way of the table: relative Frobenius distance from the tables of the first "
-            "and the "
-            "last step, estimated from projections, and 1 less the CKA with the sinusoid."
+            "Way of the table: relative Frobenius distance from the tables "
+            "of the first and the last step, estimated from projections, "
+            "and 1 less the CKA with the sinusoid."
         )
         if self.answers:
             sentences.append(

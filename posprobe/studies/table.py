@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from posprobe.analyses import PCA, Result
 from posprobe.analyses.descriptive.similarity import check_row_count
 from posprobe.analyses.facts import Answer, Verdicts
-from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
+from posprobe.analyses.result import as_block, collect_arrays, quantisation_floor, to_json
 from posprobe.arrays import Array, Device, Positions, check_device, positions, run_concurrently
 from posprobe.blocks import (
     EnvironmentBlock,
@@ -109,14 +109,14 @@ class Analysis(Plottable):
             **_summaries(self.results),
             "nulls": dict(self.nulls),
         }
-        document["findings"] = plain(self.findings)
+        document["findings"] = to_json(self.findings)
         return document
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``."""
         arrays: dict[str, NDArray[Any]] = {"values": self.table.values}
         for name, result in self.results.items():
-            arrays |= stored(result, name)
+            arrays |= collect_arrays(result, name)
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -259,7 +259,12 @@ def analyze(
     headlines = headline_numbers(_summaries(inputs.results))
     numbers = compare_with_baselines(table, headlines, nulls, seed)
     results = {name: inputs.results[name] for name in measurements}
-    null_block = {"draws": nulls, "seed": seed, "models": dict(NULL_MODELS), "numbers": numbers}
+    null_block = {
+        "draws": nulls,
+        "seed": seed,
+        "models": dict(NULL_MODELS),
+        "numbers": numbers,
+    }
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
     environment = describe_environment(device_positions.device, seed, command)
@@ -327,10 +332,9 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
     n_above = int((values > floor).sum())
     return (
         f"the numbers were dequantised from {quantised.name}, in steps of "
-        f"{quantised.step:.3g}: "
-        f"rounding to them makes singular values up to {floor:.3g}, and {n_above} of "
-        f"{len(values)} "
-        "principal components lie above that"
+        f"{quantised.step:.3g}: rounding to them makes singular values up "
+        f"to {floor:.3g}, and {n_above} of {len(values)} principal "
+        "components lie above that"
     )
 
 
@@ -353,7 +357,9 @@ def check_request(
                 f"unknown analysis {name!r}. Choose from {', '.join(TABLE_MEASUREMENTS)}."
             )
     if names == ():
-        raise UsageError(f"no analysis is chosen. Choose from {', '.join(TABLE_MEASUREMENTS)}.")
+        raise UsageError(
+            f"no analysis is chosen. Choose from {', '.join(TABLE_MEASUREMENTS)}."
+        )
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
             f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."

@@ -86,8 +86,8 @@ def atlas(
         title="Atlas",
         subject=f"{counts['rows']} rows",
         lead=(
-            f"{counts['rows']:,} position tables and encodings of {counts['references']:,} "
-            "references."
+            f"{counts['rows']:,} position tables and encodings of "
+            f"{counts['references']:,} references."
         ),
         notes=tuple(notes),
         sections=(
@@ -117,7 +117,8 @@ def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnTyp
     }
     numbers = dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS])
     user_labels = {
-        key: _shorten(key.removeprefix(USER_PREFIX)) for key in [*user_types][:MAX_USER_COLUMNS]
+        key: _shorten(key.removeprefix(USER_PREFIX))
+        for key in [*user_types][:MAX_USER_COLUMNS]
     }
     answer_labels = {
         f"answers.{name}": QUESTION_TEXTS[name] for name in questions.ANALYSIS_QUESTIONS
@@ -142,13 +143,7 @@ def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnTyp
     )
     cells: tuple[Row, ...] = tuple(
         (
-            Cell(
-                _shorten(_row_name(row)),
-                note=_shorten(reference)
-                if (reference := str(row["reference"])) != _row_name(row)
-                else "",
-                href=f"{quote(str(row['bundle']))}/report.html" if "bundle" in row else "",
-            ),
+            _name_cell(row),
             *([Cell("", thumbnail=str(index))] if pictures else []),
             *(_format_cell(row.get(key)) for key in labels),
         )
@@ -156,8 +151,20 @@ def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnTyp
     )
     caption = "– not measured."
     if pictures:
-        caption += " Similarity: cosine of every pair of positions, centred; red is 1, blue -1."
+        caption += (
+            " Similarity: cosine of every pair of positions, centred; red is 1, blue -1."
+        )
     return Table(caption, headings, cells)
+
+
+def _name_cell(row: Mapping[str, Any]) -> Cell:
+    """Return the cell that names a row, with its reference below and a link to its report."""
+    name, reference = _row_name(row), str(row["reference"])
+    return Cell(
+        _shorten(name),
+        note="" if reference == name else _shorten(reference),
+        href=f"{quote(str(row['bundle']))}/report.html" if "bundle" in row else "",
+    )
 
 
 def _with_lineages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -197,9 +204,8 @@ def _run_section(key: str, run: Series) -> Section:
 
 def _curves_description(run: Series) -> str:
     return (
-        f"{_shorten(run.name)}: numbers of the table and of the sinusoid, the way of the "
-        "table, "
-        "and the answers at every step"
+        f"{_shorten(run.name)}: numbers of the table and of the sinusoid, "
+        "the way of the table, and the answers at every step"
     )
 
 
@@ -212,7 +218,9 @@ def _shorten(text: str) -> str:
 
 
 def _format_cell(value: Any) -> str:
-    return _shorten(format_cell(value) if isinstance(value, int | float) else str(value or "–"))
+    return _shorten(
+        format_cell(value) if isinstance(value, int | float) else str(value or "–")
+    )
 
 
 def _provenance(description: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]:
@@ -220,7 +228,9 @@ def _provenance(description: Mapping[str, Any], counts: Mapping[str, int]) -> It
     facts = {
         "command": environment.get("command") or "",
         "analyses": ", ".join(options["only"] or ()) or "all that apply",
-        "rows": ":".join("" if bound is None else str(bound) for bound in options["rows"] or ())
+        "rows": ":".join(
+            "" if bound is None else str(bound) for bound in options["rows"] or ()
+        )
         or "all",
         "baselines": f"{options['nulls']} draws of each" if options["nulls"] else "",
         "posprobe": str(environment["posprobe"]),

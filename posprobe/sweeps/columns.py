@@ -25,7 +25,7 @@ from typing import (
 
 from posprobe import questions
 from posprobe.analyses.models.rotary_use import Summary
-from posprobe.analyses.result import in_json, numbers_of, shown
+from posprobe.analyses.result import json_type, record_numbers, shown_types
 from posprobe.blocks import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.measurements import TABLE_MEASUREMENTS
@@ -98,7 +98,9 @@ def columns() -> Mapping[str, ColumnType]:
     column_types |= {f"answers.{name}": "string" for name in questions.ANALYSIS_QUESTIONS}
     column_types[SEAM_COLUMN] = "rows"
     for name, measurement in TABLE_MEASUREMENTS.items():
-        for path, number, hint in numbers_of(measurement.record) if measurement.record else ():
+        for path, number, hint in (
+            record_numbers(measurement.record) if measurement.record else ()
+        ):
             key = f"{name}.{path}"
             if (column_type := _column_type(hint)) is None:
                 continue  # a list
@@ -136,7 +138,7 @@ def _scalars(
     block: Any, excluded: Set[str], prefix: str = ""
 ) -> Iterator[tuple[str, ColumnType]]:
     """Yield key path and type of the numbers and words of a block and of the blocks in it."""
-    hints = shown if is_dataclass(block) else get_type_hints
+    hints = shown_types if is_dataclass(block) else get_type_hints
     for name, hint in hints(block).items():
         if name in excluded:
             continue
@@ -148,7 +150,7 @@ def _scalars(
 
 def _column_type(hint: Any) -> ColumnType | None:
     """Return the column type of a hint for one number or word; None for any other hint."""
-    hint = in_json(hint)
+    hint = json_type(hint)
     union = get_origin(hint) in (Union, UnionType)
     members = (
         [member for member in get_args(hint) if member is not NoneType] if union else [hint]
@@ -249,7 +251,9 @@ def _scheme_rows(analysis: SchemeAnalysis) -> Iterator[dict[str, Any]]:
         (scheme,) = document["schemes"]
         values = {key: lookup(scheme, key) for key in columns()}
         row = {
-            key: value for key, value in values.items() if not isinstance(value, Mapping | list)
+            key: value
+            for key, value in values.items()
+            if not isinstance(value, Mapping | list)
         }
         row |= _description_cells(scheme) | {"positions": scheme.get("max_positions")}
         yield _select_defined(row | _verdict_cells(document))

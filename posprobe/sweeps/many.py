@@ -444,8 +444,7 @@ class Sweep:
             if not _is_sweep(self.folder, names):
                 raise OutputError(
                     f"{self.folder}: not a sweep's folder: it holds "
-                    f"{', '.join(names[:4])}. "
-                    "Choose another --out."
+                    f"{', '.join(names[:4])}. Choose another --out."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
             with self._lock_folder():
@@ -458,9 +457,8 @@ class Sweep:
         return explain_errors(
             OutputError,
             f"{self.folder}: it cannot be written",
-            "Make room, mend its permissions, or choose another --out; what is recorded "
-            "there "
-            "stays.",
+            "Make room, mend its permissions, or choose another --out; what "
+            "is recorded there stays.",
             OSError,
         )
 
@@ -484,9 +482,9 @@ class Sweep:
             path = self.folder / name
             if path_exists(path) and _checksum(path) != written.get(name):
                 raise OutputError(
-                    f"{path}: changed since the sweep wrote it, and would be lost. Move "
-                    "it away, "
-                    "then run the same command: nothing is computed twice."
+                    f"{path}: changed since the sweep wrote it, and would "
+                    "be lost. Move it away, then run the same command: "
+                    "nothing is computed twice."
                 )
 
     # --- records ------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ MAX_LIST_BYTES = 2**26
 #: Number of bytes of a configuration that are searched for its model type.
 MAX_SEARCHED_CONFIG_BYTES = 2**20
 #: Files of a training run that have the suffix of a checkpoint but hold no weights.
-_NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|scaler|rng_state|random_states)")
+_NO_WEIGHTS = re.compile(
+    r"^(training_args|optimizer|scheduler|scaler|rng_state|random_states)"
+)
 #: Words before the number of a training step in the name of a revision.
 _STEP_PATTERN = re.compile(
     r"(?:step|iter|iteration|checkpoint|ckpt|epoch)s?[-_ ]?(\d{1,15})", re.IGNORECASE
@@ -63,9 +65,8 @@ def drop_repeated(entries: Iterable[Entry]) -> list[Entry]:
             names = sorted({name for name, _ in differences})
             raise UsageError(
                 f"{first_entry.location} and {entry.location}: both are "
-                f"{entry.reference!r}, and "
-                f"their columns differ: {', '.join(map(repr, names[:8]))}. Keep one of "
-                "them: a "
+                f"{entry.reference!r}, and their columns differ: "
+                f"{', '.join(map(repr, names[:8]))}. Keep one of them: a "
                 "reference is analysed once, and has one set of columns."
             )
     return list(entries_by_reference.values())
@@ -122,9 +123,9 @@ def _parse_csv(text: str, name: str) -> Iterator[Entry]:
         if REFERENCE_COLUMN not in header or "" in header or len(set(header)) < len(header):
             names = ", ".join(map(repr, header[:8])) or "nothing"
             raise UsageError(
-                f"{name}: its first line names {names}. Name each column once, and one "
-                "of them "
-                f"{REFERENCE_COLUMN!r}, with commas between them."
+                f"{name}: its first line names {names}. Name each column "
+                f"once, and one of them {REFERENCE_COLUMN!r}, with commas "
+                "between them."
             )
         for row in rows:
             if not any(cell.strip() for cell in row):
@@ -156,9 +157,9 @@ def _make_entry(record: Mapping[str, Any], location: str) -> Entry:
         is_number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
         if not isinstance(name, str) or not (is_number or isinstance(value, str)):
             raise UsageError(
-                f"{location}: {name!r} is {value!r:.40}. A column holds text, or numbers "
-                "of at "
-                "most 18 digits: write it as one of them, or leave it out."
+                f"{location}: {name!r} is {value!r:.40}. A column holds "
+                "text, or numbers of at most 18 digits: write it as one of "
+                "them, or leave it out."
             )
         columns[name] = value
     return Entry(reference.strip(), columns, location)
@@ -280,7 +281,9 @@ def list_revisions(reference: str, pattern: str) -> list[Entry]:
     for commit, name in names_by_commit.items():
         step = parse_step(name)
         columns = {"revision": name} | ({} if step is None else {"step": step})
-        entries.append(Entry(f"{parsed.source}@{commit}{table}", columns, f"revision {name!r}"))
+        entries.append(
+            Entry(f"{parsed.source}@{commit}{table}", columns, f"revision {name!r}")
+        )
     # A name without a number, such as the main branch, is the end of the training.
     final_step = max((entry.columns.get("step", 0) for entry in entries), default=0) + 1
     return sorted(entries, key=lambda entry: entry.columns.get("step", final_step))
@@ -344,10 +347,11 @@ def read_file(path: Path) -> list[Entry]:
         with open_regular(path, MAX_LIST_BYTES) as file:
             return read_list(file.read(), str(path))
     except FileNotFoundError as error:
-        raise UnknownReference(f"{path}: no such file. Check the path after --from.") from error
+        raise UnknownReference(
+            f"{path}: no such file. Check the path after --from."
+        ) from error
     except OSError as error:
         raise UsageError(
-            f"{path}: it cannot be read ({error.strerror}). --from takes a list of "
-            "references; `-` "
-            "is standard input."
+            f"{path}: it cannot be read ({error.strerror}). --from takes a "
+            "list of references; `-` is standard input."
         ) from error

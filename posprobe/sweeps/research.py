@@ -119,13 +119,7 @@ def research_table(
                 str(reference), keys, rows, draws, seed, offline=offline
             )
         ]
-    lines = [
-        (
-            _row_name(row),
-            [(_format_number(key, row.get(key)), _format_band(row, key, band)) for key in keys],
-        )
-        for row in table_rows
-    ]
+    lines = [(_row_name(row), _format_row(row, keys, band)) for row in table_rows]
     band_description = (
         f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}"
         if band
@@ -235,7 +229,9 @@ def _required_measurements(
         return (
             None
             if not any(
-                TABLE_MEASUREMENTS[name].is_slow for name in names if name in TABLE_MEASUREMENTS
+                TABLE_MEASUREMENTS[name].is_slow
+                for name in names
+                if name in TABLE_MEASUREMENTS
             )
             else ("all",)
         )
@@ -280,6 +276,11 @@ def _format_band(row: Row, key: str, band: str | None) -> str:
     )
 
 
+def _format_row(row: Row, keys: Sequence[str], band: str | None) -> list[tuple[str, str]]:
+    """Return each number of a row with its band, as texts."""
+    return [(_format_number(key, row.get(key)), _format_band(row, key, band)) for key in keys]
+
+
 def _row_name(row: Row) -> str:
     return str(row.get("name") or row["reference"])
 
@@ -301,7 +302,11 @@ def _caption(
     if position_range:
         start, stop = position_range
         last = (
-            "the end" if stop is None else f"{stop - 1}" if stop > 0 else f"{stop} from the end"
+            "the end"
+            if stop is None
+            else f"{stop - 1}"
+            if stop > 0
+            else f"{stop} from the end"
         )
         sentences.append(f"Positions {start or 0} to {last}.")
     sentences += [
@@ -321,7 +326,9 @@ def _row_source(row: Row) -> str:
         text = f"{row['tensor']} of {text}"
     if row.get("commit"):
         return f"{text}, commit {row['commit'][:N_CHECKSUM_DIGITS]}"
-    return f"{text}, SHA-256 {row['sha256'][:N_CHECKSUM_DIGITS]}" if row.get("sha256") else text
+    return (
+        f"{text}, SHA-256 {row['sha256'][:N_CHECKSUM_DIGITS]}" if row.get("sha256") else text
+    )
 
 
 # --- formats -------------------------------------------------------------------------------------

@@ -227,9 +227,8 @@ def read_fingerprints(
                 yield _read_line(raw_line, f"{path}, line {line_number}")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
-            f"{sweep}: contains no {FINGERPRINT_FILE}. Run `posprobe sweep … --out "
-            f"{sweep}` to its "
-            "end."
+            f"{sweep}: contains no {FINGERPRINT_FILE}. Run `posprobe sweep "
+            f"… --out {sweep}` to its end."
         ) from error
     except OSError as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error.strerror}).") from error

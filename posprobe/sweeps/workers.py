@@ -229,7 +229,11 @@ def _save_bundle(
 
 def failure(reference: str, exit_code: int, message: str) -> dict[str, Any]:
     """Return the record of a failure."""
-    return {"reference": reference, "exit_code": exit_code, "message": shorten_message(message)}
+    return {
+        "reference": reference,
+        "exit_code": exit_code,
+        "message": shorten_message(message),
+    }
 
 
 def reference_state(parsed: Reference) -> str | None:
@@ -379,9 +383,9 @@ class _Pool:
                 if not n_remaining:
                     cause = f"{type(error).__name__}: {shorten_message(str(error))}"
                     raise Unreachable(
-                        f"no worker starts ({cause}). What is recorded stays. Free "
-                        "memory, or "
-                        "allow more processes, and run it again."
+                        f"no worker starts ({cause}). What is recorded "
+                        "stays. Free memory, or allow more processes, and "
+                        "run it again."
                     ) from error
         raise AssertionError
 
@@ -465,15 +469,20 @@ def _run_alone(task: Task, pool: _Pool) -> dict[str, Any]:
     if not isinstance(record, str):
         return record
     message = (
-        f"its worker ended twice ({record}): it ran out of memory, or over its time "
-        "limit, or was "
-        "killed. Analyse fewer positions with --rows A:B."
+        f"its worker ended twice ({record}): it ran out of memory, or over "
+        "its time limit, or was killed. Analyse fewer positions with "
+        "--rows A:B."
     )
     state = None
     with suppress(PosprobeError):
         state = reference_state(parse_reference(task.reference))
     failures = [failure(task.reference, 1, message)]
-    return {"reference": task.reference, "state": state or "", "rows": [], "failures": failures}
+    return {
+        "reference": task.reference,
+        "state": state or "",
+        "rows": [],
+        "failures": failures,
+    }
 
 
 # --- executors --------------------------------------------------------------------------------
@@ -561,17 +570,18 @@ def _connect(scheduler: str | None) -> Iterator[Any]:
     except (OSError, ValueError, TypeError) as error:
         error_class = Unreachable if isinstance(error, OSError) else UsageError
         raise error_class(
-            f"{scheduler}: no Dask scheduler answers there ({str(error)[:120]}). "
-            "An address reads tcp://HOST:8786; `dask scheduler` prints it when it starts."
+            f"{scheduler}: no Dask scheduler answers there "
+            f"({str(error)[:120]}). An address reads tcp://HOST:8786; `dask "
+            "scheduler` prints it when it starts."
         ) from error
     with client:
         try:
             client.wait_for_workers(1, timeout=FIRST_WORKER_TIMEOUT_SECONDS)
         except TimeoutError as error:
             raise Unreachable(
-                f"{scheduler}: no worker is there after {FIRST_WORKER_TIMEOUT_SECONDS} "
-                "seconds. "
-                f"Start one with `dask worker {scheduler}`."
+                f"{scheduler}: no worker is there after "
+                f"{FIRST_WORKER_TIMEOUT_SECONDS} seconds. Start one with "
+                f"`dask worker {scheduler}`."
             ) from error
         local_version = version("posprobe")
         versions: Any = client.get_versions(packages=["posprobe"])
@@ -579,8 +589,9 @@ def _connect(scheduler: str | None) -> Iterator[Any]:
         worker_versions = {str(worker["packages"].get("posprobe")) for worker in workers}
         if other_versions := worker_versions - {local_version}:
             raise UsageError(
-                f"{scheduler}: its workers have posprobe {other_versions.pop()}, this is "
-                f"{local_version}. Install the same version there."
+                f"{scheduler}: its workers have posprobe "
+                f"{other_versions.pop()}, this is {local_version}. Install "
+                "the same version there."
             )
         yield client
 
@@ -588,9 +599,8 @@ def _connect(scheduler: str | None) -> Iterator[Any]:
 def _check_connected(client: Any, scheduler: str | None, error: BaseException) -> None:
     if client.status != "running":
         raise Unreachable(
-            f"{scheduler}: the scheduler was lost. What is recorded stays: the same "
-            "command goes "
-            "on from there."
+            f"{scheduler}: the scheduler was lost. What is recorded stays: "
+            "the same command goes on from there."
         ) from error
 
 

@@ -28,9 +28,9 @@ QUESTION_TEXTS: Mapping[str, str] = {
 PICTURE_TEXTS: Mapping[str, Mapping[str, str]] = read_data("words/pictures.toml")
 #: Note on the answers about a grid with outlier patches.
 REPLACED_PATCHES_NOTE = (
-    "Outlier patches are replaced by the mean of their neighbours in the answers and in "
-    "the row "
-    "and column codes. All other numbers and figures are of the table as it is."
+    "Outlier patches are replaced by the mean of their neighbours in the "
+    "answers and in the row and column codes. All other numbers and figures "
+    "are of the table as it is."
 )
 #: Phrases for the null models, by name.
 NULL_TEXTS: Mapping[str, str] = ANSWER_TEXTS["nulls"]
@@ -107,7 +107,9 @@ def describe_pictures(
     subject: str, names: Iterable[str], alternative: str = ""
 ) -> tuple[Picture, ...]:
     """Return drawings with their descriptions, or ``alternative`` where there is none."""
-    return tuple(Picture(name, PICTURE_TEXTS[subject].get(name, alternative)) for name in names)
+    return tuple(
+        Picture(name, PICTURE_TEXTS[subject].get(name, alternative)) for name in names
+    )
 
 
 def claim_sentence(answer: Block) -> str:

@@ -282,8 +282,8 @@ def rotation_caption(rotations_by_name: Mapping[str, Rotation]) -> str:
     """Return the caption of ladders of wavelengths."""
     lengths = "; ".join(
         f"{name}: {int((result.wavelength > result.target).sum())} of "
-        f"{len(result.wavelength)} "
-        f"pairs never complete a turn in {result.target} positions"
+        f"{len(result.wavelength)} pairs never complete a turn in "
+        f"{result.target} positions"
         for name, result in rotations_by_name.items()
         if result.target
     )

@@ -64,9 +64,9 @@ def pair_sentence(pair: Block) -> str:
     comparison = "more similar" if similarity_verdict(pair) == "yes" else "no more similar"
     low, high = format_similarity(walk["p5"]), format_similarity(walk["p95"])
     return (
-        f"{first} and {second} are {comparison} than two random walks: "
-        f"CKA {format_similarity(pair['cka'])} "
-        f"(random walks with the same steps: {low} to {high})."
+        f"{first} and {second} are {comparison} than two random walks: CKA "
+        f"{format_similarity(pair['cka'])} (random walks with the same "
+        f"steps: {low} to {high})."
     )
 
 
@@ -92,7 +92,9 @@ def walk_comparison(pairs: Sequence[tuple[Sequence[str], str]], noun: str) -> st
     if len(pairs) == 1:
         ((names, answer),) = pairs
         comparison = "more" if answer == "yes" else "no more"
-        return f"{noun.format(' and '.join(names))} {comparison} similar than two random walks."
+        return (
+            f"{noun.format(' and '.join(names))} {comparison} similar than two random walks."
+        )
     count = sum(answer == "yes" for _, answer in pairs)
     sentence = (
         f"{count or 'None'} of {len(pairs)} pairs {'is' if count < 2 else 'are'} more similar"
@@ -144,8 +146,8 @@ def _distances_sentence(pair: Block) -> str:
         format_value(pair[key]) for key in ("procrustes", "subspace_overlap")
     )
     return (
-        f"Procrustes distance {procrustes} (0: a rotated copy), subspace overlap {overlap} "
-        "(1: the same subspace)."
+        f"Procrustes distance {procrustes} (0: a rotated copy), subspace "
+        f"overlap {overlap} (1: the same subspace)."
     )
 
 
@@ -182,8 +184,9 @@ def compared_rows_notes(document: Block) -> Iterator[str]:
     lines = [t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"]
     if len(set(lines)) > 1:
         yield (
-            "Numbers and answers use all rows of each table. Distances use the first "
-            f"{min(lines)} positions, which all sequences have. Nothing is resampled."
+            "Numbers and answers use all rows of each table. Distances use "
+            f"the first {min(lines)} positions, which all sequences have. "
+            "Nothing is resampled."
         )
     # Sequences have positions in common, and equal grids.
     shapes = {table["label"]: _grid_shape(table["table"]["layout"]) for table in tables}

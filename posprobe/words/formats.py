@@ -203,6 +203,8 @@ class TemplateFormatter(Formatter):
             return str(self.get_value(value, (), {})) if value else ""
         if name in TEMPLATE_FORMATS:
             return (
-                TEMPLATE_FORMATS[name](value, words) if words else TEMPLATE_FORMATS[name](value)
+                TEMPLATE_FORMATS[name](value, words)
+                if words
+                else TEMPLATE_FORMATS[name](value)
             )
         return format(value, format_spec)

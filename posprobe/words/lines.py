@@ -52,7 +52,10 @@ def _smooth_measure(facts: Block) -> tuple[str, NumberFormat]:
     if facts.get("straight") is not None:
         return "variance on a line", _format_share
     stride = facts["stride"]
-    return "cosine of steps" if stride == 1 else f"cosine of {stride}-row steps", _format_cosine
+    return (
+        "cosine of steps" if stride == 1 else f"cosine of {stride}-row steps",
+        _format_cosine,
+    )
 
 
 def _position_measure(facts: Block) -> tuple[str, NumberFormat]:
@@ -219,7 +222,9 @@ def format_p_value(answer: Block) -> str:
     if answer["p"] > (answer.get("least") or 0.0):
         return f"{answer['p']:.2g}"
     # A bound is rounded up: p ≤ 0.0068 would be false for 1/146.
-    rounded_up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(answer["p"])))
+    rounded_up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(
+        str(float(answer["p"]))
+    )
     return f"≤ {float(rounded_up):.2g}"
 
 
@@ -272,7 +277,9 @@ def budget_terms(document: Block) -> tuple[BudgetTerm, ...]:
             rank += 1
         share = block["share"] / total
         share_text = format_whole_percent(share)
-        terms.append(BudgetTerm(kind, colour_class, share, share_text, name, label, short_name))
+        terms.append(
+            BudgetTerm(kind, colour_class, share, share_text, name, label, short_name)
+        )
     return tuple(terms)
 
 

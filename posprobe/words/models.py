@@ -60,9 +60,8 @@ def _distance_share_clause(facts: DistanceHeads) -> str:
     )
     range_text = high if low == high else f"{low.removesuffix(' %')} to {high}"
     return (
-        f"Distance alone explains {share} ({range_text}) of the differences between a "
-        "query's "
-        "logits"
+        f"Distance alone explains {share} ({range_text}) of the differences "
+        "between a query's logits"
     )
 
 
@@ -114,7 +113,11 @@ def _layers_sentence(*layers: LayerShare | None, with_noise: bool = True) -> str
 
 # Substitutes for the model's own table.
 
-_SCHEME_PHRASES = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
+_SCHEME_PHRASES = {
+    "table": "the table is",
+    "rotary": "rotations are",
+    "relative": "biases are",
+}
 _MEASURE_PHRASES = {
     "divergence": "the outputs",
     "answers": "the top answers",
@@ -146,8 +149,8 @@ def _substitute_clause(substitute: SufficientSubstitute) -> str:
     task = _MEASURE_PHRASES.get(cost_measure.measure) or _task_phrase(cost_measure)
     suffix = ", worse than no positions" if kept < -N_SURE_STANDARD_ERRORS * error else ""
     return (
-        f"{subject} {verb} {format_percent_with_error(kept, error)} of "
-        f"what {_SCHEME_PHRASES[cost_measure.scheme]} worth to {task}{suffix}"
+        f"{subject} {verb} {format_percent_with_error(kept, error)} of what "
+        f"{_SCHEME_PHRASES[cost_measure.scheme]} worth to {task}{suffix}"
     )
 
 
@@ -160,7 +163,9 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
         "explained": lambda f: _layers_sentence(f.first, f.last),
         "explains": lambda f: _layers_sentence(f.first, f.last, with_noise=False),
         # Share of position at the first layer, where it is clear.
-        "before": lambda f: f" {explained}" if (explained := _layers_sentence(f.first)) else "",
+        "before": lambda f: (
+            f" {explained}" if (explained := _layers_sentence(f.first)) else ""
+        ),
         "noise": lambda f: "little" if f.last.noise else "",
     },
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
@@ -250,7 +255,8 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
         if layer.ignores is None:
             reasons.setdefault(LAYER_REASONS[layer.reason], []).append(str(layer.layer))
     return tuple(
-        f"Not measured: rotary use of {'layer' if len(numbers) == 1 else 'layers'} "
+        "Not measured: rotary use of "
+        f"{'layer' if len(numbers) == 1 else 'layers'} "
         f"{join_words(numbers)} ({reason.removeprefix('not measured: ')})"
         for reason, numbers in reasons.items()
     )

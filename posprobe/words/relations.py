@@ -66,7 +66,9 @@ def _angles_key(finding: Finding) -> str:
 #: Parts of lines that depend on the finding.
 FINDING_PARTS: Mapping[str, Template] = {
     "again": lambda f: (
-        f", rounded to {f.more['type']} in {f.more['side'].upper()}" if "type" in f.more else ""
+        f", rounded to {f.more['type']} in {f.more['side'].upper()}"
+        if "type" in f.more
+        else ""
     ),
     "angles": _angles_key,
     "apart": lambda f: format_number(max(f.more["last"], 1 / f.more["last"])),

@@ -124,10 +124,9 @@ def rule_sentences(rule: Rule) -> str:
     slowest_text = f" (up to {format_two_figures(rule.slowest)} times)" if rule.slowed else ""
     sentences = (
         f"Of {format_count(rule.pairs, 'pair')}, {rule.slowed} turn more "
-        f"slowly{slowest_text} "
-        f"and {rule.extrapolated} reach angles unseen in training. The mean rotation "
-        "between "
-        f"neighbours is {format_value(rule.kernel_at_1)}."
+        f"slowly{slowest_text} and {rule.extrapolated} reach angles unseen "
+        "in training. The mean rotation between neighbours is "
+        f"{format_value(rule.kernel_at_1)}."
     )
     if rule.attention_factor != 1:
         sentences += (
@@ -141,11 +140,9 @@ def cost_sentences(run: Run) -> str:
     best, *other_ways = run.best
     cost = run.ways[best].value
     sentences = (
-        f"`{best}` costs the model least: {cost:.3f} nats per {run.task} at {run.length} "
-        "tokens. "
-        f"The unchanged model has {run.before.value:.3f} on the first {run.cut} of the "
-        "same "
-        "windows."
+        f"`{best}` costs the model least: {cost:.3f} nats per {run.task} at "
+        f"{run.length} tokens. The unchanged model has "
+        f"{run.before.value:.3f} on the first {run.cut} of the same windows."
     )
     if other_ways:
         do = "does" if len(other_ways) == 1 else "do"
@@ -171,8 +168,8 @@ def _layout_phrase(layout: Block) -> str:
 def rules_lead(document: Block) -> str:
     """Return a phrase on the old and the new length of rotary positions."""
     return (
-        f"rotary embeddings with base {document['base']:g}, from {document['training']:,} "
-        f"positions to {document['to']:,}"
+        f"rotary embeddings with base {document['base']:g}, from "
+        f"{document['training']:,} positions to {document['to']:,}"
     )
 
 

@@ -89,7 +89,9 @@ def _sign_clause(ladder: RotaryLadder) -> str:
         return f"{score} is never negative along one axis: the pairs of the others stand still"
     context = "" if ladder.seen is None else f" ({_visible_phrase(ladder)})"
     if ladder.first is None:
-        return f"{score} is positive up to {ladder.searched:,}, the farthest looked at{context}"
+        return (
+            f"{score} is positive up to {ladder.searched:,}, the farthest looked at{context}"
+        )
     return f"{score} stays positive up to distance {ladder.first - 1:,}{context}"
 
 
@@ -151,9 +153,9 @@ def _sides_sentence(facts: SchemeFacts[HeadPreference]) -> str:
     counts = facts.value or {}
     heads = format_count(facts.total("ordered"), "head")
     return (
-        f"{heads} with an order of distances: the largest bias is at an earlier key in "
-        f"{counts['before']}, at a later key in {counts['after']}, at neither in "
-        f"{counts['same']}."
+        f"{heads} with an order of distances: the largest bias is at an "
+        f"earlier key in {counts['before']}, at a later key in "
+        f"{counts['after']}, at neither in {counts['same']}."
     )
 
 
@@ -430,9 +432,9 @@ def _matched_heads_sentences(heads: Block) -> Iterator[str]:
     if heads["same"] is not None:
         n_heads = format_count(heads["heads"], "head")
         yield (
-            f"{heads['same']} of {n_heads} meet the head of their own layer and number; "
-            "such heads "
-            f"have a median correlation of {format_hundredths(heads['by_place'])}."
+            f"{heads['same']} of {n_heads} meet the head of their own layer "
+            "and number; such heads have a median correlation of "
+            f"{format_hundredths(heads['by_place'])}."
         )
 
 
@@ -458,6 +460,6 @@ def kernel_notes(document: Block) -> Iterator[str]:
             other_labels.append(f"{record['label']} has {record['positions']}")
     if other_labels:
         yield (
-            f"{length} positions of each are compared: {', '.join(other_labels)}. "
-            "Nothing is resampled."
+            f"{length} positions of each are compared: "
+            f"{', '.join(other_labels)}. Nothing is resampled."
         )

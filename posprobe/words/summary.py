@@ -45,14 +45,14 @@ def table_headline(verdicts: Verdicts) -> str:
     """
     main_clause = _budget_clause(verdicts)
     positions_by_clause: dict[str, list[str]] = {}
-    for stretch in verdicts.parts:
+    for stretch in verdicts.other_stretches:
         if not main_clause or _budget_kind(stretch.answers) != _budget_kind(verdicts.answers):
             positions_by_clause.setdefault(kind_clause(stretch.answers), []).append(
                 f"{stretch.first}–{stretch.stop - 1}"
             )
     if not main_clause:
         main_clause = kind_clause(verdicts.answers)
-        if not verdicts.whole:
+        if not verdicts.is_whole:
             main_clause = f"positions {verdicts.first}–{verdicts.stop - 1}: {main_clause}"
     shared_positions = positions_by_clause.pop(kind_clause(verdicts.answers), None)
     part_clauses = [
@@ -195,7 +195,9 @@ def _rotations_clause(facts: Mapping[str, Any]) -> str:
 def _added_clause(facts: Mapping[str, Any]) -> str:
     text = ""
     if "winding" in facts:
-        text += f", and two components trace {format_turns(facts['winding'].turns)} of a circle"
+        text += (
+            f", and two components trace {format_turns(facts['winding'].turns)} of a circle"
+        )
     if "rotations" in facts:
         text += f"; in addition, {periods_phrase(facts['rotations'].lines)}"
     return text

@@ -63,9 +63,9 @@ def _lines_sentence(code: Code) -> str:
     noun = "a periodic component with a period of|periodic components with periods of"
     periods = join_words([format_value(line.period) for line in code.lines])
     return (
-        f"The {code.axis[:-1]} code has {choose_plural(code.lines, noun)} {periods} "
-        f"{code.axis} "
-        f"({format_whole_percent(share)} of its variance)."
+        f"The {code.axis[:-1]} code has {choose_plural(code.lines, noun)} "
+        f"{periods} {code.axis} ({format_whole_percent(share)} of its "
+        "variance)."
     )
 
 
@@ -73,9 +73,9 @@ def _circle_sentence(code: Code) -> str:
     circle = code.circle
     assert circle is not None  # noqa: S101 - sentences name only codes with a circle
     return (
-        f"A circle of {circle.turns:.1f} turns over {code.length} {code.axis} explains "
-        f"{format_whole_percent(circle.share)} of the variance of the {code.axis[:-1]} "
-        "code "
+        f"A circle of {circle.turns:.1f} turns over {code.length} "
+        f"{code.axis} explains {format_whole_percent(circle.share)} of the "
+        f"variance of the {code.axis[:-1]} code "
         f"({format_whole_percent(circle.typical)} in smooth random curves)."
     )
 
@@ -117,7 +117,9 @@ def _varying_sentence(facts: Rotations) -> str:
 def _formula_phrase(facts: ClosedForm) -> str:
     base = "" if facts.base is None else f", base {format_rounded(facts.base)}"
     is_scaled = facts.scale is not None and abs(facts.scale - 1) >= 0.01
-    return f"{facts.formula}{base}{f', times {format_value(facts.scale)}' if is_scaled else ''}"
+    return (
+        f"{facts.formula}{base}{f', times {format_value(facts.scale)}' if is_scaled else ''}"
+    )
 
 
 def formula_clause(facts: ClosedForm) -> str:
@@ -143,7 +145,9 @@ def _nearest_sentence(facts: ClosedForm) -> str:
     if facts.cka is None:
         return ""
     subject = "The 2-D sin-cos table" if facts.grid else "The closest sinusoid"
-    return f" {subject} has a CKA of {format_similarity(facts.cka)}{_first_rows_phrase(facts)}."
+    return (
+        f" {subject} has a CKA of {format_similarity(facts.cka)}{_first_rows_phrase(facts)}."
+    )
 
 
 def _few_phrase(facts: Ladder) -> str:
@@ -183,15 +187,15 @@ def _break_sentences(facts: Breaks) -> str:
             count_text = f" ({planes.around} of {planes.rotations})"
         sentence += (
             f" Positions {planes.first}–{planes.last} rotate in the same "
-            f"planes{count_text}, which "
-            f"explain {format_whole_percent(planes.held)} of their variance."
+            f"planes{count_text}, which explain "
+            f"{format_whole_percent(planes.held)} of their variance."
         )
     return sentence
 
 
 def basis_sentences(verdicts: Verdicts) -> str:
     """Return sentences on the positions of the answers; empty where they concern all."""
-    if verdicts.whole:
+    if verdicts.is_whole:
         return ""
     breaks = [f"{end.numbers[1]:.0f}" for end in verdicts.ends if end.kind == "seam"]
     exclusions = ["outliers"] if any(end.kind == "special" for end in verdicts.ends) else []
@@ -200,8 +204,8 @@ def basis_sentences(verdicts: Verdicts) -> str:
         exclusions.append(f"positions beyond the {noun} at {join_words(breaks)}")
     return (
         f"Based on positions {verdicts.first}–{verdicts.stop - 1}; "
-        f"{join_words(exclusions)} are excluded. Use "
-        "`--all-rows` to include them."
+        f"{join_words(exclusions)} are excluded. Use `--all-rows` to "
+        "include them."
     )
 
 

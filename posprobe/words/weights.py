@@ -51,24 +51,24 @@ def weights_sentences(block: Block) -> Iterator[str]:
         layers = format_count(len(block["layers"]), "layer")
         yield (
             f"In the query and key weights of {heads} ({layers}), "
-            f"{format_whole_percent(block['never'])} of the strength "
-            f"lies in pairs that never turn within {block['positions']:,} positions. "
-            "In a run the order of pairs is much the same; their sizes are not."
+            f"{format_whole_percent(block['never'])} of the strength lies "
+            f"in pairs that never turn within {block['positions']:,} "
+            "positions. In a run the order of pairs is much the same; "
+            "their sizes are not."
         )
     elif block["normed"]:
         yield (
-            "Queries and keys are normalised, so that weights do not say how strong a "
-            "pair is: "
-            "`posprobe forward` measures it."
+            "Queries and keys are normalised, so that weights do not say "
+            "how strong a pair is: `posprobe forward` measures it."
         )
     spreads = [
         layer["bias_spread"] for layer in block["layers"] if layer["bias_spread"] is not None
     ]
     if spreads:
         yield (
-            "Biases alone, of queries, keys and the norm before them, move every logit "
-            "by up to "
-            f"{format_two_figures(max(spreads))} nats (standard deviation over distance)."
+            "Biases alone, of queries, keys and the norm before them, move "
+            f"every logit by up to {format_two_figures(max(spreads))} nats "
+            "(standard deviation over distance)."
         )
     if block["layout"] is not None:
         yield _pair_order_sentence(block)
@@ -87,8 +87,9 @@ def _pair_order_sentence(block: Block) -> str:
     if layout["answer"] == block["pairs"]:
         return f"{sentence}, as the architecture has them."
     return (
-        f"{sentence}, and the architecture has them {PAIR_ORDERS[block['pairs']]}: "
-        "the rows may have been put in another order."
+        f"{sentence}, and the architecture has them "
+        f"{PAIR_ORDERS[block['pairs']]}: the rows may have been put in "
+        "another order."
     )
 
 
@@ -114,12 +115,11 @@ def axis_sentence(ladder: Block) -> str:
     pairs = format_count(ladder["pairs"], "pair")
     dead = f"{ladder['dead'] or 'none'} {'turns' if ladder['dead'] == 1 else 'turn'}"
     return (
-        f"{ladder['axis'].capitalize()}: {pairs} of wavelength {shortest} to {longest} "
-        "steps; "
-        f"within {ladder['extent']} steps {ladder['turning'] or 'none'} "
-        f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and {dead} by less "
-        "than "
-        "0.1 rad, which hardly tells places apart."
+        f"{ladder['axis'].capitalize()}: {pairs} of wavelength {shortest} "
+        f"to {longest} steps; within {ladder['extent']} steps "
+        f"{ladder['turning'] or 'none'} "
+        f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and "
+        f"{dead} by less than 0.1 rad, which hardly tells places apart."
     )
 
 
@@ -149,6 +149,6 @@ def precision_sentence(block: Block) -> str:
         else "no angle is off by 0.1 rad"
     )
     return (
-        f"Where all arithmetic is in one type, {clause_text}. "
-        "The checkpoint does not say how it is run."
+        f"Where all arithmetic is in one type, {clause_text}. The "
+        "checkpoint does not say how it is run."
     )

@@ -30,7 +30,12 @@ from posprobe.analyses.composition.waves import (
     fit_lines,
     wave_shares,
 )
-from posprobe.analyses.linear import grid_distances, leading, offset_sums, root
+from posprobe.analyses.linear import (
+    covariance_root,
+    grid_distances,
+    leading_coordinates,
+    offset_sums,
+)
 from posprobe.layouts import Grid, Sequence
 
 Floats = NDArray[np.float64]
@@ -152,7 +157,9 @@ def test_shares_are_those_planted_and_add_up(seed: int) -> None:
     assert [round(n / wave.turns, 1) for wave in mixture.waves] == [7.3]
     assert wave_shares(power, mixture)[0] == pytest.approx(0.2, abs=0.02)
     components = mixture.fit.components
-    assert shares[components.has_family("smooth", "slow")].sum() == pytest.approx(0.5, abs=0.05)
+    assert shares[components.has_family("smooth", "slow")].sum() == pytest.approx(
+        0.5, abs=0.05
+    )
     assert shares[components.has_family("noise")].sum() == pytest.approx(0.3, abs=0.03)
 
 
@@ -211,7 +218,9 @@ def test_degenerate_tables_have_no_rotation(values: Floats) -> None:
 
 
 def test_whisper_has_a_fixed_period_beside_others() -> None:
-    rotations = find_rotations(centred(pp.load("sample:whisper-tiny-decoder").values[4:223]), 0)
+    rotations = find_rotations(
+        centred(pp.load("sample:whisper-tiny-decoder").values[4:223]), 0
+    )
     fixed = [rotation for rotation in rotations.rotations if rotation.pace == "fixed"]
     assert [rotation.period for rotation in fixed] == pytest.approx([42.4], rel=0.005)
     assert fixed[0].share == pytest.approx(0.134, abs=0.01)
@@ -238,7 +247,7 @@ def test_a_fitted_kernel_is_that_of_the_process(length: float) -> None:
 
 def test_a_grid_s_kernel_is_that_of_the_field() -> None:
     distance = grid_distances(9, 12)
-    values = root(np.exp(-distance / 2)) @ gaussian(108, 600)
+    values = covariance_root(np.exp(-distance / 2)) @ gaussian(108, 600)
     surface = fit_surface(centred(values), 9, 12)
     offsets = np.array([0, 1, 2, 4])
     for kernel in (surface[offsets, 0], surface[0, offsets]):
@@ -253,7 +262,7 @@ def test_draws_have_the_correlation_of_the_table(shape: tuple[int, ...]) -> None
         if len(shape) == 2
         else np.abs(np.subtract.outer(np.arange(64.0), np.arange(64.0)))
     )
-    values = root(np.exp(-0.5 * (distance / 2) ** 2)) @ gaussian(64, 200)
+    values = covariance_root(np.exp(-0.5 * (distance / 2) ** 2)) @ gaussian(64, 200)
     process = fit_process(values, layout)
     gram = np.zeros((64, 64))
     for seed in range(90):
@@ -266,17 +275,17 @@ def test_draws_have_the_correlation_of_the_table(shape: tuple[int, ...]) -> None
 
 def test_roots_square_to_the_covariance_even_if_it_is_singular() -> None:
     for covariance in (toeplitz(0.5 ** np.arange(9.0)), np.ones((9, 9))):
-        factor = root(covariance)
+        factor = covariance_root(covariance)
         np.testing.assert_allclose(factor @ factor.T, covariance, atol=1e-6)
 
 
 def test_leading_coordinates_hold_the_leading_variances() -> None:
     values = centred(walk(300, 200))
     singular = np.linalg.svd(values, compute_uv=False)[:24]
-    norms = np.linalg.norm(leading(values), axis=0)
+    norms = np.linalg.norm(leading_coordinates(values), axis=0)
     np.testing.assert_allclose(norms[:12], singular[:12], rtol=1e-3)
-    gram = leading(values) @ leading(values).T
-    rotated = leading(values @ rotation(200))
+    gram = leading_coordinates(values) @ leading_coordinates(values).T
+    rotated = leading_coordinates(values @ rotation(200))
     np.testing.assert_allclose(rotated @ rotated.T, gram, atol=1e-6 * np.abs(gram).max())
 
 

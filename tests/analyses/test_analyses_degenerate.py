@@ -31,7 +31,9 @@ def test_a_zero_row_has_no_direction_and_takes_no_part_in_statistics() -> None:
     )
     for offset in range(12):
         pairs = np.diagonal(similarity.raw.matrix, offset)
-        assert similarity.raw.offset_mean[offset] == pytest.approx(np.nanmean(pairs), abs=1e-12)
+        assert similarity.raw.offset_mean[offset] == pytest.approx(
+            np.nanmean(pairs), abs=1e-12
+        )
         assert similarity.raw.offset_count[offset] == np.isfinite(pairs).sum()
     # Once centred, the row has a direction: minus the mean.
     assert np.isfinite(similarity.centered.matrix).all()

@@ -38,7 +38,9 @@ def test_scaling_a_table_changes_no_unitless_number(
     np.testing.assert_allclose(
         after.power / scale**2, before.power, atol=1e-12 * before.power.max(initial=0)
     )
-    assert [line.frequency for line in after.lines] == [line.frequency for line in before.lines]
+    assert [line.frequency for line in after.lines] == [
+        line.frequency for line in before.lines
+    ]
 
 
 @given(SEEDS, LENGTHS, WIDTHS, st.sampled_from([1e-30, 1.0, 1e30]))
@@ -80,7 +82,9 @@ def test_a_planted_line_is_found_with_its_period(
     assert lines[0].frequency == pytest.approx(1 / period, abs=1 / n)
     assert lines[0].period == 1 / lines[0].frequency
     assert lines[0].ratio > 3
-    assert all(stronger.ratio >= weaker.ratio for stronger, weaker in itertools.pairwise(lines))
+    assert all(
+        stronger.ratio >= weaker.ratio for stronger, weaker in itertools.pairwise(lines)
+    )
 
 
 def test_two_turns_in_the_whole_table_are_a_trend_and_no_line() -> None:

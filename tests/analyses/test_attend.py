@@ -74,7 +74,9 @@ def test_measured_attention_is_the_mean_of_the_library_s_own(build: Any, device:
 
 
 @pytest.mark.parametrize("build", [vit, timm_vit])
-def test_attention_between_patches_is_measured_by_displacement(build: Any, device: str) -> None:
+def test_attention_between_patches_is_measured_by_displacement(
+    build: Any, device: str
+) -> None:
     model, contexts = build().to(device), pixels(5)
     attention = attend(model, in_batches(contexts, 2))
     assert attention.layout == Grid(2, 3)

@@ -78,7 +78,9 @@ def test_levels_of_stretches_and_outlier_rows_are_counted_exactly() -> None:
         len(stretch) * np.square(stretch.mean(axis=0) - level).sum() for stretch in stretches
     )
     assert budget.breaks == pytest.approx(levels / np.square(values).sum(), rel=1e-9)
-    assert (budget.special or 0.0) + levels / np.square(values).sum() + (budget.mean or 0.0) < 1
+    assert (budget.special or 0.0) + levels / np.square(values).sum() + (
+        budget.mean or 0.0
+    ) < 1
 
 
 def codes(height: int, width: int, d: int, seed: int) -> Floats:
@@ -158,10 +160,15 @@ def test_two_planted_processes_have_their_shares_within_the_errors(
         }
         if second_process != "alternating":
             assert budget.explained
-            assert errors.keys() >= {first_process, second_process} & {"smooth", "walk", "line"}
+            assert errors.keys() >= {first_process, second_process} & {
+                "smooth",
+                "walk",
+                "line",
+            }
             for process, error in errors.items():
                 assert (
-                    abs(term_shares[process] - planted_shares.get(process, 0.0) / total) < error
+                    abs(term_shares[process] - planted_shares.get(process, 0.0) / total)
+                    < error
                 )
     assert np.median(misfits) < tolerance / 2
     assert max(misfits) < tolerance

@@ -164,7 +164,11 @@ def test_poor_tables_give_numbers_or_reasons_and_no_rotation(
     assert {key for key, value in block.items() if value is None} <= set(block["undefined"])
     if measure is pp.shift and not result.undefined:
         assert not result.rotations.any()
-    if measure is pp.seams and not result.undefined and name not in ("zero rows", "a lone row"):
+    if (
+        measure is pp.seams
+        and not result.undefined
+        and name not in ("zero rows", "a lone row")
+    ):
         assert (result.between, result.special) == ((), ())
 
 

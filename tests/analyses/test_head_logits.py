@@ -34,7 +34,9 @@ def test_biases_and_constant_content_leave_the_interaction_as_it_is(
     rows, w_q, w_k = (rng.normal(size=shape) for shape in ((n, 6), (6, 8), (6, 8)))
     b_q, b_k, content = (rng.normal(size=size) for size in (8, 8, 6))
     plain = head_logits(make_table(rows), w_q, w_k, heads=2, causal=causal)
-    biased = head_logits(make_table(rows + content), w_q, w_k, b_q, b_k, heads=2, causal=causal)
+    biased = head_logits(
+        make_table(rows + content), w_q, w_k, b_q, b_k, heads=2, causal=causal
+    )
     np.testing.assert_allclose(plain.curves, biased.curves, atol=1e-10)
     np.testing.assert_array_equal(plain.peak, biased.peak)
     assert (np.isnan(plain.curves) == np.isnan(biased.curves)).all()
@@ -83,7 +85,9 @@ def test_torch_and_numpy_give_the_same_numbers() -> None:
     arrays = [rng.normal(size=shape) for shape in ((12, 6), (6, 8), (6, 8), (8,), (8,))]
     numpy_logits = head_logits(*arrays, heads=2)
     torch_logits = head_logits(*map(torch.from_numpy, arrays), heads=2)
-    np.testing.assert_allclose(numpy_logits.curves, torch_logits.curves, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        numpy_logits.curves, torch_logits.curves, rtol=1e-12, atol=1e-12
+    )
     np.testing.assert_array_equal(numpy_logits.peak, torch_logits.peak)
 
 

@@ -283,7 +283,9 @@ def test_poor_tables_have_numbers_within_bounds_or_none(name: str) -> None:
             assert value >= -1e-9 or not key.endswith(shares)
 
 
-@pytest.mark.parametrize("name", ["constant", "a rounded constant", "zeros", "a constant grid"])
+@pytest.mark.parametrize(
+    "name", ["constant", "a rounded constant", "zeros", "a constant grid"]
+)
 def test_rows_that_are_equal_have_no_centred_numbers(name: str) -> None:
     numbers = compare_with_baselines(
         POOR_TABLES[name], measure_numbers(POOR_TABLES[name]), 2, 0

@@ -226,7 +226,12 @@ def test_a_single_seed_has_no_spread() -> None:
 def test_tables_without_a_probe_have_a_reason(table: PositionTable, reason: str) -> None:
     result = probes(table)
     assert reason in result.undefined
-    for probe in (absolute_probe_published, order_probe_published, absolute_probe, order_probe):
+    for probe in (
+        absolute_probe_published,
+        order_probe_published,
+        absolute_probe,
+        order_probe,
+    ):
         with pytest.raises(InvalidTable, match=reason):
             probe(table)
 

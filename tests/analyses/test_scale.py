@@ -123,7 +123,11 @@ def test_units_change_nothing_and_longer_positions_only_lengths(
 @pytest.mark.parametrize(
     ("values", "tokens", "undefined"),
     [
-        (np.ones((3, 2)), np.zeros((4, 2)), {*LENGTH_NUMBERS, "ratio_band", *UNITLESS_NUMBERS}),
+        (
+            np.ones((3, 2)),
+            np.zeros((4, 2)),
+            {*LENGTH_NUMBERS, "ratio_band", *UNITLESS_NUMBERS},
+        ),
         (np.ones((1, 2)), gaussian(4, 2) + 1, {"neighbour_distance", "smallest_distance"}),
         (np.ones((3, 2)), np.ones((1, 2)), {"variance_share"}),
         (np.zeros((3, 2)), gaussian(4, 2) + 1, {"mean_cosine"}),

@@ -61,7 +61,7 @@ def test_minilm_has_one_seam_and_four_special_rows() -> None:
     assert row_seams.cosines[126] == pytest.approx(0.387, abs=5e-4)
     assert row_seams.cosines[127] == pytest.approx(0.516, abs=5e-4)
     (change,) = row_seams.reasons
-    assert (change.kind, change.of) == ("level", "norms")
+    assert (change.kind, change.subject) == ("level", "norms")
     assert change.numbers == pytest.approx((0.415, 0.474), abs=5e-4)
     assert cause_kinds(row_seams) == ["far_from_next", "norm"]
     assert row_seams.special[0].causes[1].numbers[0] == row_seams.norms[0]
@@ -313,7 +313,7 @@ def test_the_stretch_lies_between_seams_and_special_rows() -> None:
     assert not longest_stretch.is_whole
     first, *_, last = longest_stretch.reasons
     assert (first.kind, first.numbers) == ("seam", (127, 128))
-    assert [cause.of for cause in first.causes] == ["norms"]
+    assert [cause.subject for cause in first.causes] == ["norms"]
     assert (last.kind, last.numbers) == ("special", (510,))
 
 

@@ -28,7 +28,9 @@ Floats = NDArray[np.floating[Any]]
 PLANTED_PERIODS = [6.0, 18.0, 54.0, 162.0, 486.0]
 
 
-def plant_circles(periods: list[float], *, n: int = 512, d: int = 384, seed: int = 0) -> Floats:
+def plant_circles(
+    periods: list[float], *, n: int = 512, d: int = 384, seed: int = 0
+) -> Floats:
     """Circles of equal radius in a random orientation, with noise 0.01 in every dimension."""
     circles = waves(n, periods, seed)
     return circles @ rotation(d, seed)[: circles.shape[1]] + 0.01 * gaussian(n, d, seed + 1)

@@ -208,7 +208,11 @@ def test_refining_reaches_a_local_best() -> None:
 
 
 def test_no_sinusoids_explain_more_than_as_many_directions() -> None:
-    for result in (minilm(), against_sinusoid(walk(80, 30)), against_sinusoid(gaussian(80, 3))):
+    for result in (
+        minilm(),
+        against_sinusoid(walk(80, 30)),
+        against_sinusoid(gaussian(80, 3)),
+    ):
         lines: Any = result.sinusoids
         assert (lines.share <= result.best_share + 1e-9).all()
 

@@ -60,7 +60,9 @@ def test_special_patches_ignore_scale_basis_and_mirroring(seed: int, scale: floa
     upside_down = sorted((height - 1 - y) * width + x for y, x in coordinates)
     assert special_patches(grid[::-1].reshape(-1, 24), height, width) == upside_down
     transposed = sorted(x * height + y for y, x in coordinates)
-    assert special_patches(grid.transpose(1, 0, 2).reshape(-1, 24), width, height) == transposed
+    assert (
+        special_patches(grid.transpose(1, 0, 2).reshape(-1, 24), width, height) == transposed
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

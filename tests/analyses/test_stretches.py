@@ -125,7 +125,8 @@ def make_half_trained(trained: int, untrained: int, d: int, seed: int) -> Floats
 @pytest.mark.parametrize(("trained", "untrained"), [(50, 60), (150, 300)])
 def test_the_first_untrained_row_is_found(trained: int, untrained: int, d: int) -> None:
     intervals = [
-        find_untrained_rows(make_half_trained(trained, untrained, d, seed)) for seed in range(5)
+        find_untrained_rows(make_half_trained(trained, untrained, d, seed))
+        for seed in range(5)
     ]
     assert all(interval and abs(interval[0] - trained) <= 3 for interval in intervals), (
         intervals

@@ -55,7 +55,9 @@ def test_overlaps_are_squared_lengths_of_projections() -> None:
 
 
 @pytest.mark.parametrize(("end", "share"), [("first", "top"), ("last", "bottom")])
-def test_planted_subspaces_are_found_at_their_end_of_the_spectrum(end: str, share: str) -> None:
+def test_planted_subspaces_are_found_at_their_end_of_the_spectrum(
+    end: str, share: str
+) -> None:
     width, rank = 60, 6
     tokens, rows = skewed(0, 5000, width), np.zeros((40, width))
     cut = slice(0, rank) if end == "first" else slice(width - rank, None)

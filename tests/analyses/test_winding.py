@@ -78,7 +78,9 @@ def test_a_chirp_has_a_period_of_its_own_in_every_part() -> None:
 
 def test_a_walks_first_components_make_three_quarters_of_a_turn() -> None:
     turns = [winding(walk(400, 256, seed)).pairs for seed in range(6)]
-    first_turns = [pair.turns for pairs in turns for pair in pairs if pair.components == (0, 1)]
+    first_turns = [
+        pair.turns for pairs in turns for pair in pairs if pair.components == (0, 1)
+    ]
     assert len(first_turns) == 6
     assert np.mean(first_turns) == pytest.approx(0.75, abs=0.02)
 

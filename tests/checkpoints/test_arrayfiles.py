@@ -43,7 +43,9 @@ def test_npy_and_npz_read_back(
         assert read.values.shape == array.shape
         assert read.values.tobytes() == array.tobytes()
         assert read.sha256 == sha256(array.tobytes()).hexdigest()
-    np.testing.assert_array_equal(open_local(tmp_path / "all.npz").read("other").values, VALUES)
+    np.testing.assert_array_equal(
+        open_local(tmp_path / "all.npz").read("other").values, VALUES
+    )
 
 
 def test_how_a_member_of_an_archive_is_stored_changes_no_number(tmp_path: Path) -> None:

@@ -177,7 +177,9 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
             open_local(path)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "model.bin", "model.npz", "config.json"])
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "model.bin", "model.npz", "config.json"]
+)
 def test_unreadable_files_are_refused(file: str, unprivileged: Path) -> None:
     weights = unprivileged / (file if file != "config.json" else "model.safetensors")
     match weights.suffix:

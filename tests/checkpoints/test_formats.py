@@ -278,7 +278,9 @@ def test_hdf5_bombs_and_unknown_filters_are_refused_unopened(
     checkpoint = open_local(path)
     tracemalloc.start()
     for name in ("long", "chunk", "never", "lies", "many", "scaled"):
-        with pytest.raises(InvalidCheckpoint, match=r"bomb\.h5.*(bytes|131072 chunks|filters)"):
+        with pytest.raises(
+            InvalidCheckpoint, match=r"bomb\.h5.*(bytes|131072 chunks|filters)"
+        ):
             checkpoint.read(name)
     assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()

@@ -97,11 +97,17 @@ def test_sizes_of_types_are_those_of_the_package() -> None:
         for kind, sizes in gguf.constants.GGML_QUANT_SIZES.items()
     }
     assert {
-        number: type_info for number, type_info in GGML_TYPES.items() if number in package_sizes
+        number: type_info
+        for number, type_info in GGML_TYPES.items()
+        if number in package_sizes
     } == {
-        number: type_info for number, type_info in package_sizes.items() if number in GGML_TYPES
+        number: type_info
+        for number, type_info in package_sizes.items()
+        if number in GGML_TYPES
     }
-    assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(package_sizes) & set(GGML_TYPES)
+    assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(package_sizes) & set(
+        GGML_TYPES
+    )
 
 
 def test_header_and_places_are_those_of_the_packages_reader(tmp_path: Path) -> None:
@@ -331,7 +337,10 @@ LIES = {
         header(struct.pack("<Q", 17) + b"general.alignment" + struct.pack("<II", 4, 3), 1),
         "not a power of two",
     ),
-    "huge tensor": (header(b"", 0, entry(b"a", (2**40, 2**40), 0, 0), 1), "would be the bytes"),
+    "huge tensor": (
+        header(b"", 0, entry(b"a", (2**40, 2**40), 0, 0), 1),
+        "would be the bytes",
+    ),
     "dimensions": (header(b"", 0, entry(b"a", (1,) * 9, 0, 0), 1), "9 dimensions"),
     "no type": (header(b"", 0, entry(b"a", (1,), 77, 0) + bytes(64), 1), "type 77"),
     "half a block": (header(b"", 0, entry(b"a", (33,), 8, 0) + bytes(64), 1), "whole number"),

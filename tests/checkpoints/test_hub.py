@@ -36,7 +36,9 @@ def test_gpt2_sized_repository_costs_its_table_once(server: Hub) -> None:
     assert first.tensors[WPE].shape == (1024, 768)
     assert first.tensors[WPE].dtype == "F32"
     assert len(first.tensors) == 160
-    assert server.sent() < 64_000  # names, shapes and dtypes are known before any table is read
+    assert (
+        server.sent() < 64_000
+    )  # names, shapes and dtypes are known before any table is read
     stored = first.read(WPE)
     np.testing.assert_array_equal(stored.values, values)
     assert stored.sha256 == hashlib.sha256(values.tobytes()).hexdigest()
@@ -231,7 +233,9 @@ def test_a_proxy_is_used(server: Hub, tmp_path: Path) -> None:
     assert all(request.target.startswith("http://hub.invalid/") for request in server.requests)
 
 
-def test_a_checkpoint_of_the_hub_is_copied_at_another_size(server: Hub, tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_hub_is_copied_at_another_size(
+    server: Hub, tmp_path: Path
+) -> None:
     rows = table(16, 8)
     unchanged_tensors = {"embeddings.word_embeddings.weight": table(5, 8, seed=1)}
     server.add(

@@ -126,7 +126,9 @@ def test_cache_folder_follows_the_environment(
 # --- offline ---------------------------------------------------------------------------------
 
 
-def test_offline_without_cache_is_refused(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_without_cache_is_refused(
+    server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small(server)
     says = r"someone/small: not in the local cache.*without --offline"
     with pytest.raises(Unreachable, match=says):
@@ -170,7 +172,9 @@ def torch_file(values: Mapping[str, NDArray[np.float32]]) -> bytes:
     import torch
 
     stream = io.BytesIO()
-    torch.save({name: torch.from_numpy(value.copy()) for name, value in values.items()}, stream)
+    torch.save(
+        {name: torch.from_numpy(value.copy()) for name, value in values.items()}, stream
+    )
     return stream.getvalue()
 
 
@@ -182,7 +186,8 @@ def test_a_torch_repository_is_downloaded_after_saying_how_large_it_is(
     server.add("someone/old", {"pytorch_model.bin": file, "config.json": b'{"a": 1}'})
     checkpoint = open_hub("someone/old", None, offline=False)
     assert (
-        "pytorch_model.bin: cannot be read in parts and must be downloaded whole" in caplog.text
+        "pytorch_model.bin: cannot be read in parts and must be downloaded whole"
+        in caplog.text
     )
     assert f"{len(file) / 1e6:.1f} MB" in caplog.text
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
@@ -263,7 +268,9 @@ def test_a_download_that_does_not_fit_on_the_disk(server: Hub, tmp_path: Path) -
     server.add("someone/old", {"pytorch_model.bin": torch_file({WPE: table(512, 768)})})
     with (
         limit_file_size(100_000),
-        pytest.raises(Unreachable, match=r"pytorch_model.bin: the download failed.*space left"),
+        pytest.raises(
+            Unreachable, match=r"pytorch_model.bin: the download failed.*space left"
+        ),
     ):
         read("someone/old")
     assert not [path for path in entries(tmp_path / "hub") if path.stat().st_size > 200_000]
@@ -282,7 +289,9 @@ def test_without_torch_nothing_is_downloaded(
 def test_a_server_that_ignores_ranges(server: Hub) -> None:
     gpt2(server)
     server.fail("whole", "/cdn/")
-    checkpoint = open_hub("gpt2", None, offline=False)  # what is needed comes first in the file
+    checkpoint = open_hub(
+        "gpt2", None, offline=False
+    )  # what is needed comes first in the file
     assert checkpoint.tensors[WPE].shape == (1024, 768)
     says = r"gpt2/model.safetensors.*only whole files.*`hf download gpt2 model.safetensors`"
     with pytest.raises(Unreachable, match=says):

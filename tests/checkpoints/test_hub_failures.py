@@ -150,7 +150,11 @@ def test_a_short_wait_that_is_asked_for_is_kept(server: Hub, waits: list[float])
 )
 @pytest.mark.parametrize("url_path", ["/api/models", "/cdn/"])
 def test_a_long_retry_after_is_reported_and_not_waited_for(
-    server: Hub, waits: list[float], headers: dict[str, str | None], seconds: str, url_path: str
+    server: Hub,
+    waits: list[float],
+    headers: dict[str, str | None],
+    seconds: str,
+    url_path: str,
 ) -> None:
     small(server)
     server.fail("status", url_path, status=429, headers=headers)
@@ -306,7 +310,8 @@ def test_an_entry_of_the_cache_that_holds_another_tensor_is_not_believed(
 
 
 @pytest.mark.parametrize(
-    ("kind", "part"), [("drip", "/api/models"), ("drip-head", "config.json"), ("drip", "/cdn/")]
+    ("kind", "part"),
+    [("drip", "/api/models"), ("drip-head", "config.json"), ("drip", "/cdn/")],
 )
 def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
     kind: str, part: str, server: Hub, monkeypatch: pytest.MonkeyPatch

@@ -152,7 +152,9 @@ def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> No
 
 
 @pytest.mark.parametrize("name", ["gpt2.weights.h5", "layers.keras", "bert.msgpack"])
-def test_a_file_on_the_hub_that_is_cut_short_is_one_clear_error(name: str, server: Hub) -> None:
+def test_a_file_on_the_hub_that_is_cut_short_is_one_clear_error(
+    name: str, server: Hub
+) -> None:
     content = (FORMATS / name).read_bytes()
     server.add("me/cut", {name: content[: len(content) // 2]})
     with pytest.raises(InvalidCheckpoint, match=f"^me/cut/{name}"):

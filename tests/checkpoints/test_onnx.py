@@ -108,7 +108,9 @@ def test_exports_give_the_rows_that_the_forward_pass_uses(
 
 def test_a_renamed_table_is_found_by_the_add_that_uses_it(tmp_path: Path) -> None:
     path = save(
-        tmp_path / "m.onnx", [LOOK_UP, add_node("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
+        tmp_path / "m.onnx",
+        [LOOK_UP, add_node("onnx::Add_7")],
+        {**WORDS, "onnx::Add_7": TABLE},
     )
     (item,) = inspect(path)
     assert item["tensor"] == "onnx::Add_7"
@@ -182,7 +184,9 @@ def test_a_likely_row_count_is_taken_with_a_note(tmp_path: Path) -> None:
         "does not say which row the first position takes" in note for note in table.notes
     )
     path = save(
-        tmp_path / "n.onnx", [LOOK_UP, add_node("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
+        tmp_path / "n.onnx",
+        [LOOK_UP, add_node("onnx::Add_7")],
+        {**WORDS, "onnx::Add_7": TABLE},
     )
     assert not any("first position" in note for note in pp.load(path).notes)
 
@@ -285,7 +289,9 @@ def _length(content: bytes) -> bytes:
 
 def test_a_browsers_folder_has_its_configuration_above(tmp_path: Path) -> None:
     (tmp_path / "onnx").mkdir()
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 12}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "n_positions": 12})
+    )
     path = save(tmp_path / "onnx" / "model.onnx", [], {"wpe.weight": TABLE})
     (tmp_path / "linked").symlink_to(tmp_path / "onnx")
     for folder in (Path(path), Path(path).parent, tmp_path / "linked"):
@@ -422,7 +428,9 @@ def test_blocks_that_do_not_fit_are_one_clear_error(
 
 
 @pytest.mark.parametrize("scale", ["s", "computed"])
-def test_rows_that_are_dequantised_after_they_were_gathered(scale: str, tmp_path: Path) -> None:
+def test_rows_that_are_dequantised_after_they_were_gathered(
+    scale: str, tmp_path: Path
+) -> None:
     # As onnxruntime quantises embeddings.
     codes = RNG.integers(0, 256, (12, 8)).astype(np.uint8)
     nodes = [

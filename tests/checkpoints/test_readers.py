@@ -17,7 +17,7 @@ import posprobe as pp
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.encodings import fixed_formula
 from posprobe.errors import InvalidCheckpoint, MissingExtra
-from posprobe.families.rows import load_added_families
+from posprobe.families.architectures import load_added_families
 from posprobe.readers import (
     READER_SUFFIXES,
     READERS,
@@ -69,7 +69,9 @@ def placer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return blocks[len(files) :]
 
 
-def rows_file(path: Path, count: int = 10) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def rows_file(
+    path: Path, count: int = 10
+) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     values = np.random.default_rng(3).normal(size=(count, 6)).astype("<f4")
     path.write_bytes(f"ROWS {count} 6\n".encode() + values.tobytes())
     return values
@@ -134,7 +136,9 @@ def test_every_format_is_recognised_by_its_own_reader() -> None:
         assert callable(load_opener(reader.opener))
         assert bool(reader.packages) == bool(reader.extra)
         # Nothing that reads a format is imported before a file is opened.
-        source = Path(import_module(reader.opener.partition(":")[0]).__file__ or "").read_text()
+        source = Path(
+            import_module(reader.opener.partition(":")[0]).__file__ or ""
+        ).read_text()
         for package in reader.packages:
             assert not re.search(rf"^(import|from) {package}\b", source, re.MULTILINE)
         for name in reader.weights:

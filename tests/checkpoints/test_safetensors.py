@@ -155,7 +155,9 @@ def test_a_pytorch_file_named_safetensors_is_named_as_such(tmp_path: Path) -> No
 
 def test_a_header_length_with_zip_magic_is_read(tmp_path: Path) -> None:
     path, values = tmp_path / "model.safetensors", np.eye(4, dtype=np.float32)
-    for note in range(19_000, 19_280):  # its length is written before it: 19,280 is PK in bytes
+    for note in range(
+        19_000, 19_280
+    ):  # its length is written before it: 19,280 is PK in bytes
         safetensors.numpy.save_file({"wpe.weight": values}, path, {"note": "x" * note})
         if path.read_bytes().startswith(b"PK"):
             break
@@ -223,7 +225,9 @@ def test_rows_that_are_not_there_are_one_clear_error(rows: Any, tmp_path: Path) 
 
 def test_rows_that_come_short_are_one_clear_error() -> None:
     info = TensorInfo("t", (6, 4), "F32", "model.safetensors", 100, 196)
-    checkpoint = Checkpoint("here", {"t": info}, lambda part: bytes(part.stop - part.start - 1))
+    checkpoint = Checkpoint(
+        "here", {"t": info}, lambda part: bytes(part.stop - part.start - 1)
+    )
     with pytest.raises(
         InvalidCheckpoint, match=r"t\[2:4\], shape \[2, 4\] F32, needs 32 bytes"
     ):

@@ -188,7 +188,9 @@ def test_an_archive_with_a_member_twice_is_refused(tmp_path: Path) -> None:
         open_local(arrays)
 
 
-def test_a_member_without_suffix_does_not_stand_for_the_array_beside_it(tmp_path: Path) -> None:
+def test_a_member_without_suffix_does_not_stand_for_the_array_beside_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "arrays.npz"
     np.savez(path, t=VALUES)
     other_path = tmp_path / "other.npy"
@@ -300,7 +302,11 @@ def as_archive(path: Path, code: bytes, name: str = "data.pkl") -> Path:
 def as_old_file(path: Path, code: bytes) -> Path:
     stream = io.BytesIO()
     serialization = torch.serialization
-    begin: tuple[object, ...] = (serialization.MAGIC_NUMBER, serialization.PROTOCOL_VERSION, {})
+    begin: tuple[object, ...] = (
+        serialization.MAGIC_NUMBER,
+        serialization.PROTOCOL_VERSION,
+        {},
+    )
     for part in begin:
         pickle.dump(part, stream, protocol=2)
     path.write_bytes(stream.getvalue() + b"\x80\2" + code + pickle.dumps([], protocol=2))

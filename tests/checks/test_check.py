@@ -389,7 +389,9 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
 def test_rounded_cosines_are_alike_and_hide_no_other_ladder(tmp_path: Path) -> None:
     def dumped(omega: NDArray[np.float64]) -> str:
         angles = np.outer(np.arange(64.0), omega)
-        cos, sin = (round_to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))
+        cos, sin = (
+            round_to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin)
+        )
         np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
         return str(tmp_path / "b.npz")
 
@@ -430,7 +432,12 @@ def test_check_names_pair_order_of_a_dump_as_the_difference(tmp_path: Path) -> N
 
 def multimodal(folder: Path, kind: Any = Qwen2VLConfig, **overrides: Any) -> str:
     """Save the configuration of a Qwen2-VL, 32 columns, whose pairs turn along three axes."""
-    text = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 32}
+    text = {
+        "hidden_size": 64,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "head_dim": 32,
+    }
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6], **overrides}
     return f"{stated(folder, kind(text_config={**text, 'rope_parameters': rope}))}#text"
 
@@ -492,7 +499,9 @@ def test_interleaved_axis_sections_are_named_as_a_difference(tmp_path: Path) -> 
     # Qwen3-VL does so whether or not its configuration says it.
     silent = multimodal(tmp_path / "d", Qwen3VLConfig, mrope_section=[6, 5, 5])
     record = next(
-        finding for finding in pp.load_schemes(silent) if isinstance(finding, pp.schemes.Rotary)
+        finding
+        for finding in pp.load_schemes(silent)
+        if isinstance(finding, pp.schemes.Rotary)
     )
     assert "mrope_interleaved" not in (tmp_path / "d" / "config.json").read_text()
     text: Any = Qwen3VLConfig(
@@ -684,7 +693,9 @@ def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(
         pp.encodings.rotary_frequencies(WIDTH, base=base)[0] for base in (5e5, 1e4)
     )
     q = np.random.default_rng(0).normal(size=(1, WIDTH))
-    pairs = (q[:, : WIDTH // 2] + 1j * q[:, WIDTH // 2 :]) * np.exp(1j * position * other_omega)
+    pairs = (q[:, : WIDTH // 2] + 1j * q[:, WIDTH // 2 :]) * np.exp(
+        1j * position * other_omega
+    )
     rotated_query = np.concatenate([pairs.real, pairs.imag], axis=1)
     np.savez(
         tmp_path / "b.npz", inv_freq=omega, position=position, q=q, q_rotated=rotated_query
@@ -729,7 +740,9 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
         pp.check("rotary:4096x8", str(tmp_path / "b.npz"))
     assert refused.value.exit_code == 4
     message = str(refused.value).removeprefix(str(tmp_path))
-    assert ("sections" in message) == ("sections" in arrays)  # no list of all that there can be
+    assert ("sections" in message) == (
+        "sections" in arrays
+    )  # no list of all that there can be
 
 
 @pytest.mark.parametrize(
@@ -752,7 +765,9 @@ def test_bad_input_is_one_clear_error(
             tensors[name][3] = np.nan
             llama(tmp_path / "b", tensors)
         case "codes":
-            llama(tmp_path / "b", {**tensors, name: np.zeros((HEADS * WIDTH, HIDDEN), np.int8)})
+            llama(
+                tmp_path / "b", {**tensors, name: np.zeros((HEADS * WIDTH, HIDDEN), np.int8)}
+            )
         case "shape":
             llama(tmp_path / "b", {**tensors, name: tensors[name].reshape(2, -1)})
         case "config":

@@ -153,7 +153,8 @@ def wide(folder: Path, query: NDArray[Any], key: NDArray[Any]) -> str:
     place = "model.layers.0.self_attn."
     tensors = {f"{place}q_proj.weight": query, f"{place}k_proj.weight": key}
     save_file(
-        {k: np.ascontiguousarray(v, "f4") for k, v in tensors.items()}, folder / "m.safetensors"
+        {k: np.ascontiguousarray(v, "f4") for k, v in tensors.items()},
+        folder / "m.safetensors",
     )
     return str(folder)
 
@@ -369,7 +370,9 @@ def test_a_fused_projection_of_unknown_order_is_not_compared(
     values = np.random.default_rng(0).normal(size=(192, 64)).astype(np.float32)
     save_file({f"transformer.h.0.attn.{name}.weight": values}, tmp_path / "model.safetensors")
     result = pp.check(tmp_path, tmp_path)
-    (reason,) = (skipped.reason for skipped in result.not_compared if skipped.what == "weights")
+    (reason,) = (
+        skipped.reason for skipped in result.not_compared if skipped.what == "weights"
+    )
     assert "num_attention_heads" in reason or reason == "no_projections"
 
 

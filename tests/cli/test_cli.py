@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.cli.options import parse_grid, parse_rows
 from posprobe.errors import UsageError
-from posprobe.families.rows import load_registry
+from posprobe.families.architectures import load_registry
 from posprobe.report import read_bundle
 from posprobe.samples import samples
 from posprobe.studies.figure import RUN_FIGURES, kinds
@@ -48,7 +48,12 @@ def test_help_names_every_command_and_what_a_reference_is(cli: Cli) -> None:
     text = " ".join(completed.out.split())
     for phrase in ("SOURCE[@REVISION][#TABLE]", "sample:NAME", "sinusoidal:512x768", "0 done"):
         assert phrase in text
-    for code in ("2 wrong usage", "3 reference not", "4 checkpoint not", "5 no position table"):
+    for code in (
+        "2 wrong usage",
+        "3 reference not",
+        "4 checkpoint not",
+        "5 no position table",
+    ):
         assert code in text
     assert cli("-h").out == completed.out
 
@@ -57,7 +62,9 @@ def test_help_names_every_command_and_what_a_reference_is(cli: Cli) -> None:
 def test_every_command_and_option_is_explained(command: str, cli: Cli) -> None:
     completed = cli(command, "--help")
     assert (completed.code, completed.err) == (0, "")
-    options = re.findall(r"^ +(?:-\w, )?--[\w-]+.*(?:\n {20,}.*)*", completed.out, re.MULTILINE)
+    options = re.findall(
+        r"^ +(?:-\w, )?--[\w-]+.*(?:\n {20,}.*)*", completed.out, re.MULTILINE
+    )
     assert options
     for option in options:
         assert len(option.split()) >= 4, option
@@ -181,7 +188,8 @@ def test_listed_figures_and_numbers_are_accepted_by_commands(cli: Cli) -> None:
     titles = {figure["name"]: figure["title"] for figure in figures}
     assert titles == {**kinds(), **{name: title for name, (_, title) in RUN_FIGURES.items()}}
     numbers = [
-        number["name"] for number in json.loads(cli("list", "numbers", "--json").out)["numbers"]
+        number["name"]
+        for number in json.loads(cli("list", "numbers", "--json").out)["numbers"]
     ]
     assert "pca.stable_rank" in numbers
     requested = ",".join(name for name in numbers if name.startswith(("pca.", "norms.")))

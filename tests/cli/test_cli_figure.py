@@ -116,7 +116,10 @@ def test_tensor_and_rows_are_those_of_the_other_commands(
         (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "Choose one of budget, clock, mosaic"),
         (["profile", "sinusoidal:16x8", "-o", "f.gif"], ".pdf, .svg or .png"),
         (["profile", "sinusoidal:16x8", "-o", "no/f.pdf"], "no folder"),
-        (["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"], "Choose one of acl"),
+        (
+            ["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"],
+            "Choose one of acl",
+        ),
         *(
             (
                 ["series", "sweep", "-o", "f.pdf", *option],

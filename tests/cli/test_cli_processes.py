@@ -125,7 +125,12 @@ def test_the_main_job_loads_no_framework(tmp_path: Path) -> None:
 
 def test_analyses_in_a_notebook_need_no_figures_until_asked(tmp_path: Path) -> None:
     statement = "import posprobe as pp; pp.similarity(pp.load('sinusoidal:16x4'))"
-    assert not loaded_by(statement, cwd=tmp_path) & {"matplotlib", "torch", "sklearn", "jinja2"}
+    assert not loaded_by(statement, cwd=tmp_path) & {
+        "matplotlib",
+        "torch",
+        "sklearn",
+        "jinja2",
+    }
 
 
 WITHOUT_TORCH = """

@@ -87,7 +87,9 @@ def test_the_translation_matrix_moves_every_row(
         translated[begin : begin + n], table[begin + rows :][:n], atol=1e-12 * (n + 50)
     )
     half = translation_matrix(d, shift / 2, **variant)
-    np.testing.assert_allclose(half @ half, translation_matrix(d, shift, **variant), atol=1e-11)
+    np.testing.assert_allclose(
+        half @ half, translation_matrix(d, shift, **variant), atol=1e-11
+    )
     np.testing.assert_allclose(half @ half.T, np.eye(d), atol=1e-14)
     assert (half != 0).sum() <= 2 * d  # a rotation of each plane by itself
 

@@ -105,7 +105,9 @@ def test_every_published_variant_is_recognised(name: str, precision: str) -> Non
 
 @pytest.mark.parametrize("precision", ["F32", "BF16"])
 @pytest.mark.parametrize("name", KNOWN_TABLES)
-def test_a_table_that_moved_away_from_its_formula_is_learned(name: str, precision: str) -> None:
+def test_a_table_that_moved_away_from_its_formula_is_learned(
+    name: str, precision: str
+) -> None:
     values, layout, _ = KNOWN_TABLES[name]
     chance = np.random.default_rng(0)
     noisy = values + 0.02 * chance.standard_normal(values.shape)
@@ -154,5 +156,6 @@ def test_a_sinusoid_in_the_first_column_alone_is_learned() -> None:
         values[:, 0] = wave
         assert fixed_formula(values, Sequence(64), "F32") is None
     assert (
-        fixed_formula(np.outer(np.sin(np.arange(64)), np.ones(16)), Sequence(64), "F32") is None
+        fixed_formula(np.outer(np.sin(np.arange(64)), np.ones(16)), Sequence(64), "F32")
+        is None
     )

@@ -32,7 +32,7 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.families import load
-from posprobe.families.rows import load_registry
+from posprobe.families.architectures import load_registry
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ def test_parts_of_the_rows_of_a_grid_are_noted(
 
 def test_a_grid_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = save_state_dict(wide_vit(), tmp_path / "model")
-    with pytest.raises(InvalidCheckpoint, match=r"29 rows do not fit .* 1 or 0 special tokens"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"29 rows do not fit .* 1 or 0 special tokens"
+    ):
         load(path, grid=(4, 6))
     for grid in ((0, 28), (-4, -7)):
         with pytest.raises(UsageError, match="grid"):

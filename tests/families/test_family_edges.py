@@ -23,11 +23,16 @@ from tiny_models import (
     save_pretrained,
 )
 
-from posprobe.errors import AmbiguousTable, InvalidCheckpoint, NoPositionTable, UnknownReference
+from posprobe.errors import (
+    AmbiguousTable,
+    InvalidCheckpoint,
+    NoPositionTable,
+    UnknownReference,
+)
 from posprobe.families import find_encodings, load
+from posprobe.families.architectures import load_registry
 from posprobe.families.find import is_named_position
 from posprobe.families.read import open_reference
-from posprobe.families.rows import load_registry
 from posprobe.layouts import Grid, Sequence
 from posprobe.reference import parse_reference
 

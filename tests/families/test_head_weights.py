@@ -54,7 +54,9 @@ def run(model: Any, content: NDArray[np.float64], part: str = "") -> Any:
         return model(image, output_attentions=True)
     if part:
         model = getattr(model, part)
-    types = next((v for n, v in model.named_parameters() if "token_type_embeddings" in n), None)
+    types = next(
+        (v for n, v in model.named_parameters() if "token_type_embeddings" in n), None
+    )
     if types is not None:
         content_tensor = content_tensor - types[0]
     return model(inputs_embeds=content_tensor.expand(1, LENGTH, -1), output_attentions=True)
@@ -249,7 +251,11 @@ def test_an_undecidable_layer_layout_is_refused(tmp_path: Path) -> None:
     reading: dict[str, Any] = {"grid": (2, 3)}
     effective = effective_table(str(tmp_path), **reading)
     # CLS is no position, and what its row was before is not on the page of these.
-    assert (effective.layout, effective.prefix, effective.prefix_rows) == (Grid(2, 3), None, ())
+    assert (effective.layout, effective.prefix, effective.prefix_rows) == (
+        Grid(2, 3),
+        None,
+        (),
+    )
     assert load_heads(str(tmp_path), heads=HEADS, **reading).heads == HEADS
     for heads, says in ((None, "heads=N"), (5, "do not divide"), (0, "at least 1")):
         with pytest.raises(UsageError, match=says):

@@ -13,7 +13,7 @@ from made_models import bert
 
 import posprobe as pp
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import Part, Result, Stored
+from posprobe.analyses.result import NumberSuffixes, Result, StoredArray
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import Drawing
@@ -61,11 +61,11 @@ class Words(Result):
     undefined: Annotated[dict[str, str], ""] = field(default_factory=dict)
 
     @property
-    def shares(self) -> Annotated[Even, Part()]:
+    def shares(self) -> Annotated[Even, NumberSuffixes()]:
         return Even(1 / self.known)
 
     @property
-    def vocabulary(self) -> Annotated[Any, Stored()]:
+    def vocabulary(self) -> Annotated[Any, StoredArray()]:
         return np.arange(self.known)
 
 

@@ -183,7 +183,9 @@ def test_wav2vec2_bert(tmp_path: Path) -> None:
     )  # fmt: skip
     position = np.arange(30)
     index = np.clip(position - position[:, None], -8, 2) + 8  # as its forward pass computes it
-    np.testing.assert_allclose(record.kernel(30)[0], cosines(table[index], table[8]), atol=1e-6)
+    np.testing.assert_allclose(
+        record.kernel(30)[0], cosines(table[index], table[8]), atol=1e-6
+    )
 
 
 def test_granite_speech(tmp_path: Path) -> None:

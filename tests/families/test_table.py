@@ -34,7 +34,9 @@ def positions(cut: PositionTable) -> list[int]:
 
 
 @given(st.integers(1, 30), st.integers(-40, 40) | st.none(), st.integers(-40, 40) | st.none())
-def test_a_slice_keeps_the_rows_that_a_list_would(n: int, a: int | None, b: int | None) -> None:
+def test_a_slice_keeps_the_rows_that_a_list_would(
+    n: int, a: int | None, b: int | None
+) -> None:
     expected_rows = list(range(n))[a:b]
     table = numbered(n)
     if not expected_rows:

@@ -59,7 +59,9 @@ def test_without_positions_a_vit_is_blind_to_scrambling() -> None:
 
 
 @pytest.mark.parametrize(("build", "knows"), [(bert, False), (gpt2, True)])
-def test_without_positions_a_causal_mask_alone_knows_the_order(build: Any, knows: bool) -> None:
+def test_without_positions_a_causal_mask_alone_knows_the_order(
+    build: Any, knows: bool
+) -> None:
     effect = permutation_effect(build().double(), [tokens(6)])
     assert effect.with_positions.tokens > 0.1
     assert (effect.without_positions.tokens > 0.05) == knows

@@ -179,7 +179,9 @@ def test_products_are_of_the_first_contexts_however_they_are_grouped(
 def test_the_largest_eigenvalue_is_that_of_the_whole_matrix(width: int) -> None:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(40, 12, width)) * np.linspace(1, 3, width)
-    decomposition = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(12)).layers[0]
+    decomposition = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(12)).layers[
+        0
+    ]
     assert_layer(decomposition, plainly(hidden))
 
 

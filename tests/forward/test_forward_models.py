@@ -265,7 +265,9 @@ def test_an_encoder_that_was_saved_alone_is_run(name: str, tmp_path: Path) -> No
         for reference in (str(tmp_path), f"{tmp_path}#encoder"):
             for head in (False, True):
                 model = load_model(reference, device="cpu", head=head)
-                assert torch.equal(compute_final_states(model, torch.from_numpy(ids)), expected)
+                assert torch.equal(
+                    compute_final_states(model, torch.from_numpy(ids)), expected
+                )
     assert list(decompose(load_model(str(tmp_path), device="cpu"), [ids]).layers) == [0, 1, 2]
 
 

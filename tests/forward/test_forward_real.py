@@ -33,7 +33,9 @@ def test_everything_is_measured_of_a_released_model(
     contexts = pp.Contexts(count=4, length=16, batch_size=4)
     analysis = pp.analyze_model(str(model()), contexts, nulls=0)
     assert analysis.missing == {}
-    on_request = {key for key, measurement in MODEL_MEASUREMENTS.items() if measurement.is_slow}
+    on_request = {
+        key for key, measurement in MODEL_MEASUREMENTS.items() if measurement.is_slow
+    }
     assert (
         set(analysis.results) == set(MODEL_MEASUREMENTS) - {"blank", "rotary_use"} - on_request
     )

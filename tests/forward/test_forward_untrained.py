@@ -20,7 +20,9 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(model: Any, folder: Path, count: int, *measurements: str) -> pp.studies.ForwardAnalysis:
+def run(
+    model: Any, folder: Path, count: int, *measurements: str
+) -> pp.studies.ForwardAnalysis:
     model.save_pretrained(folder)
     contexts = pp.Contexts(count=count, length=24)
     return pp.analyze_model(str(folder), contexts, only=measurements, nulls=0, device="cpu")
@@ -42,7 +44,9 @@ def test_an_untrained_llama_has_no_position_share(
         0,
         0,
     )
-    assert kept_answer.facts.last.share == pytest.approx(kept_answer.facts.last.noise, rel=0.25)
+    assert kept_answer.facts.last.share == pytest.approx(
+        kept_answer.facts.last.noise, rel=0.25
+    )
     document = analysis.to_dict()
     assert "explains" not in document["verdict"]["answers"][0]["sentence"]
     assert "explains" not in document["verdict"]["summary"]

@@ -111,7 +111,9 @@ def test_no_picture_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF", "BMP"])
-def test_images_are_recognised_by_content_and_give_one_frame(form: str, tmp_path: Path) -> None:
+def test_images_are_recognised_by_content_and_give_one_frame(
+    form: str, tmp_path: Path
+) -> None:
     extra_frames = [Image.new("RGB", (8, 8), "blue")] * 20
     frames = (
         {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": extra_frames}

@@ -253,7 +253,9 @@ def slowly(part: dict[str, Any], layer: LayerUse, head: int) -> dict[str, Any]:
             [logit(c, m, m - d, np.exp(1j * np.array(turns) * d)) for d in distances]
             for m in queries
         ])  # fmt: skip
-        hidden = np.array([[logit(c, m, m - d, mean_turn) for d in distances] for m in queries])
+        hidden = np.array(
+            [[logit(c, m, m - d, mean_turn) for d in distances] for m in queries]
+        )
         plain.append(part["scale"] * np.array([[q[c, m] @ k[c, m - d] for d in distances]
                                                for m in queries]))  # fmt: skip
         curves.append(rows.mean(axis=0))

@@ -78,7 +78,9 @@ def test_components_are_the_best_of_their_number() -> None:
             float(np.square(singular[k:]).sum()), rel=1e-9, abs=1e-20
         )
     np.testing.assert_array_equal(rows_by_name["itself"], values)
-    assert explained_share(values, rows_by_name["components_12"]) == pytest.approx(1, abs=1e-12)
+    assert explained_share(values, rows_by_name["components_12"]) == pytest.approx(
+        1, abs=1e-12
+    )
     assert explained_share(values, rows_by_name["mean"]) == 0
 
 
@@ -133,7 +135,9 @@ def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
     assert not {"sinusoids_1", "rotations", "ladder", "walk", "repaired"} & set(rows_by_name)
     # Smoothing a code of rows alone is smoothing that code.
     row_codes = (rows + 0 * columns).reshape(72, 6)
-    smooth = named(PositionTable(row_codes, Grid(8, 9), "made", Source("a", "a")))["smoothed_2"]
+    smooth = named(PositionTable(row_codes, Grid(8, 9), "made", Source("a", "a")))[
+        "smoothed_2"
+    ]
     weights = np.exp(-0.5 * np.square((np.arange(8)[:, None] - np.arange(8)) / 2))
     expected = weights / weights.sum(axis=1, keepdims=True) @ rows[:, 0]
     np.testing.assert_allclose(smooth.reshape(8, 9, 6)[:, 4], expected, atol=1e-12)
@@ -396,8 +400,12 @@ def test_results_do_not_depend_on_how_contexts_are_grouped() -> None:
     assert a.task == "masked token"
     for name, substitute in ((substitute.name, substitute) for substitute in a.substitutes):
         for measure, cost in substitute.costs.items():
-            assert cost.value == pytest.approx(b[name].costs[measure].value, rel=1e-6, abs=1e-9)
-            assert cost.error == pytest.approx(b[name].costs[measure].error, rel=1e-6, abs=1e-9)
+            assert cost.value == pytest.approx(
+                b[name].costs[measure].value, rel=1e-6, abs=1e-9
+            )
+            assert cost.error == pytest.approx(
+                b[name].costs[measure].error, rel=1e-6, abs=1e-9
+            )
 
 
 def test_non_finite_outputs_are_undefined() -> None:

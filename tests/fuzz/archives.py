@@ -172,7 +172,9 @@ def _content(rng: random.Random) -> Case:
         )
     )  # fmt: skip
     argv = rng.choice((("extract", "t.bin", "-o", "out.npy"), ("inspect", "t.bin", "--json")))
-    return Case("content of an archive", argv, {"t.bin": _saved(content)}, outputs=("out.npy",))
+    return Case(
+        "content of an archive", argv, {"t.bin": _saved(content)}, outputs=("out.npy",)
+    )
 
 
 def _huge(rng: random.Random) -> Case:

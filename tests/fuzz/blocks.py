@@ -33,7 +33,9 @@ def _gguf(
 
     settings = [_text(b"general.architecture") + struct.pack("<I", 8) + _text(arch), *settings]
     head = (
-        b"GGUF" + struct.pack("<IQQ", rng.choice((2, 3)), 2, len(settings)) + b"".join(settings)
+        b"GGUF"
+        + struct.pack("<IQQ", rng.choice((2, 3)), 2, len(settings))
+        + b"".join(settings)
     )
     data = b""
     for name in rng.sample((GGUF_NAME.encode(), b"token_embd.weight"), 2):

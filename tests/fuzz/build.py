@@ -154,7 +154,9 @@ def _other_text(rng: random.Random, content: bytes) -> bytes:
     return content[: name.start()] + text + content[name.end() :]
 
 
-def repacked(rng: random.Random, content: bytes, *evil: tuple[str, bytes]) -> tuple[str, bytes]:
+def repacked(
+    rng: random.Random, content: bytes, *evil: tuple[str, bytes]
+) -> tuple[str, bytes]:
     """Pack an archive's members again, in ways that readers of archives disagree about.
 
     ``evil`` are members that may come to lie beside the others.

@@ -59,7 +59,9 @@ EVIL = (
 
 def _case(subject: str, files: dict[str, bytes], **options: Any) -> Case:
     outputs = ("bundle/report.html",)
-    return Case(subject, ("report", "bundle"), files, base="bundle", outputs=outputs, **options)
+    return Case(
+        subject, ("report", "bundle"), files, base="bundle", outputs=outputs, **options
+    )
 
 
 @functools.cache
@@ -164,7 +166,9 @@ def _arrays(rng: random.Random) -> Case:
         (
             (
                 "shape",
-                rng.choice((np.zeros((2, 2, 2)), np.float64(1), values[:0], values[..., None])),
+                rng.choice(
+                    (np.zeros((2, 2, 2)), np.float64(1), values[:0], values[..., None])
+                ),
             ),
             ("nan", np.full_like(values, rng.choice((np.nan, np.inf, 1e308)))),
             ("dtype", rng.choice((values > 0, values.astype(complex), np.array(["x"])))),

@@ -97,10 +97,14 @@ def _pipeline(rng: random.Random) -> Case:
         read = not special and place.endswith(".safetensors")
     elif kind == "folder":
         place, read = rng.choice(("m/text_encoder", "m/text_encoder_2", "m/scheduler")), False
-        files = {name: content for name, content in files.items() if not name.startswith(place)}
+        files = {
+            name: content for name, content in files.items() if not name.startswith(place)
+        }
         files["outside/model.safetensors"] = build.safetensors({CLIP: build.table(rng, 8, 4)})
         special[place] = rng.choice((*build.SPECIAL, "link ../outside", "link ."))
-    return _pipeline_case(files, kind, reference, expected=expected, special=special, read=read)
+    return _pipeline_case(
+        files, kind, reference, expected=expected, special=special, read=read
+    )
 
 
 # --- Keras -------------------------------------------------------------------------------------
@@ -126,7 +130,13 @@ def _shard_case(
 ) -> Case:
     read = ("m/model_00000.weights.h5", WPE)
     return build.extract(
-        f"Keras's shards: {subject}", files, WPE, INDEX, expected=expected, read=read, **options
+        f"Keras's shards: {subject}",
+        files,
+        WPE,
+        INDEX,
+        expected=expected,
+        read=read,
+        **options,
     )
 
 

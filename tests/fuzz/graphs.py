@@ -27,7 +27,9 @@ _OUTSIDE = (
 
 
 def _case(model: Any, subject: str, expected: Any = "any", **options: Any) -> Case:
-    content = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
+    content = (
+        model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
+    )
     files = {"m/a.onnx": content, **options.pop("files", {})}
     return build.extract(subject, files, "wpe", expected=expected, **options)
 
@@ -73,7 +75,10 @@ def _quantised(
 ) -> dict[str, Any]:
     """Draw codes, scales and zero points that fit: of one scale, of one a channel, or of blocks."""
     dtype = rng.choice(("int4", "uint4", "int8", "uint8"))
-    sizes = [ROWS, rng.choice((WIDTH, WIDTH - 1))]  # of 4 bits an odd number leaves half a byte
+    sizes = [
+        ROWS,
+        rng.choice((WIDTH, WIDTH - 1)),
+    ]  # of 4 bits an odd number leaves half a byte
     shape: tuple[int, ...] = ()
     if axis is not None:
         blocks = [*sizes]
@@ -168,7 +173,9 @@ def _fields(rng: random.Random) -> Case:
     gathered = rng.random() < 0.2  # blocks, as onnxruntime gathers rows of them
     model = onnx.load(GATHERED) if gathered else _any_model(rng)
     names_before, graph = _names(model), model.graph
-    part = rng.choice((*graph.initializer, *graph.node, *graph.initializer, *graph.node, graph))
+    part = rng.choice(
+        (*graph.initializer, *graph.node, *graph.initializer, *graph.node, graph)
+    )
     changed_fields = {_altered(rng, part) for _ in range(rng.choice((1, 1, 1, 2)))}
     # Where the table is called otherwise, posprobe and the package may take another one for it.
     options: dict[str, Any] = (

@@ -231,7 +231,9 @@ def _changing(rng: random.Random) -> Case:
     old, new = _tensors(rng), _tensors(rng)
     kind = rng.choice(("same length", "longer"))
     if kind == "longer":
-        new = build.safetensors({TENSOR: build.table(rng, 32, 4), "b": build.table(rng, 16, 4)})
+        new = build.safetensors(
+            {TENSOR: build.table(rng, 32, 4), "b": build.table(rng, 16, 4)}
+        )
     n_requests = rng.choice((1, 1, 2))
     headers = dict.fromkeys(("ETag", "X-Linked-Etag"), '"another"')
     fault = {"kind": "headers", "match": FILE}

@@ -213,7 +213,9 @@ def _differs(case: Case, observation: Seen, file: str, tensor: str) -> Iterator[
             else expected_values
         )
         starts = range(len(flat) - len(got) + 1)
-        if not any(np.array_equal(flat[s : s + len(got)], got, equal_nan=True) for s in starts):
+        if not any(
+            np.array_equal(flat[s : s + len(got)], got, equal_nan=True) for s in starts
+        ):
             shape = list(expected_values.shape)
             yield f"no block of the stored rows {shape}: {list(got.shape)} was read"
     elif not np.array_equal(expected_values.reshape(-1), got.reshape(-1), equal_nan=True):
@@ -286,7 +288,9 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
     if place.suffix == ".gguf":
         import gguf
 
-        stored = _named({entry.name: entry for entry in gguf.GGUFReader(place).tensors}, tensor)
+        stored = _named(
+            {entry.name: entry for entry in gguf.GGUFReader(place).tensors}, tensor
+        )
         values = stored.data
         if values.dtype.kind != "f":
             values = gguf.quants.dequantize(values, stored.tensor_type)

@@ -97,7 +97,9 @@ def _edited(rng: random.Random) -> Case:
     files = dict(_run()) | {name.replace("a/", "b/"): file for name, file in _run().items()}
     document, arrays = json.loads(files["a/analysis.json"]), "a/arrays.npz"
     use = document["rotary_use"]
-    part = rng.choice((use, use, rng.choice(use["heads"]), rng.choice(use["layers"]), document))
+    part = rng.choice(
+        (use, use, rng.choice(use["heads"]), rng.choice(use["layers"]), document)
+    )
     kind = rng.choice(("sound", "mutated", "mutated", "number", "damaged", "curves"))
     if kind == "mutated":
         edited = build.mutated(rng, part)
@@ -167,7 +169,9 @@ def _dump(rng: random.Random) -> Case:
     files, special = {"d.npz": build.archive(*members)}, dict[str, str]()
     if kind == "spoiled":
         kind, files, special = build.spoiled(rng, files, "d.npz")
-    words = rng.choice((("d.npz", "rotary:16x4"), ("rotary:16x4", "d.npz"), ("d.npz", "d.npz")))
+    words = rng.choice(
+        (("d.npz", "rotary:16x4"), ("rotary:16x4", "d.npz"), ("d.npz", "d.npz"))
+    )
     output_words = rng.choice(((), ("--out", "o")))
     return Case(
         f"a dump: {kind} {name}",

@@ -130,7 +130,16 @@ def runner() -> Iterator[Runner]:
         instance.warm(
             ("inspect", "sample:digits-vit"),
             ("extract", "sinusoidal:8x4", "-o", "x.npy"),
-            ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", "bundle"),
+            (
+                "analyze",
+                "sinusoidal:8x4",
+                "--only",
+                "norms",
+                "--nulls",
+                "0",
+                "--out",
+                "bundle",
+            ),
             ("report", "bundle"),
             ("extract", "sinusoidal:8x4", "-o", "x.safetensors"),
             ("inspect", "x.safetensors"),

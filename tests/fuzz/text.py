@@ -46,7 +46,16 @@ def _tensor(rng: random.Random) -> Case:
     if rng.random() < 0.4:
         tensors[f"second.{bad}.wpe.weight"] = build.table(rng, 16, 4)
     files = {"t.safetensors": build.safetensors(tensors, rng.choice((None, {bad: bad})))}
-    analyze = ("analyze", "t.safetensors", "--only", "norms", "--nulls", "0", "--out", "bundle")
+    analyze = (
+        "analyze",
+        "t.safetensors",
+        "--only",
+        "norms",
+        "--nulls",
+        "0",
+        "--out",
+        "bundle",
+    )
     argv = rng.choice(
         (
             ("inspect", "t.safetensors"),

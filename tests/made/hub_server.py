@@ -129,7 +129,9 @@ class Hub:
     def add(self, repo_id: str, files: Mapping[str, bytes | Sparse], **options: Any) -> Repo:
         """Publish a repository, or a new commit on its main branch."""
         stored = {
-            name: content if isinstance(content, Sparse) else Sparse(len(content), {0: content})
+            name: content
+            if isinstance(content, Sparse)
+            else Sparse(len(content), {0: content})
             for name, content in files.items()
         }
         self.published += 1

@@ -29,7 +29,9 @@ def model_folder(folder: Path, tensors: Mapping[str, Any], **config: Any) -> str
     """Write tensors in single precision (by default an unrelated one) and a configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     stored = tensors or {"lm_head.weight": np.zeros((2, 2))}
-    arrays = {name: np.ascontiguousarray(values, np.float32) for name, values in stored.items()}
+    arrays = {
+        name: np.ascontiguousarray(values, np.float32) for name, values in stored.items()
+    }
     save_file(arrays, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)

@@ -137,7 +137,9 @@ def substitution_of(
     cost_sums = np.stack([cost.sum(axis=1), np.square(cost).sum(axis=1)])
     mean, error = by_position(cost_sums, count, count)
     undefined = {"cka": "measured of models without a head"}
-    max_distance = max(layout.height, layout.width) if isinstance(layout, Grid) else layout.size
+    max_distance = (
+        max(layout.height, layout.width) if isinstance(layout, Grid) else layout.size
+    )
     distances = (0, *(2**k for k in range((max_distance - 1).bit_length())))
     if cost_by_substitute[names.index("mean")].kept is None:
         undefined["kept"] = "a single context has no spread to tell that from chance by"

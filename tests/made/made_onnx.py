@@ -33,7 +33,9 @@ def save(
 
 
 WORDS = {"words": RNG.standard_normal((30, 8)).astype(np.float32)}
-LOOK_UP = helper.make_node("Gather", ["words", "input_ids"], ["embedded"], name="/words/Gather")
+LOOK_UP = helper.make_node(
+    "Gather", ["words", "input_ids"], ["embedded"], name="/words/Gather"
+)
 
 
 def add_node(name: str) -> onnx.NodeProto:

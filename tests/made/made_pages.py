@@ -156,7 +156,9 @@ PAGES: dict[str, Callable[[], Any]] = {
     "short": lambda: pp.analyze(as_table(gaussian(2, 3)), nulls=1),
     "all-minilm-l6-v2": lambda: analysis_of("all-minilm-l6-v2"),
     "comparison": lambda: pp.compare(as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1),
-    "run": lambda: forward_analysis(missing={"blank": "it takes no images"}, notes=("a note",)),
+    "run": lambda: forward_analysis(
+        missing={"blank": "it takes no images"}, notes=("a note",)
+    ),
     "run on images": lambda: forward_analysis(Grid(4, 5)),
     "kernels": lambda: compare_kernels(
         as_table(walk(40, 6)), rotary(), linear(), buckets(), seed=3

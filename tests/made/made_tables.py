@@ -14,7 +14,9 @@ from posprobe.tables import PositionTable
 Floats = NDArray[np.floating[Any]]
 
 
-def as_table(values: Floats, layout: Layout | None = None, name: str = "made") -> PositionTable:
+def as_table(
+    values: Floats, layout: Layout | None = None, name: str = "made"
+) -> PositionTable:
     source = Source(reference=name, resolved=name, shape=values.shape, dtype="F64")
     return PositionTable(values, layout or Sequence(len(values)), name=name, source=source)
 

@@ -110,7 +110,11 @@ class Tiny:
                 (v for k, v in kwargs.items() if k.startswith("hidden_state")), None
             )
             captured.append(
-                args[0] if args else hidden_states if hidden_states is not None else kwargs["x"]
+                args[0]
+                if args
+                else hidden_states
+                if hidden_states is not None
+                else kwargs["x"]
             )
 
         hook = self.layer.register_forward_pre_hook(look, with_kwargs=True)
@@ -643,7 +647,10 @@ def _vision_cases() -> Iterator[Case]:
         ("vit_tiny_patch16_224", {"no_embed_class": True}),
         ("vit_tiny_patch16_224", {"reg_tokens": 2}),
         ("vit_tiny_patch16_224", {"reg_tokens": 2, "no_embed_class": True}),
-        ("vit_tiny_patch16_224", {"reg_tokens": 2, "class_token": False, "global_pool": "avg"}),
+        (
+            "vit_tiny_patch16_224",
+            {"reg_tokens": 2, "class_token": False, "global_pool": "avg"},
+        ),
         ("vit_tiny_patch16_224", {"class_token": False, "global_pool": "avg"}),
         ("deit_tiny_patch16_224", {}),
         ("deit_tiny_distilled_patch16_224", {}),

@@ -14,7 +14,9 @@ def run(
     words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Run a command in this process; it must end well."""
-    extra_options = ["--nulls", "1"] if words[0] == "forward" and "--nulls" not in words else []
+    extra_options = (
+        ["--nulls", "1"] if words[0] == "forward" and "--nulls" not in words else []
+    )
     monkeypatch.setattr(sys, "argv", ["posprobe", *words, *extra_options])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -206,7 +206,11 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
 #: Results import their figures lazily, in `plot()`.
 FIGURE_IMPORT = ("drawable", "posprobe.figures")
 #: Allowed upward imports: figures, and names of 0.1 that moved to another module.
-UPWARD_IMPORTS = {FIGURE_IMPORT, ("report", "posprobe.studies"), ("checks", "posprobe.studies")}
+UPWARD_IMPORTS = {
+    FIGURE_IMPORT,
+    ("report", "posprobe.studies"),
+    ("checks", "posprobe.studies"),
+}
 
 #: Functions that import a module by name.
 IMPORT_FUNCTIONS = {"import_module", "__import__", "find_spec", "import_string"}
@@ -480,7 +484,7 @@ def test_analyses_touch_no_file_and_no_clock(module: str) -> None:
 
 
 def test_checkpoints_name_no_family() -> None:
-    from posprobe.families.rows import load_registry
+    from posprobe.families.architectures import load_registry
 
     names = {family.name for family in load_registry().families if len(family.name) > 2}
     for module, path in MODULES.items():

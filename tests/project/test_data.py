@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from posprobe.data import read_data
-from posprobe.families import TableRule, layers, relative, rows
+from posprobe.families import TableRule, architectures, relative
 from posprobe.figures.styles import venues
 from posprobe.studies import published
 
@@ -33,11 +33,11 @@ def has_type(value: object, hint: Any) -> bool:
 
 
 RECORDS: Mapping[str, Iterable[Any]] = {
-    "families": rows.load_registry().families,
+    "families": architectures.load_registry().families,
     "published values": published.published_values(),
     "models of published values": published._models().values(),
     "relative positions": relative.load_relative_rules(),
-    "layers": layers.load_layer_rules(),
+    "layers": architectures.load_registry().layers,
     "venues": venues().values(),
 }
 
@@ -72,11 +72,11 @@ def test_the_type_check_finds_wrong_types() -> None:
 def test_an_unknown_key_of_a_data_file_is_an_error(
     extra_keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = read_data("families/families.toml")
-    data["families"]["bert"] |= extra_keys
-    monkeypatch.setattr(rows, "read_data", lambda _: data)
+    data = read_data("families/architectures.toml")
+    data["architectures"]["bert"] |= extra_keys
+    monkeypatch.setattr(architectures, "read_data", lambda _: data)
     with pytest.raises(TypeError, match=r"unexpected keyword argument '(grid|tensor)'"):
-        rows.load_registry.__wrapped__()
+        architectures.load_registry.__wrapped__()
 
 
 def test_formulas_of_data_files_stay_patterns() -> None:

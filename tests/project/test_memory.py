@@ -86,7 +86,9 @@ def test_paths_are_references_and_arrays_are_not(tmp_path: Path) -> None:
     argument: Any
     for argument in (VALUES, table, None, 3, b"gpt2", [str(path)]):
         for use in (pp.load, pp.load_schemes):
-            with pytest.raises(UsageError, match=r"text or a path, not \w+: .*posprobe\.table"):
+            with pytest.raises(
+                UsageError, match=r"text or a path, not \w+: .*posprobe\.table"
+            ):
                 use(argument)
 
 
@@ -125,7 +127,9 @@ def test_arrays_are_analysed_and_compared_like_tables() -> None:
     [pp.table, pp.analyze, pp.similarity, pp.pca, lambda r: pp.compare(VALUES, r)],
     ids=["table", "analyze", "similarity", "pca", "compare"],
 )
-def test_references_instead_of_tables_are_refused_with_a_hint(use: Any, reference: Any) -> None:
+def test_references_instead_of_tables_are_refused_with_a_hint(
+    use: Any, reference: Any
+) -> None:
     with pytest.raises(UsageError, match=r"is a reference, not a table: .*load\("):
         use(reference)
 

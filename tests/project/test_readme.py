@@ -94,7 +94,9 @@ def test_every_command_of_the_readme_runs(
     assert (tmp_path / "fig1.pdf").exists()
 
 
-def test_the_python_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_python_of_the_readme_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     import matplotlib.pyplot as plt
 
     plt.switch_backend("agg")

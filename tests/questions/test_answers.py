@@ -28,7 +28,14 @@ import posprobe as pp
 from posprobe import words
 from posprobe.analyses import facts as settled
 from posprobe.analyses.breaks.copies import Copies, copies
-from posprobe.analyses.facts import Answer, Cause, Part, Test, TooFew, hold_rate
+from posprobe.analyses.facts import (
+    Answer,
+    Cause,
+    StretchAnswers,
+    Test,
+    TooFew,
+    limit_false_discoveries,
+)
 from posprobe.analyses.linear import half_length
 from posprobe.analyses.view import units, view
 from posprobe.layouts import Grid
@@ -404,8 +411,10 @@ def test_every_question_has_an_answer_for_every_table(name: str) -> None:
 def test_a_planted_seam_ends_the_first_stretch() -> None:
     verdict = planted_verdict("two halves")
     assert verdict.answers["seams"].value == [[79, 80]]
-    assert (verdict.first, verdict.stop, verdict.whole) == (0, 80, False)
-    assert [(stretch.first, stretch.stop) for stretch in verdict.parts] == [(80, 144)]
+    assert (verdict.first, verdict.stop, verdict.is_whole) == (0, 80, False)
+    assert [(stretch.first, stretch.stop) for stretch in verdict.other_stretches] == [
+        (80, 144)
+    ]
 
 
 def test_a_special_row_ends_the_stretch_and_all_rows_can_be_asked_for() -> None:
@@ -415,7 +424,7 @@ def test_a_special_row_ends_the_stretch_and_all_rows_can_be_asked_for() -> None:
         assert verdict.answers["special_rows"].value == [30]
         assert (verdict.first, verdict.stop) == (31, 96)
     full_verdict = verdicts_of(values, all_rows=True)
-    assert (full_verdict.first, full_verdict.stop, full_verdict.whole) == (0, 96, True)
+    assert (full_verdict.first, full_verdict.stop, full_verdict.is_whole) == (0, 96, True)
     assert full_verdict.answers["special_rows"].value == [30]
 
 
@@ -424,13 +433,13 @@ def test_every_stretch_between_seams_has_its_own_answers() -> None:
         [gaussian(150, 16), 0.3 * noisy_circles([9.0, 31.0], 90, 16, seed=5)]
     )
     verdict = verdicts_of(values)
-    (stretch,) = verdict.parts
+    (stretch,) = verdict.other_stretches
     assert (verdict.first, verdict.stop) == pytest.approx((0, 150), abs=2)
     assert (stretch.first, stretch.stop) == pytest.approx((150, 240), abs=2)
     assert verdict.answers["rotations"].answer == "no"
     assert stretch.answers["rotations"].yes
     assert not {"seams", "special_rows"} & set(stretch.answers)
-    assert planted_verdict("smooth").parts == ()
+    assert planted_verdict("smooth").other_stretches == ()
 
 
 @pytest.mark.parametrize("rows", [32, 48])
@@ -527,14 +536,14 @@ def test_the_false_discovery_rate_is_held_over_the_questions() -> None:
         made("c", "no", 0.9),
         made("d", "no", None),
     ]
-    corrected = hold_rate(answers)
+    corrected = limit_false_discoveries(answers)
     assert (corrected[0].answer, corrected[0].reason) == (
         "cannot tell",
         "among_many",
     )  # 0.02 > 0.05 / 3
     assert corrected[1:] == answers[1:]
     extended = [*answers, made("e", "yes", 0.01)]
-    assert hold_rate(extended) == extended  # 0.02 <= 2 * 0.05 / 4
+    assert limit_false_discoveries(extended) == extended  # 0.02 <= 2 * 0.05 / 4
 
 
 TABLE_NAMES = (*PLANTED_TABLES, *SAMPLE_REFERENCES)
@@ -605,7 +614,9 @@ def draw_field(annotation: Any, name: str, reason: str) -> st.SearchStrategy[Any
     if get_origin(annotation) is typing.Annotated:
         return st.none()  # hidden from documents
     if get_origin(annotation) in (Union, types.UnionType):
-        (alternative,) = (member for member in get_args(annotation) if member is not type(None))
+        (alternative,) = (
+            member for member in get_args(annotation) if member is not type(None)
+        )
         value = draw_field(alternative, name, reason)
         return st.none() | value if name in OPTIONAL_FACTS else value
     if get_origin(annotation) is Literal:
@@ -702,7 +713,7 @@ def test_every_template_makes_a_sentence_of_any_facts(
 def test_reasons_that_all_questions_share_have_words(reason: str) -> None:
     facts = GridLimits(2, 9, 3, 64) if reason in {"narrow", "large"} else TooFew(6, 4)
     answer = Answer("order", "yes", "too_few", facts)
-    text = answer_sentence(answer.corrected("cannot tell", reason, "another"))
+    text = answer_sentence(answer.with_correction("cannot tell", reason, "another"))
     assert is_sentence(text)
     assert (words.MANY_QUESTIONS_NOTE in text) == (reason == "among_many")
 
@@ -863,7 +874,10 @@ def test_headlines_describe_the_planted_tables(name: str) -> None:
 @pytest.mark.parametrize("name", TABLE_NAMES)
 def test_headlines_claim_only_answers_that_are_yes(name: str) -> None:
     verdict = planted_verdict(name)
-    for answers in (verdict.answers, *(stretch.answers for stretch in verdict.parts)):
+    for answers in (
+        verdict.answers,
+        *(stretch.answers for stretch in verdict.other_stretches),
+    ):
         kind = classify_table(answers)
         assert kind.name in KINDS_WITHOUT_YES or all(
             answers[question].yes for question in kind.questions
@@ -875,20 +889,25 @@ def test_headlines_claim_only_answers_that_are_yes(name: str) -> None:
         verdict.answers.get("seams") and verdict.answers["seams"].yes
     )
     assert ("outlier" in text) == verdict.answers["special_rows"].yes
-    assert (basis_sentences(verdict) == "") == verdict.whole
+    assert (basis_sentences(verdict) == "") == verdict.is_whole
 
 
 def test_headlines_of_many_stretches_stay_short() -> None:
     names = ("two halves", "rotations", "chirp", "alternating", "mirrored", "smooth")
     stretches = tuple(
-        Part(10 * k, 10 * k + 9, planted_verdict(name).answers) for k, name in enumerate(names)
+        StretchAnswers(10 * k, 10 * k + 9, planted_verdict(name).answers)
+        for k, name in enumerate(names)
     )
     equal = tuple((k, k + 8) for k in range(0, 90, 9))
     for name in names:
-        verdict = replace(planted_verdict(name), parts=stretches, equal=equal, untrained=90)
+        verdict = replace(
+            planted_verdict(name), other_stretches=stretches, equal=equal, untrained=90
+        )
         text = table_headline(verdict)
         assert 30 < len(text.split()) <= 60
-        short_headline = table_headline(replace(verdict, parts=(), equal=(), untrained=None))
+        short_headline = table_headline(
+            replace(verdict, other_stretches=(), equal=(), untrained=None)
+        )
         assert text.startswith(short_headline.partition(". ")[0].removesuffix("."))
 
 
@@ -928,18 +947,20 @@ def test_headlines_add_zeros_copies_and_outliers(values: Any, text: str) -> None
 
 def test_p_values_are_ranked_once_per_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     ranked: list[dict[str, float | None]] = []
-    original = settled.hold_rate
+    original = settled.limit_false_discoveries
 
     def counted(corrected: Any) -> list[Answer]:
         answers = list(corrected)
         ranked.append({answer.question: answer.p for answer in answers})
         return original(answers)
 
-    monkeypatch.setattr(settled, "hold_rate", counted)
+    monkeypatch.setattr(settled, "limit_false_discoveries", counted)
     values = PLANTED_TABLES["two halves"][0]()
     verdict = verdicts_of(values)
-    assert len(ranked) == 1 + len(verdict.parts) == 2
-    for ps, answers in zip(ranked, (verdict.answers, verdict.parts[0].answers), strict=True):
+    assert len(ranked) == 1 + len(verdict.other_stretches) == 2
+    for ps, answers in zip(
+        ranked, (verdict.answers, verdict.other_stretches[0].answers), strict=True
+    ):
         assert set(ps) == set(answers)
         assert ps["winding"] is not None
         for question, answer in answers.items():
@@ -961,5 +982,7 @@ def test_a_yes_can_stand_alone_among_the_questions(questions: Any) -> None:
     assert len(tested) == (6 if is_grid else 7)
     for answer in answers:
         if answer.yes and answer.test:
-            assert 0 < answer.test.least <= settled.RATE / len(tested), answer.question
+            assert 0 < answer.test.least <= settled.MAX_FALSE_DISCOVERY_RATE / len(tested), (
+                answer.question
+            )
     assert tested == {answer.question for answer in answers if answer.yes and answer.test}

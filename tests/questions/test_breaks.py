@@ -23,7 +23,7 @@ import posprobe as pp
 from posprobe.analyses.breaks.copies import Copies
 from posprobe.analyses.breaks.seams import SpecialRow
 from posprobe.analyses.facts import Cause, Verdicts
-from posprobe.analyses.result import plain as as_json
+from posprobe.analyses.result import to_json as as_json
 from posprobe.analyses.view import view
 from posprobe.arrays import positions
 from posprobe.data import read_data
@@ -119,7 +119,9 @@ def tables() -> dict[str, PositionTable]:
             gaussian(400, 384) * np.where(np.arange(400) < 250, 1, 1.6)[:, None]
         ),
         "faster": as_table(
-            np.cumsum(gaussian(300, 16) * np.where(np.arange(300) < 100, 1, 4)[:, None], axis=0)
+            np.cumsum(
+                gaussian(300, 16) * np.where(np.arange(300) < 100, 1, 4)[:, None], axis=0
+            )
         ),
         "hurried": as_table(hurried_circles()),
         "fading": as_table(fading_circles()),
@@ -131,7 +133,9 @@ def tables() -> dict[str, PositionTable]:
                 (20, gaussian(1, 8)),
             )
         ),
-        "outlier patch": grid(replace_rows(surface(14, 32), (75, 9 * gaussian(1, 32))), 14, 14),
+        "outlier patch": grid(
+            replace_rows(surface(14, 32), (75, 9 * gaussian(1, 32))), 14, 14
+        ),
         "outlier patches": grid(
             replace_rows(
                 surface(14, 32), (0, 9 * gaussian(1, 32)), (76, 9 * gaussian(1, 32)), (100, 0)
@@ -249,7 +253,7 @@ def test_causes_are_words_in_the_document() -> None:
 
 def test_the_stretch_names_its_excluded_rows() -> None:
     ends = (Cause("seam", (9, 10)), Cause("special", (50,)))
-    assert basis_sentences(Verdicts({}, 10, 50, whole=False, ends=ends)).startswith(
+    assert basis_sentences(Verdicts({}, 10, 50, is_whole=False, ends=ends)).startswith(
         "Based on positions 10–49; outliers and positions beyond the break at 10 are excluded."
     )
     assert basis_sentences(Verdicts({}, 0, 64, ends=(Cause("no_break"),))) == ""

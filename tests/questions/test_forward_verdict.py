@@ -161,7 +161,9 @@ def test_the_rounding_limit_depends_on_the_dtype() -> None:
     model = {"class": "M", "parameters": 1, "dtype": "bfloat16", "device": "cpu"}
     assert answers_about("permutation", permutation_effect(0.01, 0.0))["order"].answer == "yes"
     assert (
-        answers_about("permutation", permutation_effect(0.01, 0.0), model=model)["order"].reason
+        answers_about("permutation", permutation_effect(0.01, 0.0), model=model)[
+            "order"
+        ].reason
         == "rounding"
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.analyses.descriptive.grid import axis_codes
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.linear import grid_distances, root
+from posprobe.analyses.linear import covariance_root, grid_distances
 from posprobe.analyses.view import view
 from posprobe.layouts import Grid
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
@@ -40,7 +40,7 @@ def answers_about(values: Floats, height: int, width: int) -> dict[str, Any]:
 def smooth_field(height: int, width: int, d: int, length: float, seed: int = 0) -> Floats:
     """Return an isotropic smooth field."""
     covariance = np.exp(-0.5 * np.square(grid_distances(height, width) / length))
-    return root(covariance) @ gaussian(height * width, d, seed)
+    return covariance_root(covariance) @ gaussian(height * width, d, seed)
 
 
 def sum_codes(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
@@ -51,7 +51,7 @@ def sum_codes(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
 
 def smooth_code(n: int, d: int, length: float, seed: int) -> Floats:
     offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
-    return root(np.exp(-0.5 * np.square(offset))) @ gaussian(n, d, seed)
+    return covariance_root(np.exp(-0.5 * np.square(offset))) @ gaussian(n, d, seed)
 
 
 def circle_code(n: int, turns: float, seed: int) -> Floats:
@@ -111,7 +111,11 @@ TABLES: dict[str, tuple[Any, int, int]] = {
         5,
         5,
     ),
-    "row code": (lambda: np.repeat(walk(12, 32), 12, axis=0) + 0.2 * gaussian(144, 32), 12, 12),
+    "row code": (
+        lambda: np.repeat(walk(12, 32), 12, axis=0) + 0.2 * gaussian(144, 32),
+        12,
+        12,
+    ),
     "circles": (lambda: circle_table(14, 1.5, 0.1), 14, 14),
     "waves": (
         lambda: sum_codes(wave_code(24, [3.7, 6.1], 1), wave_code(24, [3.7, 6.1], 2), 0.4),

@@ -18,7 +18,7 @@ from made_tables import as_table, patches, walk, waves
 import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import Stored
+from posprobe.analyses.result import StoredArray
 from posprobe.arrays import cores, positions, run_concurrently
 from posprobe.cli.analyze import list_names
 from posprobe.errors import UsageError
@@ -95,7 +95,7 @@ class Toy(Result):
     figures: ClassVar[str] = "toy.plot"
 
     @property
-    def samples(self) -> Annotated[Any, Stored("toy")]:
+    def samples(self) -> Annotated[Any, StoredArray("toy")]:
         return np.array([self.loudness])
 
 

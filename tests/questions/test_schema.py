@@ -122,7 +122,9 @@ def assert_answers_hold(document: Any) -> None:
     if block is None or any("answers" in answer for answer in block["answers"]):
         return
     # Equal patches have no codes, so these answers have no numbers.
-    defined_answers = [answer for answer in block["answers"] if answer["reason"] != "all_equal"]
+    defined_answers = [
+        answer for answer in block["answers"] if answer["reason"] != "all_equal"
+    ]
     for answer in (*defined_answers, *document["findings"]):
         assert answer["keys"]
         for key in answer["keys"]:

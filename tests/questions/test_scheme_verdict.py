@@ -129,7 +129,9 @@ def test_attention_under_a_slope_halves_as_by_the_softmax() -> None:
     assert np.exp(-np.array(slopes) * halving) == pytest.approx(0.5)
     slope = np.log(2) / 300
     for factor, expected in ((0.99, ("yes", "half")), (1.01, ("no", "less"))):
-        single_head = LinearBias(np.array([slope * factor]), "one", source(), max_positions=300)
+        single_head = LinearBias(
+            np.array([slope * factor]), "one", source(), max_positions=300
+        )
         answer = answers_about(single_head)["alibi_reach"]
         assert (answer.answer, answer.reason) == expected
         assert answer.value == pytest.approx(0.5**factor)
@@ -411,10 +413,18 @@ LIMIT_SENTENCES = (
             "rotary_turns",
             "24 of 64 pairs never turn within the context of 32,768",
         ),
-        ((SHORT_IMAGES,), "rotary_turns", f"{SLOW_PAIRS} of 40 pairs (20 per axis) never turn"),
+        (
+            (SHORT_IMAGES,),
+            "rotary_turns",
+            f"{SLOW_PAIRS} of 40 pairs (20 per axis) never turn",
+        ),
         ((rotary(window=64),), "rotary_positive", "(window of 64 positions)"),
         (RECORDS["axes"], "rotary_positive", "one axis: the pairs of the others stand still."),
-        (RECORDS["not searched"], "rotary_positive", "up to 1,048,576, the farthest looked at"),
+        (
+            RECORDS["not searched"],
+            "rotary_positive",
+            "up to 1,048,576, the farthest looked at",
+        ),
         (
             RECORDS["changed"],
             "rotary_stretched",
@@ -468,7 +478,9 @@ def test_curves_are_similar_only_beyond_random_walks() -> None:
     falls = RelativeBias(-np.abs(np.arange(-59.0, 60))[None], Sequence(60), "falls", source())
     rises = replace(falls, values=-falls.values, name="rises")
     noise_bias = replace(falls, values=noise(1, 60, 0).values, name="other")
-    document = compare_kernels(falls, replace(falls, name="again"), rises, noise_bias).to_dict()
+    document = compare_kernels(
+        falls, replace(falls, name="again"), rises, noise_bias
+    ).to_dict()
     pairs, walk = document["pairs"], document["walk"]
     assert walk is not None
     for pair in pairs:

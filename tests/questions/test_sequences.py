@@ -308,7 +308,7 @@ def test_random_frequencies_are_no_series() -> None:
 def test_a_fitting_formula_confirms_the_series() -> None:
     table_view = view(sinusoid(128, 32))
     formula, series = ask("closed_form", table_view), ask("ladder", table_view)
-    unsure = series.corrected("cannot tell", "among_many", "number of questions")
+    unsure = series.with_correction("cannot tell", "among_many", "number of questions")
     answer: Any = ladder_by_formula(unsure, formula)
     assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
     assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
@@ -494,7 +494,9 @@ def test_winding_is_named_by_the_periods_of_its_rotations(
     assert min(abs(answer.facts.turns / expected - 1) for expected in turns) < 0.01
     assert answer.value["rotation"] == answer.facts.rotation
     assert (len(answer.facts.mixed) > 1) == (reason == "mixed")
-    text = "the 12.5-position period" if reason == "rotation" else "mix circles with periods of"
+    text = (
+        "the 12.5-position period" if reason == "rotation" else "mix circles with periods of"
+    )
     assert text in answer_sentence(answer)
 
 

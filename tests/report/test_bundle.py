@@ -245,9 +245,13 @@ def paths(block: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 10**400, -1, "\x1b[2J", [[3]], "<b>", "9" * 5000], ids=lambda v: repr(v)[:9]
+    "value",
+    [None, 10**400, -1, "\x1b[2J", [[3]], "<b>", "9" * 5000],
+    ids=lambda v: repr(v)[:9],
 )
-def test_no_missing_or_wrong_value_of_the_document_is_a_crash(value: Any, bundle: Path) -> None:
+def test_no_missing_or_wrong_value_of_the_document_is_a_crash(
+    value: Any, bundle: Path
+) -> None:
     document = read_bundle(bundle)
     refused = 0
     for path in paths(document):
@@ -388,7 +392,9 @@ def test_a_bundle_of_the_last_release_follows_its_schema_and_renders(
     schema = document["schema"].removeprefix("posprobe.").replace("/", "-")
     stored = json.loads((files("posprobe.report") / "schema" / f"{schema}.json").read_text())
     assert list(jsonschema.Draft202012Validator(stored).iter_errors(document)) == []
-    name = document["tables"][0]["label"] if "tables" in document else document["table"]["name"]
+    name = (
+        document["tables"][0]["label"] if "tables" in document else document["table"]["name"]
+    )
     assert name in page
     # Its null models are those that it names, whatever this release draws.
     models = document.get("nulls", document.get("tables", [{}])[0].get("nulls"))["models"]

@@ -324,7 +324,9 @@ def test_a_run_that_breaks_leaves_everything_byte_for_byte(
     assert tree(place) == files_before
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "broken"), KeyboardInterrupt()], ids=repr
+)
 def test_a_failing_move_puts_the_old_bundle_back(
     error: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

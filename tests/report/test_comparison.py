@@ -105,9 +105,9 @@ def test_a_rotation_of_either_table_changes_nothing() -> None:
                     if block[name] is None:
                         assert number[name] is None, key
                     else:
-                        assert number[name] == pytest.approx(block[name], rel=1e-3, abs=1e-4), (
-                            key
-                        )
+                        assert number[name] == pytest.approx(
+                            block[name], rel=1e-3, abs=1e-4
+                        ), key
 
 
 def test_independent_noise_has_no_alignment_and_two_walks_do() -> None:

@@ -497,7 +497,9 @@ def test_the_mosaic_has_a_tile_per_layer_and_head() -> None:
 
 
 def test_cosines_are_drawn_as_they_are_from_minus_one_to_one() -> None:
-    layers = [window(4, 4, heads=1, quantity="cosine", name=f"b.{k}", seed=k) for k in range(3)]
+    layers = [
+        window(4, 4, heads=1, quantity="cosine", name=f"b.{k}", seed=k) for k in range(3)
+    ]
     (ax,) = panels_of("mosaic_cosine", *layers)
     canvas = numbers_of(ax.images[0])
     for k, record in enumerate(layers):

@@ -73,7 +73,9 @@ def test_all_numbers_are_printed_where_asked_for() -> None:
 def test_the_bar_of_the_budget_adds_up() -> None:
     for analysis in map(analysis_of, SAMPLES):
         svg = draw_overview(analysis.to_dict(), analysis.arrays())["budget"]
-        segments = re.findall(r'class="seg [\w-]+" x="([\d.]+)%" y="28" width="([\d.]+)%"', svg)
+        segments = re.findall(
+            r'class="seg [\w-]+" x="([\d.]+)%" y="28" width="([\d.]+)%"', svg
+        )
         places = np.array(segments, dtype=float)
         assert places[:, 1].sum() == pytest.approx(100, abs=0.01)
         np.testing.assert_allclose(places[1:, 0], np.cumsum(places[:-1, 1]), atol=0.01)

@@ -204,7 +204,9 @@ def test_arrays_hold_position_means_and_curves() -> None:
     assert isinstance(states, MeanDecomposition)
     for number, layer in states.layers.items():
         np.testing.assert_allclose(arrays[f"{number}_pos"], layer.pos, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(arrays[f"{number}_error"] ** 2, (layer.error**2).sum(axis=1))
+        np.testing.assert_allclose(
+            arrays[f"{number}_error"] ** 2, (layer.error**2).sum(axis=1)
+        )
     assert arrays["1_logits"].shape == arrays["1_attention"].shape == (HEADS, 47)
     assert arrays["effective"].shape == (24, WIDTH)
     assert arrays["overlap"].shape == (WIDTH,)
@@ -380,7 +382,9 @@ def test_figures_are_drawn_for_existing_results(layout: Layout, tmp_path: Path) 
     figures = analysis.figures()
     assert set(figures) == {name for key in analysis.results for name in FIGURES[key]}
     assert set(figures) == {
-        drawing.name for key in analysis.results for drawing in MODEL_MEASUREMENTS[key].drawings
+        drawing.name
+        for key in analysis.results
+        for drawing in MODEL_MEASUREMENTS[key].drawings
     }
     for name, make in figures.items():
         with style():

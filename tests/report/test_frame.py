@@ -106,7 +106,9 @@ def test_the_notice_names_every_sample_with_its_licence() -> None:
         assert sample.licence.split()[0] in notice
 
 
-def test_extras_hold_what_is_heavy_and_every_bound_is_a_lowest(project: dict[str, Any]) -> None:
+def test_extras_hold_what_is_heavy_and_every_bound_is_a_lowest(
+    project: dict[str, Any],
+) -> None:
     assert all(">=" in need for need in project["project"]["dependencies"])
     extras = project["project"]["optional-dependencies"]
     heavy = {re.split("[<>=]", need)[0] for need in extras["models"]}

@@ -152,7 +152,9 @@ def test_figures_too_tall_for_a_slide_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
-def test_every_layout_and_number_of_tables_is_drawn_as_papers_ask(kind: str, case: str) -> None:
+def test_every_layout_and_number_of_tables_is_drawn_as_papers_ask(
+    kind: str, case: str
+) -> None:
     figure_drawn = made(kind, case)
     check_page(figure_drawn, "acl", "column")
     assert_colour_maps(figure_drawn.figure)

@@ -321,7 +321,9 @@ def with_curves(curves: Any, *, both_sides: bool = False) -> RotaryUse:
         replace(head, measured=curve) for head, curve in zip(use.heads, curves, strict=True)
     )
     window = (curves.shape[1] + 1) // 2 if both_sides else curves.shape[1]
-    layers = tuple(replace(layer, window=window, both_sides=both_sides) for layer in use.layers)
+    layers = tuple(
+        replace(layer, window=window, both_sides=both_sides) for layer in use.layers
+    )
     return replace(use, heads=heads, layers=layers)
 
 
@@ -440,7 +442,9 @@ def test_the_heads_that_match_best_are_drawn_over_each_other(
     ):
         (a, b), (c, d) = pair["first"], pair["second"]
         assert ax.get_title() == f"L{a}H{b} · L{c}H{d}"
-        for line, curve in zip(ax.lines, (curves[3 * a + b], permuted[3 * c + d]), strict=True):
+        for line, curve in zip(
+            ax.lines, (curves[3 * a + b], permuted[3 * c + d]), strict=True
+        ):
             x, y = map(np.asarray, line.get_data())
             np.testing.assert_allclose(np.sign(x) * (2 ** np.abs(x) - 1), distances, atol=1e-9)
             np.testing.assert_allclose(y, (curve - curve.mean()) / curve.std())

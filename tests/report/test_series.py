@@ -160,7 +160,9 @@ def moving(
     last_move: tuple[int, int] | None = None, gone: int | None = None, earlier: int = 0,
 ) -> SeamHistory:  # fmt: skip
     """A seam in a run whose last step is 3."""
-    return SeamHistory(left_row, appears, moves, last_move, gone, earlier, step, last=step == 3)
+    return SeamHistory(
+        left_row, appears, moves, last_move, gone, earlier, step, last=step == 3
+    )
 
 
 @pytest.mark.parametrize(

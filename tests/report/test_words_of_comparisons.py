@@ -129,7 +129,9 @@ def test_ways_as_cheap_as_the_cheapest_are_named() -> None:
     ],
 )  # fmt: skip
 def test_a_moved_seam_names_both_rows(found: SeamHistory, expected: str) -> None:
-    assert f"The break between positions 7 and 8 {expected}" in comparisons.seam_sentence(found)
+    assert f"The break between positions 7 and 8 {expected}" in comparisons.seam_sentence(
+        found
+    )
 
 
 def test_a_changed_answer_names_both_steps() -> None:

@@ -305,7 +305,11 @@ TILE = ("--to", "9", "--how", "tile")
         (["old.npy", *TILE, "-o", "n.npy", "--json"], 2, "the comparison"),
         (["old.npy", "--to", "9", "--text", "no.txt"], 3, "no such file"),
         (["old.npy", "--to", "9", "--text", "old.npy"], 3, "no model can be built"),
-        (["rotary:64x8", "--to", "128", "--text", "old.npy"], 2, "not a model that can be run"),
+        (
+            ["rotary:64x8", "--to", "128", "--text", "old.npy"],
+            2,
+            "not a model that can be run",
+        ),
         (["alibi:64x4", "--to", "128"], 5, "the biases of ALiBi"),
         (["old.npy", *TILE, "--into", "new", "--rows", "0:3"], 2, "resizes the whole table"),
     ],

@@ -207,7 +207,9 @@ def test_rotary_models_without_a_rule_in_their_configuration_are_refused(
         bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     reference = str(saved(library.GPTJForCausalLM(config), tmp_path / "gptj"))
-    (tmp_path / "text.txt").write_text(" ".join(f"w{k % WORDS}" for k in range(2 * NEW_LENGTH)))
+    (tmp_path / "text.txt").write_text(
+        " ".join(f"w{k % WORDS}" for k in range(2 * NEW_LENGTH))
+    )
     with pytest.raises(UsageError, match="has no rope_parameters"):
         compare(
             load_any(reference), to=NEW_LENGTH, contexts=Contexts(text=tmp_path / "text.txt"),

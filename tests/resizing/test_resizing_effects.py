@@ -49,7 +49,9 @@ def only_way(values: Any, size: Any, way_name: str, **options: Any) -> Way:
 
 
 def follows_the_schema(document: dict[str, Any]) -> bool:
-    text = (files("posprobe.report") / "schema" / "resizing-1.json").read_text(encoding="utf-8")
+    text = (files("posprobe.report") / "schema" / "resizing-1.json").read_text(
+        encoding="utf-8"
+    )
     validator = jsonschema.Draft202012Validator(json.loads(text))
     return not list(validator.iter_errors(json.loads(to_json(document))))
 
@@ -121,7 +123,9 @@ def test_special_patches_are_looked_for_and_seams_of_grids_are_not() -> None:
 
 def test_copies_and_seams_are_those_that_the_way_makes() -> None:
     table = pp.load(MINILM)
-    ways = by_way(compare_ways(table, to=800, ways=("tile", "linear", "repeat-last")).to_dict())
+    ways = by_way(
+        compare_ways(table, to=800, ways=("tile", "linear", "repeat-last")).to_dict()
+    )
     assert (ways["tile"]["copies"], ways["repeat-last"]["copies"]) == (288, 288)
     assert ways["tile"]["seams"] == [[511, 512]]  # that of the table, at 127 and 639, is old
     assert ways["linear"]["seams"] == []
@@ -153,7 +157,9 @@ def test_a_grid_is_described_by_its_axes() -> None:
     assert follows_the_schema(document)
     text = " ".join(summary(document).split())
     assert "from a grid of 8 × 8 patches to a grid of 16 × 8" in text
-    assert all(f"* {way_name}: {way['sentences'][0]}" in text for way_name, way in ways.items())
+    assert all(
+        f"* {way_name}: {way['sentences'][0]}" in text for way_name, way in ways.items()
+    )
 
 
 @pytest.mark.parametrize(

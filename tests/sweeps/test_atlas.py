@@ -85,7 +85,11 @@ def row(index: int) -> dict[str, Any]:
     sizes = {"positions": 512, "dim": 768, "family": "bert", "scheme": "learned"}
     answers = {f"answers.{name}": "cannot tell" for name in ("order", "smooth", "rotations")}
     return (
-        columns | sizes | answers | numbers | {"thumbnail": thumbnail(cosines(100, seed=index))}
+        columns
+        | sizes
+        | answers
+        | numbers
+        | {"thumbnail": thumbnail(cosines(100, seed=index))}
     )
 
 

@@ -114,7 +114,9 @@ def test_a_table_is_found_again_after_noise_and_fine_tuning(name: str) -> None:
         (made.drifted(rng, values, 0.05, 2), 0.05),
         (made.drifted(rng, values, 0.2, 8), 0.2),
     ):
-        nearest_match, *other_matches = pp.nearest(pp.table(changed_values, grid=shape)).matches
+        nearest_match, *other_matches = pp.nearest(
+            pp.table(changed_values, grid=shape)
+        ).matches
         assert (nearest_match.name, nearest_match.likeness.relation) == (name, "moved")
         assert nearest_match.likeness.distance == pytest.approx(distance, rel=0.3)
         assert not any(
@@ -180,7 +182,9 @@ def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
             continue
         assert (likeness_found.relation, likeness_found.rounded_to) == ("rounded", expected)
         # Half a unit in the last place, of numbers just above a power of two.
-        assert 0 < (likeness_found.distance or 0) < {"F16": 2.0**-11, "BF16": 2.0**-8}[expected]
+        assert (
+            0 < (likeness_found.distance or 0) < {"F16": 2.0**-11, "BF16": 2.0**-8}[expected]
+        )
     # More than rounding is none.
     rng = np.random.default_rng(0)
     noisy_table = made.noisy(rng, table.values.astype(np.float64), 0.01)
@@ -320,7 +324,9 @@ def test_lineages_group_descendants() -> None:
     }
     assert groups == {tuple(range(k, 60, 6)) for k in range(6)}
     # Steps of a training: each is near the one before, the ends have nothing in common.
-    steps = [np.cos(t) * bases[0] + np.sin(t) * bases[1] for t in np.linspace(0, np.pi / 2, 12)]
+    steps = [
+        np.cos(t) * bases[0] + np.sin(t) * bases[1] for t in np.linspace(0, np.pi / 2, 12)
+    ]
     assert not compared(steps[0], steps[-1]).related
     lineages = Lineages(BytesIO())
     heads = {

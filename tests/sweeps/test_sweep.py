@@ -176,7 +176,9 @@ def test_columns_follow_from_the_registries() -> None:
 def test_rotary_models_have_rows_of_weights_and_heads(
     tmp_path: Path,
 ) -> None:
-    (weighed,) = pp.sweep("sample:pydoc-llama", **QUICK).to_arrow()["weights.never"].to_pylist()
+    (weighed,) = (
+        pp.sweep("sample:pydoc-llama", **QUICK).to_arrow()["weights.never"].to_pylist()
+    )
     assert 0 < weighed < 1
     use = rotary_of()
     save_run(tmp_path / "runs" / "made", {"rotary_use": use})
@@ -184,7 +186,9 @@ def test_rotary_models_have_rows_of_weights_and_heads(
     sweep = pp.sweep(str(tmp_path / "runs"), out=tmp_path / "out", **QUICK).run()
     (row,) = sweep.to_arrow().to_pylist()
     assert (row["name"], row["scheme"]) == ("made", "rotary")
-    summary = {key: row[f"rotary_use.summary.{key}"] for key in ("share", "yes", "no", "never")}
+    summary = {
+        key: row[f"rotary_use.summary.{key}"] for key in ("share", "yes", "no", "never")
+    }
     assert summary == {key: getattr(use.summary, key) for key in summary}
     assert summary["yes"]
     (failure,) = sweep.failures()

@@ -115,7 +115,9 @@ def histories(
     return tuple(sorted(histories, key=lambda history: history.step))
 
 
-def _follow_seams(observed: Sequence[tuple[int, Sequence[int]]]) -> list[list[tuple[int, int]]]:
+def _follow_seams(
+    observed: Sequence[tuple[int, Sequence[int]]],
+) -> list[list[tuple[int, int]]]:
     """Return each seam as the steps at which it is present, each with the position after it."""
     seams: list[list[tuple[int, int]]] = []
     for step, rows in observed:
@@ -150,7 +152,9 @@ def _seam_history(
     moves = [(step, new - 1) for (_, old), (step, new) in pairwise(presence) if new != old]
     last_move = moves[-1] if moves else None
     gone = (
-        None if last_step == observed_steps[-1] else observed_steps[step_indices[last_step] + 1]
+        None
+        if last_step == observed_steps[-1]
+        else observed_steps[step_indices[last_step] + 1]
     )
     change_steps = [
         step for step in (appears, last_move and last_move[0], gone) if step is not None

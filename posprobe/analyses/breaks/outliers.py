@@ -324,7 +324,9 @@ class BreakRecord:
         """Add a cause of an outlier row; numbers are infinite where the typical value is 0."""
         cause = Cause(reason, tuple(map(float, numbers)))
         if np.isinf(numbers).any():
-            cause = Cause("among_equal", of="patches" if reason == "patch_far" else "rows")
+            cause = Cause(
+                "among_equal", subject="patches" if reason == "patch_far" else "rows"
+            )
         self.outlier_causes.setdefault(row, []).append(cause)
 
     def add_stretch(self, stretch_breaks: BreakRecord, first_row: int) -> None:
@@ -496,7 +498,8 @@ def outlier_patch_ratios(values: Floats, height: int, width: int) -> dict[int, f
     n_outliers = int(np.flatnonzero(is_wide)[-1]) + 1 if is_wide.any() else 0
     threshold = max(MIN_PATCH_RATIO, MIN_PATCH_GAP * float(ratios[order[n_outliers]]))
     max_distances = {
-        row: threshold * float(typical.flat[row]) for row in sorted(order[:n_outliers].tolist())
+        row: threshold * float(typical.flat[row])
+        for row in sorted(order[:n_outliers].tolist())
     }
     return {row: float(ratios[row]) for row in _confirm_outliers(values, max_distances, width)}
 

@@ -56,7 +56,7 @@ from posprobe.analyses.breaks.outliers import (
 )
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.linear import SD_PER_MAD, robust_sd
-from posprobe.analyses.result import HIDDEN, NEWER, As, Result, centred
+from posprobe.analyses.result import HIDDEN, NEWER, JsonType, Result, centre_rows
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import PAIR_LIMITS, Reasons, Row, Text
@@ -88,7 +88,7 @@ class SpecialRow:
     causes: Annotated[tuple[Cause, ...], HIDDEN]
 
     @property
-    def reason(self) -> Annotated[Cause, As(Text), "What is odd about it."]:
+    def reason(self) -> Annotated[Cause, JsonType(Text), "What is odd about it."]:
         """All causes as one."""
         return Cause("together", causes=self.causes)
 
@@ -175,17 +175,19 @@ class Seams(Result):
 
     between: Annotated[
         tuple[tuple[int, int], ...],
-        As(list[Pair] | None, _seam_positions),
+        JsonType(list[Pair] | None, _seam_positions),
         "Neighbouring positions between which the table breaks.",
     ]
     reasons: Annotated[
         tuple[Cause, ...],
-        As(list[Text] | None, lambda record: None if record.undefined else record.reasons),
+        JsonType(
+            list[Text] | None, lambda record: None if record.undefined else record.reasons
+        ),
         "What changes at each, with the numbers.",
     ]
     special: Annotated[
         tuple[SpecialRow, ...],
-        As(list[SpecialRow] | None, _outlier_positions),
+        JsonType(list[SpecialRow] | None, _outlier_positions),
         "Single positions that differ from those around them.",
     ]
     cosines: Floats
@@ -193,23 +195,25 @@ class Seams(Result):
     norms: Floats
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
     no_special: Annotated[str, HIDDEN] = ""
     equal: Annotated[
         tuple[tuple[int, int], ...],
-        As(list[Pair], _equal_positions),
+        JsonType(list[Pair], _equal_positions),
         "First and last position of each stretch of equal rows, other than zeros.",
     ] = ()
     untrained: Annotated[
         Row | None,
         NEWER,
-        As(Row | None, lambda record: record.untrained and record.untrained + record.start),
+        JsonType(
+            Row | None, lambda record: record.untrained and record.untrained + record.start
+        ),
         "First position from which on rows look untrained.",
     ] = None
     untrained_interval: Annotated[
         tuple[int, int] | None,
         NEWER,
-        As(Pair | None, _untrained_positions),
+        JsonType(Pair | None, _untrained_positions),
         "Its 95 % interval.",
     ] = None
     rule: SeamRule = SeamRule()
@@ -341,7 +345,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
 
 def _compute_series(values: Array, xp: ModuleType) -> tuple[RowSeries, Floats, bool]:
     """Return the row series, the centred cosines of neighbours, and whether rows differ."""
-    centred_rows, error = centred(values, xp)
+    centred_rows, error = centre_rows(values, xp)
     lengths = xp.linalg.vector_norm(centred_rows, axis=1)
     rounding = error * values.shape[1] ** 0.5
     is_defined = to_numpy(lengths > rounding)
@@ -676,7 +680,7 @@ def find_stretch(seams: Seams) -> Stretch:
     """
     n = len(seams.norms)
     if seams.undefined:
-        return Stretch(0, n, True, (Cause("undefined", of=seams.undefined),))
+        return Stretch(0, n, True, (Cause("undefined", subject=seams.undefined),))
     outlier_causes = {row.row: row.causes for row in seams.special}
     seam_causes = {
         right_row: cause

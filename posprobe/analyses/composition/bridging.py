@@ -31,7 +31,7 @@ from posprobe.analyses.descriptive.pca import (
     resolve_components,
 )
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import HIDDEN, As, Result, nothing
+from posprobe.analyses.result import HIDDEN, JsonType, Result, empty_array
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons
@@ -135,7 +135,9 @@ def predict_by_shift(curve: Floats, missing: Mask) -> Floats:
     if left_rows.size:
         step_forward = _fit_step_map(leading[left_rows], leading[left_rows + 1])
         step_back = _fit_step_map(leading[left_rows + 1], leading[left_rows])
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(int)))
+        edges = np.flatnonzero(
+            np.diff(np.concatenate([[False], missing, [False]]).astype(int))
+        )
         for gap_start, stop in edges.reshape(-1, 2):
             steps = np.arange(1, stop - gap_start + 1)
             weight = (1 - steps / (stop - gap_start + 1))[:, None]
@@ -234,23 +236,24 @@ class Bridging(Result):
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    gaps: Annotated[NDArray[np.int64], ""] = field(default_factory=nothing)
-    r2: Annotated[dict[str, Floats], As(dict[str, list[float | None]])] = field(
+    gaps: Annotated[NDArray[np.int64], ""] = field(default_factory=empty_array)
+    r2: Annotated[dict[str, Floats], JsonType(dict[str, list[float | None]])] = field(
         default_factory=dict
     )
-    beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _beyond_by_rule)] = field(
-        default_factory=dict
-    )
-    components: Annotated[int | None, Number("components bridged", "the leading", form="d")] = (
-        None
-    )
+    beyond: Annotated[
+        dict[str, Floats], JsonType(dict[str, Beyond] | None, _beyond_by_rule)
+    ] = field(default_factory=dict)
+    components: Annotated[
+        int | None, Number("components bridged", "the leading", form="d")
+    ] = None
     variance: float | None = None
     first: Annotated[int, HIDDEN] = 0
     stop: Annotated[int, HIDDEN] = 0
     axes: Annotated[
-        dict[str, Bridging], As(dict[str, Bridging], lambda bridges: bridges.axes or None)
+        dict[str, Bridging],
+        JsonType(dict[str, Bridging], lambda bridges: bridges.axes or None),
     ] = field(default_factory=dict)
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
     @property
     def rows(self) -> Annotated[list[int] | None, ""]:
@@ -262,7 +265,9 @@ class Bridging(Result):
         """Why single R² are None, and why not all rows were used."""
         reasons = {}
         if any(np.isnan(r2).any() for r2 in (*self.r2.values(), *self.beyond.values())):
-            reasons["r2"] = "null where the rows left out are all equal to the mean of the rest"
+            reasons["r2"] = (
+                "null where the rows left out are all equal to the mean of the rest"
+            )
         if not self.undefined and self.stop - self.first < self.layout.size:
             reasons["rows"] = (
                 f"the table is longer than {MAX_BRIDGING_ROWS} rows: those in its middle"

@@ -36,7 +36,14 @@ from posprobe.analyses.composition.planes import (
 )
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import scaled_points
-from posprobe.analyses.result import HIDDEN, As, Result, Stored, nothing, numbers_of
+from posprobe.analyses.result import (
+    HIDDEN,
+    JsonType,
+    Result,
+    StoredArray,
+    empty_array,
+    record_numbers,
+)
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons
@@ -159,8 +166,10 @@ class Budget(Result):
     typical_misfit: float | None = None
     misfit_p: float | None = None
     explained: bool | None = None
-    spectrum: Annotated[Floats, Stored("budget_spectrum")] = field(default_factory=nothing)
-    undefined: Annotated[str, As(Reasons)] = ""
+    spectrum: Annotated[Floats, StoredArray("budget_spectrum")] = field(
+        default_factory=empty_array
+    )
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
     def around_mean(self) -> tuple[Share, ...]:
         """Return the parts but for the mean row, as shares of the variance around it."""
@@ -170,7 +179,9 @@ class Budget(Result):
 
 
 #: Names of the parts for the reader.
-BUDGET_LABELS: Mapping[str, str] = {key: number.label for key, number, _ in numbers_of(Budget)}
+BUDGET_LABELS: Mapping[str, str] = {
+    key: number.label for key, number, _ in record_numbers(Budget)
+}
 
 
 def budget(
@@ -307,7 +318,9 @@ def _nearest_period(rotation: Rotation, main_fit: RotationFit) -> float:
         for period, ratio in ratios.items()
         if 1 / MAX_PERIOD_RATIO < ratio < MAX_PERIOD_RATIO
     ]
-    return min(similar, key=lambda period: abs(np.log(ratios[period])), default=rotation.period)
+    return min(
+        similar, key=lambda period: abs(np.log(ratios[period])), default=rotation.period
+    )
 
 
 def _describe_budget(
@@ -411,10 +424,12 @@ class Clock(Result):
     own: float | None = None
     evidence: float | None = None
     variation: float | None = None
-    speed: Annotated[Floats, Stored("clock_speed")] = field(default_factory=nothing)
-    paths: Annotated[Floats, Stored("rotation_paths")] = field(default_factory=nothing)
+    speed: Annotated[Floats, StoredArray("clock_speed")] = field(default_factory=empty_array)
+    paths: Annotated[Floats, StoredArray("rotation_paths")] = field(
+        default_factory=empty_array
+    )
     first: Annotated[int, HIDDEN] = 0
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
 
 def clock(table: PositionTable | Positions | Array) -> Clock:

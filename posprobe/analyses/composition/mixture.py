@@ -374,7 +374,9 @@ def fit_weights(observed: Floats, degrees: Floats, design: Floats, start: Floats
     from scipy.optimize import nnls
 
     weights = np.maximum(start, 1e-12)
-    weights = update_weights(observed[None], degrees[None], design, weights[None], N_UPDATES)[0]
+    weights = update_weights(observed[None], degrees[None], design, weights[None], N_UPDATES)[
+        0
+    ]
     current = log_likelihood(observed, degrees, floor_power(design @ weights))
     for _ in range(MAX_SCORINGS):
         mean = floor_power(design @ weights)

@@ -278,7 +278,9 @@ def _classify_waves(
         lines = [k for k in group if waves.waves[k].is_line]
         line = max(lines, key=lambda k: shares[k], default=None)
         if line is not None and shares[line] > share / 2:
-            rotations.append(replace(_describe_line(points, waves, line, share), members=group))
+            rotations.append(
+                replace(_describe_line(points, waves, line, share), members=group)
+            )
             continue
         group_turns = [waves.waves[k].turns for k in group]
         plane_share, plane = leading_plane(power, group_turns)
@@ -321,7 +323,9 @@ def _project_path(points: Floats, plane: Floats) -> Complexes:
     return np.asarray(path[:, 0] + 1j * path[:, 1])
 
 
-def _fit_shared_clock(points: Floats, rotations: Sequence[_LocatedRotation]) -> ClockFit | None:
+def _fit_shared_clock(
+    points: Floats, rotations: Sequence[_LocatedRotation]
+) -> ClockFit | None:
     """Fit one clock to all planes that go round, where there are at least two."""
     circular = [located for located in rotations if located.rotation.is_circular]
     if len(circular) < 2:
@@ -372,7 +376,9 @@ def _share_variance(
     in what the circles leave of each bin. The shares of waves and families add up to 1.
     """
     components = waves.fit.components
-    owner_by_wave = np.full(len(waves.waves) + 1, -1)  # the last is for what belongs to no wave
+    owner_by_wave = np.full(
+        len(waves.waves) + 1, -1
+    )  # the last is for what belongs to no wave
     for k, members in enumerate([*(located.members for located in rotations), *hump_members]):
         owner_by_wave[members] = k
     owners = owner_by_wave[waves.wave_indices]

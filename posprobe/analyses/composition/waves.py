@@ -255,7 +255,9 @@ def fit_jointly(
         if not wave.is_line:
             terms.append(_hump_components(wave, n))
             wave_indices += [k] * len(terms[-1].family)
-            single_bins.append((2 * wave.turns - 1, n / (np.pi * wave.envelope_lengths[0]) + 5))
+            single_bins.append(
+                (2 * wave.turns - 1, n / (np.pi * wave.envelope_lengths[0]) + 5)
+            )
     lines = [k for k, wave in enumerate(waves) if wave.is_line]
     if lines:
         line_power, _ = fit_lines(points, [waves[k].turns for k in lines])
@@ -423,7 +425,9 @@ def _find_next_hump(
         turns
         for turns in hump.turns + np.linspace(-reach, reach, 9)
         if MIN_LINE_TURNS <= turns < n / 2 - MIN_LINE_SPACING_TURNS
-        and all(abs(turns - line_turns) >= MIN_LINE_SPACING_TURNS for line_turns in known_turns)
+        and all(
+            abs(turns - line_turns) >= MIN_LINE_SPACING_TURNS for line_turns in known_turns
+        )
     ]
     if not candidates:
         return hump
@@ -436,7 +440,9 @@ def _find_next_hump(
     return hump if gain > MIN_HUMP_LOG_LIKELIHOOD_GAIN else line
 
 
-def _find_strongest_hump(power: Power, waves: Waves, thresholds: WaveThresholds) -> Wave | None:
+def _find_strongest_hump(
+    power: Power, waves: Waves, thresholds: WaveThresholds
+) -> Wave | None:
     n = power.n_rows
     candidates: list[tuple[float, Wave]] = []
     scores_by_length = hump_scores(power.share[None], power.columns, waves.fit.mean[None])

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from posprobe.analyses.descriptive.pca import PCA
-from posprobe.analyses.result import EPS, centred, centring_error
+from posprobe.analyses.result import FLOAT64_EPS, centre_rows, centring_error
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.number_types import Count, Reasons, Share, limits
@@ -126,7 +126,7 @@ def prepare_cloud(table: Comparable, *, decomposition: PCA | None = None) -> Clo
             return Cloud(known_svd[0], known_svd)
     values = to_numpy(positions(table).values).astype(np.float64, copy=False)
     points = values / (largest or float(np.abs(values).max()) or 1.0)
-    return Cloud(centred(points)[0], known_svd)
+    return Cloud(centre_rows(points)[0], known_svd)
 
 
 def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
@@ -284,7 +284,9 @@ def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
     hsic_x = float(unbiased_hsic(power_x, x.power, x.power))
     hsic_y = float(unbiased_hsic(power_y, y.power, y.power))
     # Off the diagonal, nothing but rounding may tell the positions of a table apart.
-    error_x, error_y = (centring_error(power, len(x), EPS) for power in (power_x, power_y))
+    error_x, error_y = (
+        centring_error(power, len(x), FLOAT64_EPS) for power in (power_x, power_y)
+    )
     if hsic_x <= error_x or hsic_y <= error_y:
         return None, "all rows of a table are equally far apart"
     hsic = float(unbiased_hsic(cross, x.power, y.power))
@@ -297,10 +299,10 @@ def _prepare_pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
     if len(a) != len(b):
         shapes = [f"{c.points.shape[0]} x {c.points.shape[1]}" for c in (a, b)]
         raise InvalidTable(
-            f"tables of {shapes[0]} and {shapes[1]} (positions x width) cannot be "
-            "compared: they "
-            "need equally many positions. Cut both to a common length with --rows A:B; "
-            "a table is never resampled."
+            f"tables of {shapes[0]} and {shapes[1]} (positions x width) "
+            "cannot be compared: they need equally many positions. Cut "
+            "both to a common length with --rows A:B; a table is never "
+            "resampled."
         )
     return a, b
 
@@ -316,4 +318,6 @@ def _compact_points(x: Cloud) -> Floats:
 def _has_spectral_gap(x: Cloud, rank: int) -> bool:
     """Whether the first ``rank`` directions are set apart from the rest of the table."""
     singular = np.append(x.principal[1], 0.0)
-    return bool(singular[rank - 1] - singular[rank] > SINGULAR_VALUE_ROUNDING * singular[0] > 0)
+    return bool(
+        singular[rank - 1] - singular[rank] > SINGULAR_VALUE_ROUNDING * singular[0] > 0
+    )

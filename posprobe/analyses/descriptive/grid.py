@@ -21,7 +21,14 @@ from posprobe.analyses.descriptive.similarity import Similarity, similarity, uni
 from posprobe.analyses.descriptive.spectrum import detrend_columns, measure_grid_power
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored, centred
+from posprobe.analyses.result import (
+    HIDDEN,
+    JsonType,
+    NumberSuffixes,
+    Result,
+    StoredArray,
+    centre_rows,
+)
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
@@ -67,7 +74,7 @@ class Patches(Result):
     figures: ClassVar[str] = "grid.plot_patches"
 
     mosaic: Floats
-    power: Annotated[Floats, Stored("grid_power")]
+    power: Annotated[Floats, StoredArray("grid_power")]
     layout: Annotated[Grid, HIDDEN]
     neighbour_right: Annotated[Cosine | None, Number("right neighbour", "mean centred cosine")]
     neighbour_below: Annotated[Cosine | None, Number("neighbour below", "mean centred cosine")]
@@ -148,7 +155,7 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         "own_row": over((row_offset == 0) & (column_offset != 0)),
         "own_column": over((row_offset != 0) & (column_offset == 0)),
         "elsewhere": over((row_offset != 0) & (column_offset != 0)),
-    } | _variance_shares(to_numpy(centred(values, xp)[0]), power)
+    } | _variance_shares(to_numpy(centre_rows(values, xp)[0]), power)
     missing = [name for name, value in numbers.items() if value is None]
     stride = 1
     if cosines.raw.pooled == 1:
@@ -192,7 +199,9 @@ def _variance_shares(
         "interaction_share": _sum_squares(cells - by_row - by_column),
     }
     total_power, waves = _sum_squares(cells), float(power.sum())
-    shares = {name: size / total_power if total_power else None for name, size in sizes.items()}
+    shares = {
+        name: size / total_power if total_power else None for name, size in sizes.items()
+    }
     axes = float(power[0].sum() + power[1:, 0].sum())
     return shares | {"axis_power_share": axes / waves if waves else None}
 
@@ -227,7 +236,7 @@ class AxisCode:
     share: Annotated[float, Number("variance", "share of the table's variance it explains")]
     components: Annotated[PCA | None, HIDDEN]
     winding: Winding
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
     @property
     def length(self) -> Annotated[int, ""]:
@@ -268,18 +277,18 @@ class AxisCodes(Result):
 
     figures: ClassVar[str] = "grid.plot_axis_codes"
 
-    interaction_share: Annotated[float, As(float | None)]
+    interaction_share: Annotated[float, JsonType(float | None)]
     layout: Annotated[Layout, HIDDEN]
-    rows: Annotated[AxisCode | None, Part(" of the row code")] = None
-    columns: Annotated[AxisCode | None, Part(" of the column code")] = None
-    undefined: Annotated[str, As(Reasons)] = ""
+    rows: Annotated[AxisCode | None, NumberSuffixes(" of the row code")] = None
+    columns: Annotated[AxisCode | None, NumberSuffixes(" of the column code")] = None
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
     @property
     def additive_share(
         self,
     ) -> Annotated[
         float,
-        As(float | None),
+        JsonType(float | None),
         Number("row code plus column code", "share of the variance they explain"),
     ]:
         """Share of the variance that the two codes hold."""
@@ -317,7 +326,9 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
     inputs = positions(table)
     layout = inputs.layout
     if not isinstance(layout, Grid):
-        return AxisCodes(np.nan, layout, undefined="the positions are a sequence, without axes")
+        return AxisCodes(
+            np.nan, layout, undefined="the positions are a sequence, without axes"
+        )
     cells = to_numpy(inputs.values).astype(np.float64)
     cells = cells.reshape(layout.height, layout.width, -1)
     centred_cells = cells - cells.mean(axis=(0, 1))
@@ -326,7 +337,9 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
         return AxisCodes(
             np.nan, layout, undefined="all patches are equal: there is no variance"
         )
-    centred_cells = centred_cells / largest  # so that no square leaves the range of the numbers
+    centred_cells = (
+        centred_cells / largest
+    )  # so that no square leaves the range of the numbers
     rows, columns = centred_cells.mean(axis=1), centred_cells.mean(axis=0)
     total_variance = float((centred_cells**2).mean(axis=(0, 1)).sum())
     residual_variance = float(
@@ -344,7 +357,9 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
 
 def _describe_code(code: Floats, share: float) -> AxisCode:
     if len(code) < 2:
-        return AxisCode(code, share, None, winding(code), "a single position has no components")
+        return AxisCode(
+            code, share, None, winding(code), "a single position has no components"
+        )
     # What averaging leaves of a code that is not there is rounding.
     components = principal_components(code) if share > 1e-24 else None
     if components is None or components.undefined:

@@ -94,7 +94,8 @@ def choose_sinusoids(table: Cloud, max_sinusoids: int = MAX_SINUSOIDS) -> Sinuso
     n = len(table)
     frequencies = np.zeros(0)
     grid = np.arange(
-        GRID_STEPS_PER_CYCLE // 2, GRID_STEPS_PER_CYCLE * n // 2 - GRID_STEPS_PER_CYCLE // 2 + 1
+        GRID_STEPS_PER_CYCLE // 2,
+        GRID_STEPS_PER_CYCLE * n // 2 - GRID_STEPS_PER_CYCLE // 2 + 1,
     )
     power = _quadratic_forms(table.points, grid)
     fit = _fit_frequencies(table, frequencies)
@@ -150,7 +151,9 @@ def _refine_fit(
     damping = 1e-3
     for _ in range(steps):
         step = np.clip(_gauss_newton_step(fit, damping), -0.5 / n, 0.5 / n)
-        trial = _fit_frequencies(table, _keep_apart(fit.frequencies, fit.frequencies + step, n))
+        trial = _fit_frequencies(
+            table, _keep_apart(fit.frequencies, fit.frequencies + step, n)
+        )
         gain = trial.explained - fit.explained
         if gain > 0:
             fit, damping = trial, damping / 10

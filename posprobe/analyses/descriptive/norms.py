@@ -16,7 +16,7 @@ import numpy as np
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import robust_sd
-from posprobe.analyses.result import HIDDEN, As, Result, Stored
+from posprobe.analyses.result import HIDDEN, JsonType, Result, StoredArray
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
@@ -73,7 +73,7 @@ class Norms(Result):
 
     figures: ClassVar[str] = "rows.plot_norms"
 
-    norms: Annotated[Floats, Stored("norms")]
+    norms: Annotated[Floats, StoredArray("norms")]
     mean_row_norm: Annotated[float, Number("norm of the mean row", "what all positions share")]
     outlier_rows: tuple[OutlierRow, ...]
     zero_rows: tuple[Row, ...]
@@ -166,7 +166,8 @@ class TokenSampleBlock(TypedDict):
     dtype: str
     sampled: Natural
     blocks: Annotated[
-        list[Annotated[list[Count], PAIR_LIMITS]], "Stored rows, as (first, one past the last)."
+        list[Annotated[list[Count], PAIR_LIMITS]],
+        "Stored rows, as (first, one past the last).",
     ]
     seed: int
     factor: Annotated[float, "What the model multiplies the stored rows with."]
@@ -215,7 +216,7 @@ class Scale(Result):
     ]
     ratio_band: Annotated[
         tuple[float, float] | None,
-        As(list[NonNegative] | None),
+        JsonType(list[NonNegative] | None),
         PAIR_LIMITS,
         Number(
             "ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "
@@ -229,7 +230,7 @@ class Scale(Result):
     ]
     closest: Annotated[
         tuple[int, int] | None,
-        As(list[Row] | None),
+        JsonType(list[Row] | None),
         PAIR_LIMITS,
         Number("closest positions", "the two nearest positions", form=" and "),
     ]
@@ -238,7 +239,7 @@ class Scale(Result):
         Share | None, Number("share of variance", "of token plus position")
     ]
     undefined: Reasons
-    sample: Annotated[Mapping[str, Any] | None, As(TokenSampleBlock)] = None
+    sample: Annotated[Mapping[str, Any] | None, JsonType(TokenSampleBlock)] = None
 
     @property
     def position_norm(
@@ -291,8 +292,9 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     values, xp = inputs.values, inputs.xp
     if token_values.shape[1] != values.shape[1]:
         raise UsageError(
-            f"positions have width {values.shape[1]} and tokens {token_values.shape[1]}, so they "
-            "cannot be added. Pass the embeddings at the width of the positions."
+            f"positions have width {values.shape[1]} and tokens "
+            f"{token_values.shape[1]}, so they cannot be added. Pass the "
+            "embeddings at the width of the positions."
         )
     norms = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     token_norms = np.linalg.norm(token_values, axis=1)
@@ -325,11 +327,15 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
         position_norms=norms,
         token_norms=token_norms,
         ratio=defined("ratio", mean, unit),
-        ratio_band=None if "ratio_band" in undefined else (mean / long_norm, mean / short_norm),
+        ratio_band=None
+        if "ratio_band" in undefined
+        else (mean / long_norm, mean / short_norm),
         neighbour_distance=defined("neighbour_distance", step, unit),
         smallest_distance=defined("smallest_distance", distance, unit),
         closest=(pair[0] + inputs.start, pair[1] + inputs.start) if pair else None,
-        mean_cosine=None if "mean_cosine" in undefined else _vector_cosine(center, token_center),
+        mean_cosine=None
+        if "mean_cosine" in undefined
+        else _vector_cosine(center, token_center),
         variance_share=defined("variance_share", spread, spread + token_spread),
         undefined=undefined,
     )
@@ -386,7 +392,9 @@ def _find_closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int]
     best, pair = np.inf, None
     for begin in range(0, n - 1, ROWS_PER_DISTANCE_BLOCK):
         rows, later_rows = centered[begin : begin + ROWS_PER_DISTANCE_BLOCK], centered[begin:]
-        squared = squares[begin : begin + ROWS_PER_DISTANCE_BLOCK, None] + squares[None, begin:]
+        squared = (
+            squares[begin : begin + ROWS_PER_DISTANCE_BLOCK, None] + squares[None, begin:]
+        )
         squared = squared - 2 * (rows @ later_rows.T)
         squared = squared + xp.tril(xp.full_like(squared, xp.inf))  # each pair once
         smallest = float(xp.min(squared))

@@ -16,7 +16,7 @@ import numpy as np
 
 from posprobe.analyses.descriptive.similarity import sum_of_squares
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import HIDDEN, As, Result, Stored, centred
+from posprobe.analyses.result import HIDDEN, JsonType, Result, StoredArray, centre_rows
 from posprobe.arrays import Array, Floats, Positions, namespace, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout
@@ -74,8 +74,10 @@ class PCA(Result):
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
     count: Annotated[int, HIDDEN]
-    decompose: Annotated[Callable[[Array, int, ModuleType], tuple[Array, Array, Array]], HIDDEN]
-    undefined: Annotated[str, As(Reasons)] = ""
+    decompose: Annotated[
+        Callable[[Array, int, ModuleType], tuple[Array, Array, Array]], HIDDEN
+    ]
+    undefined: Annotated[str, JsonType(Reasons)] = ""
     centered: Literal["columns"] = "columns"
 
     @property
@@ -83,20 +85,19 @@ class PCA(Result):
         self,
     ) -> Annotated[
         Method,
-        "Randomised: only the leading components are computed; their shares are of the "
-        "whole "
-        "variance.",
+        "Randomised: only the leading components are computed; their shares "
+        "are of the whole variance.",
     ]:
         """How the components are computed: ``"randomised"`` gives the leading ones alone."""
         return "exact" if self.decompose is full_svd else "randomised"
 
     @property
-    def scores(self) -> Annotated[Floats, Stored("pca_scores")]:
+    def scores(self) -> Annotated[Floats, StoredArray("pca_scores")]:
         """``[n, k]``: each position along each component, in the table's units."""
         return self._decomposed[0]
 
     @property
-    def components(self) -> Annotated[Floats, Stored("pca_components")]:
+    def components(self) -> Annotated[Floats, StoredArray("pca_components")]:
         """``[k, d]``, orthonormal rows; in each, the loading of largest magnitude is positive."""
         return self._decomposed[2]
 
@@ -113,8 +114,8 @@ class PCA(Result):
         self,
     ) -> Annotated[
         Floats,
-        Stored("pca_explained_variance_ratio"),
-        As(list[Share]),
+        StoredArray("pca_explained_variance_ratio"),
+        JsonType(list[Share]),
         limits(minItems=1),
     ]:
         """``[k]``: squared singular values over the sum of all; NaN for a constant table."""
@@ -126,7 +127,9 @@ class PCA(Result):
         self,
     ) -> Annotated[
         float | None,
-        Number("stable rank", "sum of squared singular values over the largest", compared=True),
+        Number(
+            "stable rank", "sum of squared singular values over the largest", compared=True
+        ),
     ]:
         """Sum of squared singular values over the largest."""
         power, total_power, _ = self._powers
@@ -209,7 +212,7 @@ class PCA(Result):
     @property
     def _centered(self) -> tuple[Array, ModuleType]:
         xp = namespace(self.values)
-        return centred(self.values, xp)[0], xp
+        return centre_rows(self.values, xp)[0], xp
 
     @cached_property
     def _decomposed(self) -> tuple[Floats, Floats, Floats]:
@@ -272,7 +275,7 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
         raise InvalidTable(
             "one position has no principal components. Keep at least two rows with --rows A:B."
         )
-    varies = bool(xp.any(centred(values, xp)[0] != 0))
+    varies = bool(xp.any(centre_rows(values, xp)[0] != 0))
     n, d = values.shape
     needs_few = leading is not None and 4 * leading < min(n, d)
     large = n * d * min(n, d) > MAX_EXACT_OPERATIONS
@@ -301,8 +304,8 @@ def resolve_components(inputs: Positions, known_pca: PCA | None) -> PCA:
     # Who asks here needs the scores, and singular values come with them.
     if len(components.scores) != inputs.values.shape[0]:
         raise InvalidTable(
-            f"the principal components are of {len(components.scores)} rows, the table has "
-            f"{inputs.values.shape[0]}."
+            f"the principal components are of {len(components.scores)} "
+            f"rows, the table has {inputs.values.shape[0]}."
         )
     return components
 
@@ -319,7 +322,9 @@ def _singular_values(centered: Array, xp: ModuleType) -> Floats:
     if unit > 0 and n_values:
         scaled = centered / unit
         squares = xp.matmul(scaled.T, scaled) if d < n else xp.matmul(scaled, scaled.T)
-        eigenvalues = to_numpy(xp.linalg.eigvalsh(squares)).astype(np.float64, copy=False)[::-1]
+        eigenvalues = to_numpy(xp.linalg.eigvalsh(squares)).astype(np.float64, copy=False)[
+            ::-1
+        ]
         if (
             eigenvalues[n_values - 1]
             > MIN_EIGENVALUE_ROUNDINGS * xp.finfo(centered.dtype).eps * eigenvalues[0]
@@ -367,7 +372,9 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
     return xp.matmul(basis, left)[:, :count], values[:count], right[:count, :]
 
 
-def _leading_from_gram(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array, Array]:
+def _leading_from_gram(
+    matrix: Array, count: int, xp: ModuleType
+) -> tuple[Array, Array, Array]:
     """Return the leading part of a decomposition from the smaller Gram matrix.
 
     The squares lose half of the digits of the smallest singular values, and none of the leading.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import HIDDEN, As, Part, Result, centred
+from posprobe.analyses.result import HIDDEN, JsonType, NumberSuffixes, Result, centre_rows
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
@@ -54,10 +54,12 @@ def probe_obstacle(inputs: Positions) -> str:
         return f"fewer than {MIN_PROBE_ROWS} positions"
     values = to_numpy(inputs.values)
     largest = np.abs(values).max()
-    if not centred(values)[0].any():
+    if not centre_rows(values)[0].any():
         return "all rows are equal"
     if not SINGLE_PRECISION_RANGE[0] <= largest <= SINGLE_PRECISION_RANGE[1]:
-        return f"the largest value is {largest:.1e}, beyond what single precision can work with"
+        return (
+            f"the largest value is {largest:.1e}, beyond what single precision can work with"
+        )
     return ""
 
 
@@ -134,7 +136,7 @@ class PublishedProbe(Result):
     chance: NonNegative
     rows: Natural
     folds: Literal["random"] = "random"
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
     @property
     def mean(self) -> float:
@@ -188,7 +190,9 @@ class PublishedOrder(PublishedProbe):
     @property
     def error(
         self,
-    ) -> Annotated[Share, Number("order, as Wang & Chen", "share of pairs in the wrong order")]:
+    ) -> Annotated[
+        Share, Number("order, as Wang & Chen", "share of pairs in the wrong order")
+    ]:
         """Mean over seeds."""
         return self.mean
 
@@ -240,7 +244,8 @@ def absolute_probe_published(
     """
     values = _single_precision_rows(table, rows, seeds)
     runs = [
-        _run_published_absolute(values, rng) for rng in np.random.default_rng(seed).spawn(seeds)
+        _run_published_absolute(values, rng)
+        for rng in np.random.default_rng(seed).spawn(seeds)
     ]
     return PublishedAbsolute(
         errors=np.array([error for error, _ in runs]),
@@ -382,7 +387,9 @@ class AbsoluteProbe(Result):
 
     predicted: Floats
     shuffled: Annotated[
-        Floats, As(NonNegative, lambda probe: probe.mae_shuffled), "With folds drawn at random."
+        Floats,
+        JsonType(NonNegative, lambda probe: probe.mae_shuffled),
+        "With folds drawn at random.",
     ]
     mae: Annotated[NonNegative, Number("absolute, blocks held out", "mean error in positions")]
     interpolation: Annotated[NonNegative, "Over the inner blocks."]
@@ -434,12 +441,12 @@ class OrderProbe(Result):
     errors: Floats
     blocked: Annotated[
         Floats,
-        As(Share, lambda probe: probe.blocked.mean()),
+        JsonType(Share, lambda probe: probe.blocked.mean()),
         "With blocks of neighbouring positions held out.",
     ]
     chance: Annotated[
         Floats,
-        As(Share, lambda probe: probe.chance.mean()),
+        JsonType(Share, lambda probe: probe.chance.mean()),
         Number("order, chance level", "of the same rows in random order"),
     ]
     rows: Natural
@@ -448,7 +455,7 @@ class OrderProbe(Result):
     standardize: Literal["table"] = "table"
     folds: str = f"{N_FOLDS} sets of positions"
     inverse_penalty: float = INVERSE_PENALTY
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
     @property
     def error(
@@ -480,7 +487,9 @@ class OrderProbe(Result):
         return len(self.errors)
 
 
-def absolute_probe(table: PositionTable | Positions | Array, *, seed: int = 0) -> AbsoluteProbe:
+def absolute_probe(
+    table: PositionTable | Positions | Array, *, seed: int = 0
+) -> AbsoluteProbe:
     """Regress position on rows with whole blocks of positions held out.
 
     Ridge regression with the declared penalty `RIDGE_PENALTY`, five contiguous blocks. The inner
@@ -667,11 +676,11 @@ class Probes(Result):
 
     figures: ClassVar[str] = "fits.plot_probes"
 
-    absolute_published: Annotated[PublishedAbsolute | None, Part()] = None
-    absolute_blocked: Annotated[AbsoluteProbe | None, Part()] = None
-    order_published: Annotated[PublishedOrder | None, Part()] = None
-    order_disjoint: Annotated[OrderProbe | None, Part()] = None
-    undefined: Annotated[str, As(Reasons)] = ""
+    absolute_published: Annotated[PublishedAbsolute | None, NumberSuffixes()] = None
+    absolute_blocked: Annotated[AbsoluteProbe | None, NumberSuffixes()] = None
+    order_published: Annotated[PublishedOrder | None, NumberSuffixes()] = None
+    order_disjoint: Annotated[OrderProbe | None, NumberSuffixes()] = None
+    undefined: Annotated[str, JsonType(Reasons)] = ""
 
 
 def probes(

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.pca import PCA, resolve_components
 from posprobe.analyses.facts import Number
-from posprobe.analyses.linear import line_through
-from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
+from posprobe.analyses.linear import fit_line
+from posprobe.analyses.result import HIDDEN, JsonType, Result, WithGaps, empty_array
 from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Reasons
@@ -337,27 +337,27 @@ class Shift(Result):
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
     periods: Annotated[Floats, "In positions, of the shift operator's eigenvalues."] = field(
-        default_factory=nothing
+        default_factory=empty_array
     )
     moduli: Annotated[Floats, "Absolute values of the eigenvalues: 1 is undamped."] = field(
-        default_factory=nothing
+        default_factory=empty_array
     )
     half_lives: Annotated[WithGaps, "In positions; null where the mode does not decay."] = (
-        field(default_factory=nothing)
+        field(default_factory=empty_array)
     )
-    shares: Annotated[Floats, ""] = field(default_factory=nothing)
-    turns: Annotated[Floats, ""] = field(default_factory=nothing)
-    phase_linearity: Annotated[Floats, ""] = field(default_factory=nothing)
-    radius_cv: Annotated[Floats, ""] = field(default_factory=nothing)
+    shares: Annotated[Floats, ""] = field(default_factory=empty_array)
+    turns: Annotated[Floats, ""] = field(default_factory=empty_array)
+    phase_linearity: Annotated[Floats, ""] = field(default_factory=empty_array)
+    radius_cv: Annotated[Floats, ""] = field(default_factory=empty_array)
     rotations: Annotated[
         NDArray[np.bool_],
-        As(
+        JsonType(
             list[float] | None,
             lambda record: None if record.undefined else record.periods[record.rotations],
         ),
         "Periods of the modes that count as rotations.",
     ] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    eigenvalues: NDArray[np.complex128] = field(default_factory=nothing)
+    eigenvalues: NDArray[np.complex128] = field(default_factory=empty_array)
     skill: Annotated[
         float | None,
         Number("shift skill", "of the next row, held out; 1 is exact", compared=True),
@@ -366,12 +366,12 @@ class Shift(Result):
     rank: Annotated[Count | None, Number("shift rank", "components it acts on", form="d")] = (
         None
     )
-    variance: Annotated[float | None, Number("shift variance", "share in those components")] = (
-        None
-    )
+    variance: Annotated[
+        float | None, Number("shift variance", "share in those components")
+    ] = None
     skill_persistence: float | None = None
     skill_rows: float | None = None
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
     rule: RotationRule = ROTATION_RULE
 
     @property
@@ -464,7 +464,9 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     )
 
 
-def _describe_modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str, Any]]:
+def _describe_modes(
+    scores: Floats, rank: int
+) -> tuple[NDArray[np.complex128], dict[str, Any]]:
     """Fit the map to all rows; return its eigenvalues and what each oscillation does."""
     n = len(scores)
     leading = scores[:, :rank]
@@ -497,8 +499,6 @@ def _describe_modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], 
         "half_lives": half_lives,
         "shares": shares,
         "turns": n * angle / (2 * np.pi),
-        "phase_linearity": np.array(
-            [line_through(time, mode_phase)[1] for mode_phase in phase.T]
-        ),
+        "phase_linearity": np.array([fit_line(time, mode_phase)[1] for mode_phase in phase.T]),
         "radius_cv": radius.std(axis=0) / radius.mean(axis=0),
     }

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import total_power
-from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, centring_error
+from posprobe.analyses.result import (
+    HIDDEN,
+    NumberSuffixes,
+    Result,
+    StoredArray,
+    centre_rows,
+    centring_error,
+)
 from posprobe.arrays import (
     Array,
     Floats,
@@ -62,7 +69,9 @@ def unit_rows(values: Array, xp: ModuleType, *, centered: bool) -> tuple[Array, 
     tuple
         ``[n, d]``, zeros for a row without direction, and ``[n]``: which rows have one.
     """
-    units, error = centred(values, xp) if centered else (xp.asarray(values, copy=True), 0.0)
+    units, error = (
+        centre_rows(values, xp) if centered else (xp.asarray(values, copy=True), 0.0)
+    )
     return units, scale_rows(units, error, xp)
 
 
@@ -290,8 +299,8 @@ class Cosine:
         Positions along a side of the matrix's cells: 1 where it is whole.
     """
 
-    matrix: Annotated[Floats, Stored("similarity")]
-    offset_mean: Annotated[Floats, Stored("offset_profile")]
+    matrix: Annotated[Floats, StoredArray("similarity")]
+    offset_mean: Annotated[Floats, StoredArray("offset_profile")]
     offset_std: Floats
     offset_count: NDArray[np.int64]
     neighbour_mean: Annotated[
@@ -320,9 +329,8 @@ class Cosine:
         self,
     ) -> Annotated[
         list[CosineNumber | list[CosineNumber | None] | None] | None,
-        "Mean cosine by offset; by displacement, rows of columns, on a grid. Null where "
-        "`pooled` "
-        "is above 1: arrays.npz has it.",
+        "Mean cosine by offset; by displacement, rows of columns, on a "
+        "grid. Null where `pooled` is above 1: arrays.npz has it.",
     ]:
         """The mean cosines by offset, of a table whose matrix is whole."""
         return self.offset_mean.tolist() if self.pooled == 1 else None
@@ -361,11 +369,13 @@ class Similarity(Result):
 
     figures: ClassVar[str] = "similarity.plot_similarity"
 
-    raw: Annotated[Cosine, "Of the rows as stored.", Part(", raw", ", as stored")]
+    raw: Annotated[Cosine, "Of the rows as stored.", NumberSuffixes(", raw", ", as stored")]
     centered: Annotated[
         Cosine,
         "Of the rows less their mean.",
-        Part("", ", mean row subtracted", "_centered", alone=("monotone_fraction",)),
+        NumberSuffixes(
+            "", ", mean row subtracted", "_centered", not_compared=("monotone_fraction",)
+        ),
     ]
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
@@ -423,10 +433,9 @@ def check_row_count(n: int) -> None:
     """
     if n > MAX_COSINE_ROWS:
         raise InvalidTable(
-            f"{n} positions: cosines are computed of up to {MAX_COSINE_ROWS}. Choose "
-            "that many "
-            "with "
-            "--rows A:B, or analyses that need none with --only."
+            f"{n} positions: cosines are computed of up to "
+            f"{MAX_COSINE_ROWS}. Choose that many with --rows A:B, or "
+            "analyses that need none with --only."
         )
 
 
@@ -463,7 +472,9 @@ class OffsetSums:
         invariance = None
         if np.count_nonzero(is_pair) > 2:
             spread = self.sum_of_squares - total[is_pair].sum() ** 2 / count[is_pair].sum()
-            offset_variance = self.sum_of_squares - (total[is_pair] ** 2 / count[is_pair]).sum()
+            offset_variance = (
+                self.sum_of_squares - (total[is_pair] ** 2 / count[is_pair]).sum()
+            )
             # Equal cosines differ by rounding only, and then nothing is there to explain. What is
             # rounded are sums with the cosines of rows with themselves.
             largest = self.sum_of_squares + float(count[height - 1, width - 1])
@@ -540,7 +551,9 @@ def _measure_cosines(inputs: Positions, *, centered: bool) -> tuple[Cosine, NDAr
     if "translation_invariance" in undefined and np.count_nonzero(defined_rows) > 1:
         undefined["translation_invariance"] = "the cosines do not vary"
     if isinstance(layout, Sequence):
-        mean, spread, count = (statistic[0, width - 1 :] for statistic in (mean, spread, count))
+        mean, spread, count = (
+            statistic[0, width - 1 :] for statistic in (mean, spread, count)
+        )
     if pooled > 1:
         undefined["minimum"] = (
             f"of more than {MAX_MATRIX_ROWS} positions not every pair is looked at"
@@ -549,7 +562,9 @@ def _measure_cosines(inputs: Positions, *, centered: bool) -> tuple[Cosine, NDAr
     elif not sums.count.all():
         undefined["offset_profile"] = reason
     counts = np.rint(count).astype(np.int64)
-    record = Cosine(matrix, mean, spread, counts, **numbers, undefined=undefined, pooled=pooled)
+    record = Cosine(
+        matrix, mean, spread, counts, **numbers, undefined=undefined, pooled=pooled
+    )
     return record, defined_rows
 
 

@@ -28,7 +28,7 @@ from posprobe.analyses.descriptive.closeness import (
 from posprobe.analyses.descriptive.matching_pursuit import Sinusoids, choose_sinusoids
 from posprobe.analyses.descriptive.pca import PCA
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import EPS, HIDDEN, As, Result, centring_error
+from posprobe.analyses.result import FLOAT64_EPS, HIDDEN, JsonType, Result, centring_error
 from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.encodings.tables import frequencies, sincos2d
 from posprobe.layouts import Grid, Layout
@@ -100,7 +100,9 @@ def decompose_ladder(n: int, d: int) -> Ladder:
     the decomposition have half the length each.
     """
     angles = np.outer(np.arange(n // 2, n) - (n - 1) / 2, frequencies(d))  # from the middle on
-    weight = np.full((len(angles), 1), np.sqrt(2.0))  # each row stands for its mirror image too
+    weight = np.full(
+        (len(angles), 1), np.sqrt(2.0)
+    )  # each row stands for its mirror image too
     if n % 2:
         weight[0] = 1.0
     cosines = np.cos(angles)
@@ -115,7 +117,7 @@ def decompose_ladder(n: int, d: int) -> Ladder:
         blocks.append(np.concatenate([sign * upper[n % 2 :][::-1], upper]))
     basis = np.concatenate(blocks, axis=1)
     order = np.argsort(-singular, kind="stable")
-    order = order[singular[order] > EPS * singular[order[0]]]
+    order = order[singular[order] > FLOAT64_EPS * singular[order[0]]]
     ordered_basis, values = basis[:, order], singular[order]
     for array in (ordered_basis, values):
         array.flags.writeable = False  # the next caller gets the same
@@ -246,7 +248,9 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     elif contrast < MIN_BASE_CONTRAST:
         reason = f"no ladder: lines between those of base {base:.3g} fit as well"
     elif best < CERTAIN_CKA and _uneven_gain(resemblance, n, d, base) > MAX_UNEVEN_GAIN:
-        reason = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
+        reason = (
+            f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
+        )
     elif not BASE_SEARCH_RANGE[0] < base < BASE_SEARCH_RANGE[1]:
         reason = (
             f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
@@ -434,7 +438,7 @@ class SinusoidFit(Result):
     @cached_property
     def sinusoids(
         self,
-    ) -> Annotated[Sinusoids | None, As(list[FittedSinusoid] | None, _list_sinusoids)]:
+    ) -> Annotated[Sinusoids | None, JsonType(list[FittedSinusoid] | None, _list_sinusoids)]:
         """The best 1, 2, 3 … freely chosen sinusoids; None where undefined."""
         return None if self.points is None else choose_sinusoids(self.points)
 
@@ -453,12 +457,14 @@ class SinusoidFit(Result):
         self,
     ) -> Annotated[
         BaseFit | None,
-        As(float | None, lambda fit: fit.base and fit.base.base),
+        JsonType(float | None, lambda fit: fit.base and fit.base.base),
         Number("base", "of the geometric series of wavelengths that fits best"),
     ]:
         """The search for the ladder's base; None where undefined."""
         return (
-            None if self.points is None or self.width % 2 else fit_base(self.points, self.width)
+            None
+            if self.points is None or self.width % 2
+            else fit_base(self.points, self.width)
         )
 
     @property

@@ -18,8 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.linear import participation
-from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, nothing
+from posprobe.analyses.linear import participation_ratio
+from posprobe.analyses.result import (
+    HIDDEN,
+    JsonType,
+    Result,
+    StoredArray,
+    WithGaps,
+    empty_array,
+)
 from posprobe.arrays import Array, Floats, Positions, positions, quotient, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, Reasons, limits
@@ -102,17 +109,22 @@ class Spectrum(Result):
     missing_reason: ClassVar[str] = "no red noise is fitted on a grid"
 
     layout: Annotated[Layout, HIDDEN]
-    frequency: Annotated[Floats, Stored("spectrum_frequency")] = field(default_factory=nothing)
-    power: Annotated[Floats, Stored("spectrum_power")] = field(default_factory=nothing)
-    power_by_dim: Annotated[Floats, Stored("spectrum_power_by_dim")] = field(
+    frequency: Annotated[Floats, StoredArray("spectrum_frequency")] = field(
+        default_factory=empty_array
+    )
+    power: Annotated[Floats, StoredArray("spectrum_power")] = field(
+        default_factory=empty_array
+    )
+    power_by_dim: Annotated[Floats, StoredArray("spectrum_power_by_dim")] = field(
         default_factory=lambda: np.zeros((0, 0))
     )
     background: Floats | None = None
     threshold: Floats | None = None
     lines: Annotated[
         tuple[Line, ...],
-        As(
-            list[Line] | None, lambda record: None if record.threshold is None else record.lines
+        JsonType(
+            list[Line] | None,
+            lambda record: None if record.threshold is None else record.lines,
         ),
         "Peaks that red noise does not explain, strongest first.",
     ] = ()
@@ -122,9 +134,9 @@ class Spectrum(Result):
     edge_frequency: Annotated[
         float | None, Number("edge frequency", "90 % of the power is below", compared=True)
     ] = None
-    dominant_frequency: Floats = field(default_factory=nothing)
-    dominant_significant: NDArray[np.bool_] = field(default_factory=nothing)
-    undefined: Annotated[str, As(Reasons)] = ""
+    dominant_frequency: Floats = field(default_factory=empty_array)
+    dominant_significant: NDArray[np.bool_] = field(default_factory=empty_array)
+    undefined: Annotated[str, JsonType(Reasons)] = ""
     edge_share: float = EDGE_POWER_SHARE
     false_alarm: float = FALSE_ALARM_P
 
@@ -282,7 +294,7 @@ def fit_red_noise(
     lagged, total = (residual[1:] * residual[:-1]).sum(axis=0), (residual**2).sum(axis=0)
     degrees = 2.0
     if pooled:
-        degrees = 2 * participation(residual)
+        degrees = 2 * participation_ratio(residual)
         lagged, total = lagged.sum(keepdims=True), total.sum(keepdims=True)
     memory = quotient(lagged, total, fill=0.0).clip(0.0, 0.999)
     wave = np.cos(2 * np.pi * frequency)[:, None]
@@ -371,19 +383,19 @@ class Spectrogram(Result):
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    frequency: Floats = field(default_factory=nothing)
+    frequency: Floats = field(default_factory=empty_array)
     power: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     center: Annotated[Floats, "Position of the middle of each segment."] = field(
-        default_factory=nothing
+        default_factory=empty_array
     )
-    strongest: Floats = field(default_factory=nothing)
-    fastest: Floats = field(default_factory=nothing)
+    strongest: Floats = field(default_factory=empty_array)
+    fastest: Floats = field(default_factory=empty_array)
     length: Annotated[
         Natural | None, Number("segment", "positions in each segment", form="d")
     ] = None
     step: Annotated[Natural | None, "Positions from one segment to the next."] = None
     drift: Annotated[float | None, Number("drift", "10 to 90 % of the fastest line")] = None
-    undefined: Annotated[str, As(Reasons)] = ""
+    undefined: Annotated[str, JsonType(Reasons)] = ""
     detrend: Literal["linear"] = "linear"
     window: Literal["hann"] = "hann"
 
@@ -462,7 +474,9 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
         return undefined_spectrogram(
             undefined=f"fewer than {2 * SEGMENT_RANGE_POSITIONS[0]} positions"
         )
-    length = 2 * (min(max(n // 8, SEGMENT_RANGE_POSITIONS[0]), SEGMENT_RANGE_POSITIONS[1]) // 2)
+    length = 2 * (
+        min(max(n // 8, SEGMENT_RANGE_POSITIONS[0]), SEGMENT_RANGE_POSITIONS[1]) // 2
+    )
     step = length // 4
     values = to_numpy(inputs.values).astype(np.float64, copy=False)
     taper = np.hanning(length)
@@ -479,7 +493,9 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
             _, level = fit_red_noise(residual, frequency, power[k][:, None], pooled=True)
             strongest[k], fastest[k] = _extreme_lines(power[k], level[:, 0], length)
     if not power.any():
-        return undefined_spectrogram(undefined="every dimension is constant or a straight line")
+        return undefined_spectrogram(
+            undefined="every dimension is constant or a straight line"
+        )
     center = inputs.start + begin + (length - 1) / 2
     drift, defined_fastest = None, fastest[~np.isnan(fastest)]
     if 2 * defined_fastest.size >= fastest.size:

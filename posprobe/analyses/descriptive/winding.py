@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.pca import PCA, resolve_components
 from posprobe.analyses.facts import Number
-from posprobe.analyses.linear import line_through
-from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
+from posprobe.analyses.linear import fit_line
+from posprobe.analyses.result import HIDDEN, JsonType, Result, WithGaps, empty_array
 from posprobe.arrays import Array, Floats, Positions, positions, quotient
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons
@@ -76,22 +76,23 @@ class WindingPair:
 
     components: Annotated[
         tuple[int, int],
-        As(list[int], lambda pair: [component + 1 for component in pair.components]),
+        JsonType(list[int], lambda pair: [component + 1 for component in pair.components]),
     ]
     share: float
     coherence: float
     phase: Floats
     radius: Annotated[
-        Floats, As(float, lambda pair: pair.radius.mean()), "Mean, in the table's units."
+        Floats, JsonType(float, lambda pair: pair.radius.mean()), "Mean, in the table's units."
     ]
     phase_linearity: float
     bounds: NDArray[np.int64]
     frequency: Floats
     axis: Annotated[
-        int | None, As(int | None, lambda pair: None if pair.axis is None else pair.axis + 1)
+        int | None,
+        JsonType(int | None, lambda pair: None if pair.axis is None else pair.axis + 1),
     ]
-    axis_r2: Annotated[float, As(float | None)]
-    pitch: Annotated[float, As(float | None)]
+    axis_r2: Annotated[float, JsonType(float | None)]
+    pitch: Annotated[float, JsonType(float | None)]
 
     @property
     def turns(self) -> Annotated[float, ""]:
@@ -99,7 +100,7 @@ class WindingPair:
         return float(self.phase[-1] - self.phase[0]) / (2 * np.pi)
 
     @property
-    def period(self) -> Annotated[float, As(float | None)]:
+    def period(self) -> Annotated[float, JsonType(float | None)]:
         """Positions per turn, over the whole table; infinite where it ends where it began."""
         return (len(self.phase) - 1) / self.turns if self.turns > 0 else np.inf
 
@@ -167,8 +168,8 @@ class Winding(Result):
     start: Annotated[int, HIDDEN]
     pairs: tuple[WindingPair, ...] = ()
     scores: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    ratio: Floats = field(default_factory=nothing)
-    undefined: Annotated[str, As(Reasons)] = ""
+    ratio: Floats = field(default_factory=empty_array)
+    undefined: Annotated[str, JsonType(Reasons)] = ""
     turns: Annotated[float | None, Number("turns", "of the strongest pair")] = None
     share: Annotated[float | None, Number("winding pair", "share of the variance")] = None
     phase_linearity: Annotated[float | None, Number("phase linearity", "R² of its phase")] = (
@@ -213,7 +214,10 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
     10.0 turns
     """
     inputs = positions(table)
-    n, undefined_winding = inputs.values.shape[0], partial(Winding, inputs.layout, inputs.start)
+    n, undefined_winding = (
+        inputs.values.shape[0],
+        partial(Winding, inputs.layout, inputs.start),
+    )
     if isinstance(inputs.layout, Grid):
         return undefined_winding(
             undefined="patches lie on a grid: their rows and columns wind on their own"
@@ -317,7 +321,7 @@ def _describe_pair(
     axis, axis_r2, pitch = None, np.nan, np.nan
     for third in range(scores.shape[1]):
         if third not in components:
-            slope, r2 = line_through(phase, scores[:, third])
+            slope, r2 = fit_line(phase, scores[:, third])
             if axis is None or r2 > axis_r2:
                 axis, axis_r2, pitch = third, r2, 2 * np.pi * slope
     return WindingPair(
@@ -326,7 +330,7 @@ def _describe_pair(
         coherence=float(min(coherence, 1.0)),
         phase=phase,
         radius=np.hypot(x, y),
-        phase_linearity=line_through(time, phase)[1],
+        phase_linearity=fit_line(time, phase)[1],
         bounds=bounds,
         frequency=frequency,
         axis=axis,

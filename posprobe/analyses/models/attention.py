@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.similarity import sum_by_displacement
 from posprobe.analyses.models.head_logits import Peaked, Peaks, find_nearest_peak
-from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps, centring_error
+from posprobe.analyses.result import (
+    HIDDEN,
+    NumberSuffixes,
+    Result,
+    StoredArray,
+    WithGaps,
+    centring_error,
+)
 from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
@@ -58,7 +65,7 @@ class LayerAttention(Peaked):
         None where there is none. Causal attention leaves out later keys.
     """
 
-    curves: Annotated[NDArray[np.float64], Stored()]
+    curves: Annotated[NDArray[np.float64], StoredArray()]
     peak: Annotated[Peaks, "The offset at which the mean is farthest above uniform attention."]
     has_peak: NDArray[np.bool_]
     first: WithGaps
@@ -88,7 +95,7 @@ class AttentionByOffset(Result):
 
     figures: ClassVar[str] = "heads.plot_attention"
 
-    layers: Annotated[Mapping[int, LayerAttention], limits(minItems=1), Part()]
+    layers: Annotated[Mapping[int, LayerAttention], limits(minItems=1), NumberSuffixes()]
     contexts: Natural
     layout: Layout
     name: Annotated[str, HIDDEN]
@@ -165,11 +172,14 @@ def sum_attention(weights: Array, layout: Layout) -> AttentionSums:
         If the shape is another, or a weight is not finite.
     """
     n = layout.size
-    if weights.ndim != 4 or 0 in weights.shape or not n <= weights.shape[2] == weights.shape[3]:
+    if (
+        weights.ndim != 4
+        or 0 in weights.shape
+        or not n <= weights.shape[2] == weights.shape[3]
+    ):
         raise InvalidTable(
-            f"attention of shape {list(weights.shape)}: [contexts, heads, m, m] is "
-            "expected, with "
-            f"m at least {n}."
+            f"attention of shape {list(weights.shape)}: [contexts, heads, "
+            f"m, m] is expected, with m at least {n}."
         )
     xp = namespace(weights)
     eps = float(xp.finfo(weights.dtype).eps)

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
+from posprobe.analyses.result import HIDDEN, JsonType, NumberSuffixes, Result, StoredArray
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share, limits
@@ -113,10 +113,14 @@ class PhaseShift(Result):
 
     figures: ClassVar[str] = "experiments.plot_phase_shift"
 
-    shifts: Annotated[NDArray[np.int64], As(list[Count]), limits(minItems=1), Stored("shifts")]
-    change: Annotated[NDArray[np.float64], As(list[NonNegative]), Stored("shift_change")]
+    shifts: Annotated[
+        NDArray[np.int64], JsonType(list[Count]), limits(minItems=1), StoredArray("shifts")
+    ]
+    change: Annotated[
+        NDArray[np.float64], JsonType(list[NonNegative]), StoredArray("shift_change")
+    ]
     loss: Annotated[NDArray[np.float64] | None, "Nats per predicted token, by shift."]
-    task: Annotated[str, As(str | None, lambda effect: effect.task or None)]
+    task: Annotated[str, JsonType(str | None, lambda effect: effect.task or None)]
     contexts: Natural
     stopped: Annotated[bool, HIDDEN] = False
 
@@ -152,15 +156,15 @@ class Pattern:
     share: float | None
     alignment: float | None
     cka: float | None
-    norms: Annotated[NDArray[np.float64], Stored("blank")]
+    norms: Annotated[NDArray[np.float64], StoredArray("blank")]
 
 
 @dataclass(frozen=True)
 class LayerPatterns:
     """The same of both images at one layer."""
 
-    constant: Annotated[Pattern, Part(stored="_constant")]
-    noise: Annotated[Pattern, Part(stored="_noise")]
+    constant: Annotated[Pattern, NumberSuffixes(stored="_constant")]
+    noise: Annotated[Pattern, NumberSuffixes(stored="_noise")]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,7 +199,7 @@ class BlankImages(Result):
     @property
     def layers(
         self,
-    ) -> Annotated[Mapping[int, LayerPatterns], limits(minItems=1), Part()]:
+    ) -> Annotated[Mapping[int, LayerPatterns], limits(minItems=1), NumberSuffixes()]:
         """Both by layer."""
         return {
             k: LayerPatterns(pattern, self.noise[k]) for k, pattern in self.constant.items()
@@ -318,7 +322,7 @@ class Substitute:
     cka_error: NonNegative | None = None
     attention: Annotated[
         tuple[tuple[float | None, float | None], ...] | None,
-        As(list[AttentionShare] | None, _list_attention_shares),
+        JsonType(list[AttentionShare] | None, _list_attention_shares),
         "Share of the attention of positions by range of distances, mean over heads and layers.",
     ] = None
 
@@ -421,21 +425,23 @@ class SubstitutionEffect(Result):
     scheme: Scheme = "table"
     task: Annotated[
         str,
-        As(str | None, lambda effect: effect.task or None),
+        JsonType(str | None, lambda effect: effect.task or None),
         "What the model predicts, where it has a loss.",
     ] = ""
     loss: Annotated[float | None, "Of the unchanged model, in nats."] = None
     loss_error: NonNegative | None = None
-    by_position: Annotated[Floats | None, Stored("substitution_by_position")] = None
-    by_position_error: Annotated[Floats | None, Stored("substitution_by_position_error")] = None
-    unchanged: Annotated[Floats | None, Stored("substitution_unchanged")] = None
+    by_position: Annotated[Floats | None, StoredArray("substitution_by_position")] = None
+    by_position_error: Annotated[
+        Floats | None, StoredArray("substitution_by_position_error")
+    ] = None
+    unchanged: Annotated[Floats | None, StoredArray("substitution_unchanged")] = None
     early: Early | None = None
     distances: Annotated[
         tuple[int, ...] | None,
-        As(list[Count] | None),
+        JsonType(list[Count] | None),
         "First distance of each range; the last is open.",
     ] = None
-    undefined: Annotated[Mapping[str, str], As(Reasons)] = field(default_factory=dict)
+    undefined: Annotated[Mapping[str, str], JsonType(Reasons)] = field(default_factory=dict)
     stopped: Annotated[bool, HIDDEN] = False
     notes: Annotated[tuple[str, ...], HIDDEN] = ()
 

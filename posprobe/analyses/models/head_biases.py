@@ -8,7 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, centring_error
+from posprobe.analyses.result import (
+    HIDDEN,
+    JsonType,
+    Result,
+    StoredArray,
+    WithGaps,
+    centring_error,
+)
 from posprobe.arrays import quotient
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, Sequence
@@ -74,36 +81,36 @@ class Heads(Result):
 
     figures: ClassVar[str] = "relative.plot_heads"
 
-    curves: Annotated[NDArray[np.float64], Stored("curves")]
+    curves: Annotated[NDArray[np.float64], StoredArray("curves")]
     layout: Layout
     quantity: Annotated[Literal["bias", "cosine"], "Logits that are added, or cosines."]
     causal: bool
     window: Annotated[
         NDArray[np.float64],
-        As(list[NonNegative | None]),
+        JsonType(list[NonNegative | None]),
         "Per head, positions: the effective number of keys by the bias alone.",
     ]
     half_width: Annotated[
-        NDArray[np.float64], As(list[NonNegative | None]), "Per head, positions."
+        NDArray[np.float64], JsonType(list[NonNegative | None]), "Per head, positions."
     ]
     asymmetry: Annotated[
         NDArray[np.float64],
-        As(list[Share | None]),
+        JsonType(list[Share | None]),
         "Per head: share of the variance in the odd part.",
     ]
     peak: Annotated[
         NDArray[np.int64],
-        As(list[int | Annotated[list[int], PAIR_LIMITS]], _list_peaks),
+        JsonType(list[int | Annotated[list[int], PAIR_LIMITS]], _list_peaks),
         "Per head: offset of the largest value, key minus query; rows first.",
     ]
     near: Annotated[
         NDArray[np.float64],
-        As(list[bool | None], _list_near),
+        JsonType(list[bool | None], _list_near),
         "Per head: whether the largest value lies within a quarter of the positions.",
     ]
     monotone_fraction: Annotated[
         NDArray[np.float64],
-        As(list[Share | None]),
+        JsonType(list[Share | None]),
         "Per head: share of the steps away from distance 0 that do not rise.",
     ]
     unit: Annotated[str, HIDDEN] = "positions"
@@ -239,7 +246,12 @@ def _measure_half_width(curve: NDArray[np.float64]) -> NDArray[np.float64]:
     for head, line in enumerate(curve):
         peak, level = int(np.argmax(line)), line[quarter:].mean()
         below_half = np.flatnonzero(line[peak:] <= (line[peak] + level) / 2)
-        if peak < quarter and line[peak] > level and below_half.size and not _is_straight(line):
+        if (
+            peak < quarter
+            and line[peak] > level
+            and below_half.size
+            and not _is_straight(line)
+        ):
             half_widths[head] = peak + below_half[0]
     return half_widths
 
@@ -316,7 +328,7 @@ class Smoothness(Result):
         self,
     ) -> Annotated[
         NDArray[np.bool_],
-        As(Count, lambda result: result.structured.sum()),
+        JsonType(Count, lambda result: result.structured.sum()),
         "Heads above it.",
     ]:
         """``[heads]``: whether a head is smoother than 95 % of its permutations."""
@@ -370,7 +382,9 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
     # Ranks are robust: one outlier, such as the bias at offset 0, dominates a curve's variance.
     array = rankdata(array.reshape(heads, -1), axis=1).reshape(array.shape)
     rng = np.random.default_rng(seed)
-    draws = np.stack([_morans_i(permute(array, rng)) for _ in range(N_SMOOTHNESS_PERMUTATIONS)])
+    draws = np.stack(
+        [_morans_i(permute(array, rng)) for _ in range(N_SMOOTHNESS_PERMUTATIONS)]
+    )
     correlation = _morans_i(array)
     p95 = np.full(heads, np.nan)
     defined = ~np.isnan(correlation)
@@ -401,12 +415,18 @@ def _permute_entries(
     return np.asarray(rng.permuted(array.reshape(len(array), -1), axis=1).reshape(array.shape))
 
 
-def _permute_lines(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _permute_lines(
+    array: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
     """Permute whole rows and whole columns, which keeps a sum of rows and columns a sum."""
     heads, rows, columns = array.shape
     row_orders = rng.permuted(np.tile(np.arange(rows), (heads, 1)), axis=1)
     column_orders = rng.permuted(np.tile(np.arange(columns), (heads, 1)), axis=1)
-    indices = np.arange(heads)[:, None, None], row_orders[:, :, None], column_orders[:, None, :]
+    indices = (
+        np.arange(heads)[:, None, None],
+        row_orders[:, :, None],
+        column_orders[:, None, :],
+    )
     return np.asarray(array[indices])
 
 

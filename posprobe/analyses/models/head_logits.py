@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.similarity import sum_by_displacement
-from posprobe.analyses.result import As, Part, Result, Stored, WithGaps, centring_error
+from posprobe.analyses.result import (
+    JsonType,
+    NumberSuffixes,
+    Result,
+    StoredArray,
+    WithGaps,
+    centring_error,
+)
 from posprobe.arrays import Array, Positions, namespace, positions, quotient
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
@@ -39,7 +46,8 @@ def list_peaks(layer: Any) -> list[int | list[int] | None]:
 
 #: Preferred offsets of heads, with their form in JSON.
 Peaks: TypeAlias = Annotated[
-    NDArray[np.int64], As(list[int | Annotated[list[int], PAIR_LIMITS] | None], list_peaks)
+    NDArray[np.int64],
+    JsonType(list[int | Annotated[list[int], PAIR_LIMITS] | None], list_peaks),
 ]
 
 
@@ -50,7 +58,9 @@ class Peaked:
     has_peak: NDArray[np.bool_]
 
     @property
-    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
+    def peak_name(
+        self,
+    ) -> Annotated[list[str], "The same in words; none where there is none."]:
         """The peaks in words, head by head; `NO_PEAK` where a head has none."""
         return [
             peak_name(row) if has_peak else NO_PEAK
@@ -103,7 +113,7 @@ class HeadLogits(Peaked, Result):
 
     figures: ClassVar[str] = "heads.plot_logits"
 
-    curves: Annotated[NDArray[np.float64], Stored("logits")]
+    curves: Annotated[NDArray[np.float64], StoredArray("logits")]
     offset_share: WithGaps
     key_share: WithGaps
     peak: Annotated[Peaks, "The offset with the largest mean; null where all have the same."]
@@ -150,8 +160,8 @@ class HeadsByLayer(Result):
 
     figures: ClassVar[str] = "heads.plot_logits"
 
-    layers: Annotated[Mapping[int, HeadLogits], limits(minItems=1), Part()]
-    notes: Annotated[tuple[str, ...], As(list[Text])] = ()
+    layers: Annotated[Mapping[int, HeadLogits], limits(minItems=1), NumberSuffixes()]
+    notes: Annotated[tuple[str, ...], JsonType(list[Text])] = ()
 
     @property
     def heads(self) -> Annotated[Natural, ""]:
@@ -254,9 +264,9 @@ def head_logits(
     n, width = table_positions.values.shape
     if n > MAX_LOGIT_POSITIONS:
         raise InvalidTable(
-            f"{n} positions: the logits of one head would take {8 * n * n / 2**30:.0f} "
-            "GiB. "
-            f"Keep up to {MAX_LOGIT_POSITIONS} with --rows A:B."
+            f"{n} positions: the logits of one head would take "
+            f"{8 * n * n / 2**30:.0f} GiB. Keep up to {MAX_LOGIT_POSITIONS} "
+            "with --rows A:B."
         )
     head_dim = _check_weights(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
     factor = 1 / math.sqrt(head_dim) if scale is None else scale
@@ -295,11 +305,10 @@ def _check_weights(width: int, heads: int, **weights: Array | None) -> int:
     if is_mismatched or heads < 1 or columns < 1 or columns % heads:
         shape_list = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise UsageError(
-            f"{shape_list} and {heads} heads: rows of width {width} need w_q and w_k of "
-            f"[{width}, "
-            "heads * d_h] and biases of [heads * d_h]. A linear layer stores the "
-            "transpose; keys "
-            "that several queries share must be repeated."
+            f"{shape_list} and {heads} heads: rows of width {width} need "
+            f"w_q and w_k of [{width}, heads * d_h] and biases of [heads * "
+            "d_h]. A linear layer stores the transpose; keys that several "
+            "queries share must be repeated."
         )
     for name, array in weights.items():
         if array is not None and not bool(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import HIDDEN, NEWER, As, Result, Stored
+from posprobe.analyses.result import HIDDEN, NEWER, JsonType, Result, StoredArray
 from posprobe.encodings.rotary import (
     axis_frequencies,
     first_negative,
@@ -144,17 +144,19 @@ class Rotation(Result):
 
     figures: ClassVar[str] = "schemes.plot_rotation"
 
-    wavelength: Annotated[NDArray[np.float64], Stored("wavelength")]
+    wavelength: Annotated[NDArray[np.float64], StoredArray("wavelength")]
     unscaled: NDArray[np.float64]
     training: Annotated[
         Natural | None, "Positions that a query saw in training, or the window."
     ]
     target: Annotated[Natural | None, "Positions that it sees of the promised length."]
     never_turn_training: Annotated[Share | None, "Of the pairs: no whole turn in training."]
-    never_turn_target: Annotated[Share | None, "Of the pairs: none within the promised length."]
-    distance: Annotated[NDArray[np.int64], Stored("distance")]
-    kernel: Annotated[NDArray[np.float64], Stored("kernel")]
-    bound: Annotated[NDArray[np.float64], Stored("bound")]
+    never_turn_target: Annotated[
+        Share | None, "Of the pairs: none within the promised length."
+    ]
+    distance: Annotated[NDArray[np.int64], StoredArray("distance")]
+    kernel: Annotated[NDArray[np.float64], StoredArray("kernel")]
+    bound: Annotated[NDArray[np.float64], StoredArray("bound")]
     first_negative: Annotated[Natural | None, "First distance with a negative mean rotation."]
     searched: Annotated[Natural, NEWER, "Largest distance at which that was looked for."]
     attention_factor: float
@@ -172,7 +174,9 @@ class Rotation(Result):
     ] = field(default_factory=dict)
 
     along: Annotated[
-        tuple[AxisLadder, ...], NEWER, "Where pairs turn with several axes, the ladder of each."
+        tuple[AxisLadder, ...],
+        NEWER,
+        "Where pairs turn with several axes, the ladder of each.",
     ] = ()
 
     @property
@@ -181,14 +185,14 @@ class Rotation(Result):
         return len(self.wavelength)
 
     @property
-    def shortest_wavelength(self) -> Annotated[float, As(float | None)]:
+    def shortest_wavelength(self) -> Annotated[float, JsonType(float | None)]:
         """In positions."""
         return float(self.wavelength.min())
 
     @property
     def longest_wavelength(
         self,
-    ) -> Annotated[float, As(float | None), "Null where a pair does not turn."]:
+    ) -> Annotated[float, JsonType(float | None), "Null where a pair does not turn."]:
         """In positions."""
         return float(self.wavelength.max())
 
@@ -263,9 +267,8 @@ def rotation(
     omega = np.asarray(frequencies, dtype=np.float64)
     if omega.ndim != 1 or not omega.size or not np.isfinite(omega).all() or (omega < 0).any():
         raise InvalidTable(
-            f"frequencies of shape {list(omega.shape)}: one finite, positive number per "
-            "pair is "
-            "expected."
+            f"frequencies of shape {list(omega.shape)}: one finite, "
+            "positive number per pair is expected."
         )
     wavelength = wavelengths(omega)
     unscaled_wavelengths = wavelength if unscaled is None else wavelengths(unscaled)

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.facts import Verdict, discovery_bar
+from posprobe.analyses.facts import Verdict, max_discovery_p
 from posprobe.analyses.models.rotary_use import (
     MAX_STILL_ATTENTION,
     MIN_HEAD_CONTEXTS,
@@ -327,7 +327,7 @@ def answer_heads(heads: Sequence[HeadUse]) -> tuple[HeadUse, ...]:
     stands at a false discovery rate of 0.05 over all heads (Benjamini & Hochberg 1995). No needs a
     share below 0.05 at the upper end, or fewer nats.
     """
-    level = min(discovery_bar(head.p for head in heads), MAX_SIGN_P)
+    level = min(max_discovery_p(head.p for head in heads), MAX_SIGN_P)
     answers = [_answer(head, level) for head in heads]
     return tuple(
         replace(head, answer=answer, peak=head.peak if answer == "yes" else None)
@@ -348,7 +348,9 @@ def _answer(head: HeadUse, level: float) -> Verdict:
     return "yes" if low >= MIN_DISTANCE_SHARE and head.p <= level else "cannot tell"
 
 
-def judge_position(rotation: LayerRotation, heads: Sequence[HeadUse]) -> tuple[Verdict, Reason]:
+def judge_position(
+    rotation: LayerRotation, heads: Sequence[HeadUse]
+) -> tuple[Verdict, Reason]:
     """Answer whether a layer ignores position, from its heads."""
     if rotation.columns == "none":
         return "yes", "no_rotation"

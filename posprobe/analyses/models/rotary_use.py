@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number, Verdict
-from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
+from posprobe.analyses.result import HIDDEN, JsonType, Result, StoredArray, WithGaps
 from posprobe.number_types import (
     PAIR_LIMITS,
     Count,
@@ -141,8 +141,8 @@ class HeadUse:
     usage: WithGaps
     mean_part: WithGaps
     curve_share: WithGaps
-    query_norm: Annotated[NDArray[np.float64], As(list[NonNegative])]
-    key_norm: Annotated[NDArray[np.float64], As(list[NonNegative])]
+    query_norm: Annotated[NDArray[np.float64], JsonType(list[NonNegative])]
+    key_norm: Annotated[NDArray[np.float64], JsonType(list[NonNegative])]
     offset: OffsetPair | None
     product: Annotated[NDArray[np.complex128], HIDDEN]
     measured: Annotated[NDArray[np.float64], HIDDEN]
@@ -195,7 +195,7 @@ class LayerUse:
     reason: Reason
     window: Count
     both_sides: bool
-    ladder: Annotated[NDArray[np.float64], As(list[float])]
+    ladder: Annotated[NDArray[np.float64], JsonType(list[float])]
     pairs: PairOrder | None
     columns: RotatedColumns | None
     shift_check: float | None
@@ -302,34 +302,40 @@ class RotaryUse(Result):
         )
 
     @property
-    def rotary_measured(self) -> Annotated[NDArray[np.float64], Stored("rotary_measured")]:
+    def rotary_measured(
+        self,
+    ) -> Annotated[NDArray[np.float64], StoredArray("rotary_measured")]:
         """``[layers, heads, n]``: measured curves, nats; NaN where there is none."""
         return self._stack_heads("measured")
 
     @property
-    def rotary_predicted(self) -> Annotated[NDArray[np.float64], Stored("rotary_predicted")]:
+    def rotary_predicted(
+        self,
+    ) -> Annotated[NDArray[np.float64], StoredArray("rotary_predicted")]:
         """``[layers, heads, n]``: predicted curves, nats."""
         return self._stack_heads("predicted")
 
     @property
-    def rotary_usage(self) -> Annotated[NDArray[np.float64], Stored("rotary_usage")]:
+    def rotary_usage(self) -> Annotated[NDArray[np.float64], StoredArray("rotary_usage")]:
         """``[layers, heads, frequencies]``: shares of each head's usage."""
         return self._stack_heads("usage")
 
     @property
-    def rotary_mean_part(self) -> Annotated[NDArray[np.float64], Stored("rotary_mean_part")]:
+    def rotary_mean_part(
+        self,
+    ) -> Annotated[NDArray[np.float64], StoredArray("rotary_mean_part")]:
         """``[layers, heads, frequencies]``: how constant each pair is."""
         return self._stack_heads("mean_part")
 
     @property
     def rotary_curve_share(
         self,
-    ) -> Annotated[NDArray[np.float64], Stored("rotary_curve_share")]:
+    ) -> Annotated[NDArray[np.float64], StoredArray("rotary_curve_share")]:
         """``[layers, heads, frequencies]``: shares of the measured curves."""
         return self._stack_heads("curve_share")
 
     @property
-    def rotary_c(self) -> Annotated[NDArray[np.float64], Stored("rotary_c")]:
+    def rotary_c(self) -> Annotated[NDArray[np.float64], StoredArray("rotary_c")]:
         """``[layers, heads, frequencies, 2]``: mean products, real and imaginary part."""
         return np.stack(
             [self._stack_heads("product").real, self._stack_heads("product").imag], axis=-1

@@ -13,12 +13,14 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
+from posprobe.analyses.result import HIDDEN, JsonType, Result, StoredArray, WithGaps
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share, limits
 
 #: Pair order of the rows of a head: row i with i + P, 2 i with 2 i + 1, and either of them
 #: reordered once more, as by a converter that is run twice.
-WeightPairOrder: TypeAlias = Literal["halves", "neighbours", "halves_again", "neighbours_again"]
+WeightPairOrder: TypeAlias = Literal[
+    "halves", "neighbours", "halves_again", "neighbours_again"
+]
 #: An answer needs at least this margin between the scores of the two best pair orders.
 MIN_SCORE_MARGIN = 5.0
 #: The margin must also be so many standard deviations of it under chance. Together at most 1 in 100
@@ -76,7 +78,9 @@ class PairLayout(Result):
     heads: Natural
     margin: NonNegative
     wins: Share
-    readings: Annotated[tuple[ReadingScore, ...], As(list[ReadingScore]), limits(minItems=1)]
+    readings: Annotated[
+        tuple[ReadingScore, ...], JsonType(list[ReadingScore]), limits(minItems=1)
+    ]
 
 
 def list_row_pairs(pair_order: WeightPairOrder, rotated: int) -> NDArray[np.intp]:
@@ -195,7 +199,9 @@ def _fit_pairs(
 #: Reason why weights say nothing: there are none, none has a known name, queries and keys are
 #: products of two weights each (latent attention), pairs turn along several axes, the weights lie
 #: on the Hub and were not requested, or they cannot be read.
-Missing: TypeAlias = Literal["no_weights", "no_names", "latent", "axes", "remote", "unreadable"]
+Missing: TypeAlias = Literal[
+    "no_weights", "no_names", "latent", "axes", "remote", "unreadable"
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +231,7 @@ class LayerWeights:
     """
 
     layer: Count
-    usage: Annotated[NDArray[np.float64] | None, As(list[float | None] | None)]
+    usage: Annotated[NDArray[np.float64] | None, JsonType(list[float | None] | None)]
     never: Share | None
     bias_spread: NonNegative | None
     heads: Annotated[NDArray[np.float64], HIDDEN]
@@ -271,12 +277,12 @@ class WeightUse(Result):
     pairs: WeightPairOrder | None
     declared: bool
     normed: bool
-    ladder: Annotated[NDArray[np.float64], As(list[float])]
+    ladder: Annotated[NDArray[np.float64], JsonType(list[float])]
     positions: Natural | None
     missing: Missing | None = None
     problem: str = ""
     bytes: Count = 0
-    skipped: Annotated[tuple[int, ...], As(list[Count])] = ()
+    skipped: Annotated[tuple[int, ...], JsonType(list[Count])] = ()
 
     @property
     def head_count(self) -> Annotated[Count, "Heads of queries in all layers that were read."]:
@@ -301,21 +307,21 @@ class WeightUse(Result):
         return float(self.usage[self.ladder * self.positions < 2 * np.pi].sum())
 
     @property
-    def weights_usage(self) -> Annotated[NDArray[np.float64], Stored("weights_usage")]:
+    def weights_usage(self) -> Annotated[NDArray[np.float64], StoredArray("weights_usage")]:
         """``[layers, heads, frequencies]``: usage of each head, NaN where none is known."""
         return _stack_layers([layer.heads for layer in self.layers])
 
     @property
     def weights_self_match(
         self,
-    ) -> Annotated[NDArray[np.float64], Stored("weights_self_match")]:
+    ) -> Annotated[NDArray[np.float64], StoredArray("weights_self_match")]:
         """``[layers, heads, n]``: self-match curves."""
         return _stack_layers([layer.self_match for layer in self.layers])
 
     @property
     def weights_bias_curve(
         self,
-    ) -> Annotated[NDArray[np.float64], Stored("weights_bias_curve")]:
+    ) -> Annotated[NDArray[np.float64], StoredArray("weights_bias_curve")]:
         """``[layers, heads, n]``: curves of biases; no layers without biases."""
         curves = [layer.bias_curve for layer in self.layers if layer.bias_curve is not None]
         return _stack_layers(curves)
@@ -325,7 +331,9 @@ class WeightUse(Result):
         """Reason for each number that is None."""
         if self.layers and self.normed:
             return {"usage": "queries and keys are normalised", "never": "no usage is known"}
-        return {} if self.never is not None else {"never": "no context or no weights are known"}
+        return (
+            {} if self.never is not None else {"never": "no context or no weights are known"}
+        )
 
 
 def _mean_usage(heads: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -387,10 +395,10 @@ def measure_layer_weights(
     >>> import numpy as np
     >>> weight = np.eye(8)[None]
     >>> ladder = np.array([1, 0.1, 0.01, 0.001])
-    >>> found = layer_weights(
-    ...     0, weight, weight, None, ladder=ladder, reading="halves", scale=1.0, distances=4
+    >>> weights = measure_layer_weights(
+    ...     0, weight, weight, None, ladder=ladder, pair_order="halves", scale=1.0, distances=4
     ... )
-    >>> found.self_match[0, 0].round(6), found.usage
+    >>> weights.self_match[0, 0].round(6), weights.usage
     (np.float64(8.0), array([0.25, 0.25, 0.25, 0.25]))
     """
     rows = list_row_pairs(pair_order, 2 * len(ladder))

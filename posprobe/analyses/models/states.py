@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
+from posprobe.analyses.result import HIDDEN, JsonType, NumberSuffixes, Result, StoredArray
 from posprobe.arrays import Array, Sums, map_in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
@@ -234,19 +234,23 @@ class LayerMeans:
         None where a number is undefined. Empty where they were not measured.
     """
 
-    mean: Annotated[NDArray[np.float64], Stored("mean", lambda layer: layer.mean.astype("f4"))]
-    pos: Annotated[NDArray[np.float64], Stored("pos", lambda layer: layer.pos.astype("f4"))]
-    error: Annotated[NDArray[np.float64], Stored("error", _error_norms)]
+    mean: Annotated[
+        NDArray[np.float64], StoredArray("mean", lambda layer: layer.mean.astype("f4"))
+    ]
+    pos: Annotated[
+        NDArray[np.float64], StoredArray("pos", lambda layer: layer.pos.astype("f4"))
+    ]
+    error: Annotated[NDArray[np.float64], StoredArray("error", _error_norms)]
     stable_rank: float | None
     rank: Annotated[
         Count | None, "Directions of what positions add that stand above sampling noise."
     ]
     noise_share: Annotated[Share | None, "Share of what positions add that is sampling noise."]
     relative_norm: float | None
-    shares: Annotated[Mapping[str, float] | None, As(Shares | None, _shares)]
+    shares: Annotated[Mapping[str, float] | None, JsonType(Shares | None, _shares)]
     analyses: Annotated[
         Mapping[str, float | None],
-        As(dict[str, float | None]),
+        JsonType(dict[str, float | None]),
         "Headline numbers of the table that positions add at this layer, by their key path.",
     ] = field(default_factory=dict)
     noise_draws: Annotated[tuple[float, ...], HIDDEN] = ()
@@ -286,7 +290,7 @@ class MeanDecomposition(Result):
 
     figures: ClassVar[str] = "states.plot_states"
 
-    layers: Annotated[Mapping[int, LayerMeans], limits(minItems=1), Part()]
+    layers: Annotated[Mapping[int, LayerMeans], limits(minItems=1), NumberSuffixes()]
     contexts: Natural
     layout: Layout
     start: Count
@@ -374,7 +378,9 @@ def build_decomposition(
     for number, layer_sums in sums.items():
         n_positions = layer_sums.deviations.shape[0]
         if n_positions != layout.size:
-            raise UsageError(f"layer {number}: {n_positions} positions do not fill a {layout}.")
+            raise UsageError(
+                f"layer {number}: {n_positions} positions do not fill a {layout}."
+            )
     numbers = sorted(sums)
     layers = map_in_parallel(_decompose_layer, [sums[number] for number in numbers], np)
     contexts = next(iter(sums.values())).contexts
@@ -501,22 +507,22 @@ class EffectiveTable(Result):
 
     raw: Annotated[
         Mapping[str, float | None],
-        As(dict[str, float | None]),
+        JsonType(dict[str, float | None]),
         "Headline numbers of the table as stored, by their key path in posprobe.analysis/1.",
     ]
     effective: Annotated[
         Mapping[str, float | None],
-        As(
+        JsonType(
             dict[str, float | None],
             lambda table: {k: table.effective.get(k) for k in table.raw},
         ),
         "The same of the rows that attention sees.",
     ]
-    notes: Annotated[tuple[str, ...], As(list[Text])]
+    notes: Annotated[tuple[str, ...], JsonType(list[Text])]
     table: Annotated[PositionTable, HIDDEN]
 
     @property
-    def rows(self) -> Annotated[NDArray[np.floating[Any]], Stored("effective")]:
+    def rows(self) -> Annotated[NDArray[np.floating[Any]], StoredArray("effective")]:
         """``[n, d]``: those of ``table``."""
         return self.table.values
 
@@ -530,4 +536,6 @@ class EffectiveTable(Result):
         """Reason for each number that is None in either table."""
         reason = "one of the two tables has too few positions, or rows that are too similar"
         sides = (self.raw, self.effective)
-        return {key: reason for key in self.raw if any(side.get(key) is None for side in sides)}
+        return {
+            key: reason for key in self.raw if any(side.get(key) is None for side in sides)
+        }

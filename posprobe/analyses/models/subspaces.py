@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import As, Result, Stored
+from posprobe.analyses.result import JsonType, Result, StoredArray
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import UsageError
 from posprobe.number_types import PAIR_LIMITS, Count, Natural, Reasons
@@ -52,7 +52,7 @@ class Chance:
     """
 
     expected: float
-    band: Annotated[tuple[float, float], As(list[float]), "5 and 95 %.", PAIR_LIMITS]
+    band: Annotated[tuple[float, float], JsonType(list[float]), "5 and 95 %.", PAIR_LIMITS]
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class SubspaceOverlap(Result):
 
     figures: ClassVar[str] = "states.plot_subspaces"
 
-    matrix: Annotated[NDArray[np.float64], Stored("overlap_matrix")]
-    overlap: Annotated[NDArray[np.float64], Stored("overlap")]
+    matrix: Annotated[NDArray[np.float64], StoredArray("overlap_matrix")]
+    overlap: Annotated[NDArray[np.float64], StoredArray("overlap")]
     position_share: Annotated[NDArray[np.float64], ""]
     token_share: NDArray[np.float64]
     loadings: Annotated[NDArray[np.float64], ""]
@@ -186,9 +186,9 @@ def subspace_overlap(
     width, (count, token_width) = table_positions.values.shape[1], token_positions.values.shape
     if token_width != width:
         raise UsageError(
-            f"positions have width {width} and tokens {token_width}, so they cannot be "
-            "added. Pass "
-            "the embeddings at the width of the positions."
+            f"positions have width {width} and tokens {token_width}, so "
+            "they cannot be added. Pass the embeddings at the width of the "
+            "positions."
         )
     if rank < 1:
         raise UsageError(f"rank={rank}: it must be at least 1.")
@@ -198,16 +198,7 @@ def subspace_overlap(
     matrix = (u[:n_kept] @ v.T) ** 2
     overlap = matrix.sum(axis=0)
 
-    undefined: dict[str, str] = {}
-    if not (n_kept and n_token_directions):
-        reason = f"all {'tokens' if n_kept else 'positions'} are equal"
-        undefined = dict.fromkeys(("top", "bottom", "variance"), reason)
-    elif n_token_directions < width:
-        span_message = f"the {count} tokens span {n_token_directions} of {width} directions"
-        suffix = "" if count > width else f": more than {width} are needed"
-        undefined = {"bottom": f"{span_message}{suffix}"}
-        if n_token_directions < n_tenth:
-            undefined["top"] = span_message
+    undefined = _explain_undefined(n_kept, n_token_directions, count, width)
 
     def share(name: str, value: float, weights: NDArray[np.float64]) -> Share:
         return Share(
@@ -235,6 +226,23 @@ def subspace_overlap(
         tokens=count,
         undefined=undefined,
     )
+
+
+def _explain_undefined(
+    n_kept: int, n_token_directions: int, count: int, width: int
+) -> dict[str, str]:
+    """Return why overlaps are undefined, by their name."""
+    if not (n_kept and n_token_directions):
+        reason = f"all {'tokens' if n_kept else 'positions'} are equal"
+        return dict.fromkeys(("top", "bottom", "variance"), reason)
+    if n_token_directions >= width:
+        return {}
+    span_message = f"the {count} tokens span {n_token_directions} of {width} directions"
+    suffix = "" if count > width else f": more than {width} are needed"
+    undefined = {"bottom": f"{span_message}{suffix}"}
+    if n_token_directions < max(1, round(width / 10)):
+        undefined["top"] = span_message
+    return undefined
 
 
 def _find_directions(

@@ -162,12 +162,15 @@ def _state_rows(document: Block) -> Iterator[LabelledRow]:
     )
     noise_shares = {k["layer"]: _format_share(_noise_share(k)) for k in block["layers"]}
     yield "of which sampling noise", noise_shares
-    yield list_by_layer(block, "variance explained by context", "shares.context", _format_share)
+    yield list_by_layer(
+        block, "variance explained by context", "shares.context", _format_share
+    )
     yield list_by_layer(block, "relative norm of what positions add", "relative_norm")
     yield list_by_layer(block, "directions above sampling noise", "rank")
     for key, label in LAYER_NUMBER_LABELS.items():
         texts: dict[int | str, str] = {
-            layer["layer"]: format_cell(layer["analyses"].get(key)) for layer in block["layers"]
+            layer["layer"]: format_cell(layer["analyses"].get(key))
+            for layer in block["layers"]
         }
         if baselines.get("sinusoid"):
             texts[SINUSOID_COLUMN] = format_cell(baselines["sinusoid"].get(key))
@@ -353,8 +356,9 @@ def _measure_subspaces(inputs: ModelInputs) -> SubspaceOverlap:
     overlap = subspace_overlap(table, tokens.values)
     if len(overlap.token_share) < overlap.rank:
         raise UsageError(
-            f"the token embeddings have rank {len(overlap.token_share)}, so they cannot be "
-            f"compared with the {overlap.rank} position directions"
+            f"the token embeddings have rank {len(overlap.token_share)}, so "
+            f"they cannot be compared with the {overlap.rank} position "
+            "directions"
         )
     return overlap
 

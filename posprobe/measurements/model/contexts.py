@@ -172,9 +172,9 @@ def read_context_source(
     )
     if max_length and length > max_length:
         raise UsageError(
-            f"{reference}: contexts of {length} tokens are longer than the {max_length} "
-            "positions "
-            "of the model. Use shorter ones: --length."
+            f"{reference}: contexts of {length} tokens are longer than the "
+            f"{max_length} positions of the model. Use shorter ones: "
+            "--length."
         )
     if not contexts.text:
         return ContextSource("random tokens, independent and equally likely", length)
@@ -197,7 +197,9 @@ def _check_contexts(reference: str, model: Any, contexts: Contexts) -> None:
     shape = image_shape(model)
     refusals = {
         "only timm transformers with blocks over patches are supported, and "
-        f"{type(model).__name__} is not one.": not (hasattr(model, "config") or is_timm(model)),
+        f"{type(model).__name__} is not one.": not (
+            hasattr(model, "config") or is_timm(model)
+        ),
         "--length is for text, and this model takes images.": shape and contexts.length,
         IMAGES_MESSAGE: shape and contexts.text,
         "this model takes images: leave out --tokens.": shape and contexts.tokens,
@@ -214,7 +216,10 @@ def _check_image_shape(reference: str, model: Any, images: Array) -> None:
     # Models that can interpolate their table to other sizes do so only on request.
     interpolation = inspect.signature(model.forward).parameters.get("interpolate_pos_encoding")
     is_size_fixed = interpolation and not interpolation.default
-    pixels, channels = images.shape[2:] if is_size_fixed else model_shape[1:], images.shape[1:2]
+    pixels, channels = (
+        images.shape[2:] if is_size_fixed else model_shape[1:],
+        images.shape[1:2],
+    )
     for unit, image_size, model_size in (
         ("pixels", pixels, model_shape[1:]),
         ("channels", channels, model_shape[:1]),
@@ -224,9 +229,9 @@ def _check_image_shape(reference: str, model: Any, images: Array) -> None:
                 " x ".join(map(str, size)) for size in (image_size, model_size)
             )
             raise UsageError(
-                f"{reference}: its preprocessor_config.json makes images of {produced} "
-                f"{unit}, but "
-                f"the model takes {required}. Fix that file, or leave out --images."
+                f"{reference}: its preprocessor_config.json makes images of "
+                f"{produced} {unit}, but the model takes {required}. Fix "
+                "that file, or leave out --images."
             )
 
 

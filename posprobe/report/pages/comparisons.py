@@ -128,8 +128,10 @@ def _table_numbers(tables: list[Block]) -> Table:
 
 def _published_evidence(tables: list[Block]) -> Iterator[Evidence]:
     sentences = tuple(
-        f"{table['label']}: {value['quantity']} {format_value(value['value'])}, here "
-        f"{format_cell(value['ours'])}. {comparisons.citation_sentence(value)}"
+        f"{table['label']}: {value['quantity']} "
+        f"{format_value(value['value'])}, here "
+        f"{format_cell(value['ours'])}. "
+        f"{comparisons.citation_sentence(value)}"
         for table in tables
         for value in table["published"]
     )

@@ -43,7 +43,9 @@ def forward_page(document: Block) -> Page:
         )
         for name in measured_names
     }
-    all_pictures = [picture for picture_group in drawings.values() for picture in picture_group]
+    all_pictures = [
+        picture for picture_group in drawings.values() for picture in picture_group
+    ]
     return Page(
         title=models.shorten_reference(document["name"]),
         subject="what position does inside it",

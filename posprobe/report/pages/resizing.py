@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from posprobe.analyses.result import numbers_of
+from posprobe.analyses.result import record_numbers
 from posprobe.page import Cell, Evidence, Fact, Page, Row, Table, make_columns
 from posprobe.relations.resized import Effect, Rule
 from posprobe.report.pages.parts import version_facts
@@ -46,7 +46,7 @@ def rules_page(document: Block) -> Page:
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
         (Cell(number.label, note=number.meaning), *(format_cell(rule[key]) for rule in rules))
-        for key, number, _ in numbers_of(Rule)
+        for key, number, _ in record_numbers(Rule)
     ]
     names = {rule["rule"]: rule["rule"] for rule in rules}
     return Page(
@@ -112,7 +112,7 @@ def _way_numbers(document: Block) -> Table:
                 for way_name, block in blocks.items()
             ),
         )
-        for key, number, _ in numbers_of(Effect)
+        for key, number, _ in record_numbers(Effect)
     ]
     for axis in document["before"]["turns"]:
         name = "leading period" if axis == "positions" else f"leading period along {axis}"

@@ -67,7 +67,9 @@ def _source_facts(document: Block) -> tuple[Fact, ...]:
     dropped_rows = "; ".join(
         f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"]
     )
-    prefix_rows = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
+    prefix_rows = "; ".join(
+        f"row {row['row']}: {row['token']}" for row in table["prefix_rows"]
+    )
     facts = {
         "family": table["family"],
         "rows left out": dropped_rows,
