@@ -260,10 +260,10 @@ class TableInputs:
             layout=self.kept_positions.layout,
             dtype=self._dtype,
             start=self.table.start,
-            breaks=self.seams,
-            replaced=self.replaced_patches,
+            seams=self.seams,
+            replaced_patches=self.replaced_patches,
             all_rows=_float64_on_host(self.positions.values),
-            measured=self.results,
+            results=self.results,
         )
 
     @cached_property

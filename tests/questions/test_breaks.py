@@ -72,8 +72,8 @@ def answers_about(table: PositionTable) -> dict[str, Any]:
     inputs = inputs_of(table)
     table_view = view(
         np.asarray(inputs.kept_positions.values, dtype=np.float64),
-        layout=table.layout, start=table.start, breaks=inputs.seams,
-        replaced=inputs.replaced_patches,
+        layout=table.layout, start=table.start, seams=inputs.seams,
+        replaced_patches=inputs.replaced_patches,
     )  # fmt: skip
     asks = {"special_rows": ask_special_rows, "seams": ask_seams}
     if isinstance(table.layout, Grid):
