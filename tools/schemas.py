@@ -27,7 +27,7 @@ import documents
 import numpy as np
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import NEWER, JsonType, notes, shown_types
+from posprobe.analyses.result import NEWER, JsonType, annotation_metadata, shown_types
 from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.measurements.model import MODEL_MEASUREMENTS
@@ -171,7 +171,7 @@ def json_schema(
             optional = {
                 key
                 for key, hint in hints.items()
-                if get_origin(hint) is NotRequired or NEWER in notes(hint)
+                if get_origin(hint) is NotRequired or NEWER in annotation_metadata(hint)
             }
             if kind is (into or document):
                 if twice := sorted(definitions.keys() & hints.keys()):

@@ -220,7 +220,7 @@ class Verdicts:
         First position and one past the last of the stretch that most questions are asked of.
     is_whole
         Whether that is the whole table.
-    ends
+    end_causes
         Causes that end the stretch on either side, or why it is the whole table.
     other_stretches
         Other long stretches, in order.
@@ -240,7 +240,7 @@ class Verdicts:
     first: int
     stop: int
     is_whole: bool = True
-    ends: tuple[Cause, ...] = ()
+    end_causes: tuple[Cause, ...] = ()
     other_stretches: tuple[StretchAnswers, ...] = ()
     replaced_patches: tuple[int, ...] = ()
     copies: Any = None

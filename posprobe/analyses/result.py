@@ -145,13 +145,13 @@ def shown_types(kind: Any) -> Mapping[str, Any]:
     return {name: hint for name, hint in member_types(kind).items() if _is_shown(hint)}
 
 
-def notes(hint: Any) -> tuple[Any, ...]:
+def annotation_metadata(hint: Any) -> tuple[Any, ...]:
     """Return what ``Annotated`` adds to a type."""
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
 def _is_shown(hint: Any) -> bool:
-    metadata = notes(hint)
+    metadata = annotation_metadata(hint)
     if HIDDEN in metadata:
         return False
     bare_type = get_args(hint)[0] if metadata else hint
@@ -181,7 +181,8 @@ def as_block(record: Any, format_cause: Callable[[Cause], str] = str) -> dict[st
     block, computed_keys = {}, set()
     for name, hint in shown_types(kind).items():
         compute = next(
-            (note.compute for note in notes(hint) if isinstance(note, JsonType)), None
+            (note.compute for note in annotation_metadata(hint) if isinstance(note, JsonType)),
+            None,
         )
         block[name] = to_json(
             compute(record) if compute else getattr(record, name), format_cause
@@ -241,7 +242,9 @@ def collect_arrays(record: Any, prefix: str = "", suffix: str = "") -> dict[str,
     kind: Any = type(record)
     for name, hint in member_types(kind).items():
         metadata = [
-            note for note in notes(hint) if isinstance(note, StoredArray | NumberSuffixes)
+            note
+            for note in annotation_metadata(hint)
+            if isinstance(note, StoredArray | NumberSuffixes)
         ]
         value: Any = getattr(record, name) if metadata else None
         for note in metadata if value is not None else ():
@@ -272,7 +275,7 @@ def record_numbers(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, A
             ),
             None,
         )
-        for note in notes(hint):
+        for note in annotation_metadata(hint):
             if isinstance(note, Number):
                 yield f"{prefix}{name}", note, bare_type
             elif isinstance(note, NumberSuffixes) and inner_type is not None:
@@ -289,7 +292,7 @@ def record_numbers(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, A
 
 def json_type(hint: Any) -> Any:
     """Return the type that a value of a field has in JSON."""
-    metadata = notes(hint)
+    metadata = annotation_metadata(hint)
     bare_type = get_args(hint)[0] if metadata else hint
     return next((note.kind for note in metadata if isinstance(note, JsonType)), bare_type)
 

@@ -158,7 +158,7 @@ class View:
         return np.random.default_rng([self.seed, question])
 
 
-def units(points: Floats) -> Floats:
+def normalise_rows(points: Floats) -> Floats:
     """Give rows length 1 as seen from their spatial median, so that no few long rows decide."""
     median = np.zeros(points.shape[1])
     for _ in range(4):  # Weiszfeld's iteration
