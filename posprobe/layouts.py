@@ -1,4 +1,4 @@
-"""How positions lie: on a line or on a grid."""
+"""Layouts of positions: sequences and grids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sequence:
     """
 
     length: int
-    #: It is a grid of one row.
+    #: A sequence is a grid of one row.
     height: ClassVar[int] = 1
 
     @property
@@ -41,7 +41,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Grid:
-    """Positions on a grid, stored row by row: row ``r * width + c`` is the cell ``(r, c)``.
+    """Positions on a grid, stored row by row: row ``r * width + c`` is the patch ``(r, c)``.
 
     Examples
     --------
@@ -91,12 +91,12 @@ def describe_layout(layout: Layout) -> LayoutBlock:
 
 
 def slice_layout(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
-    """Resolve a slice of positions to its first, one past its last, and their layout.
+    """Resolve a slice of positions to its first, the one past its last, and their layout.
 
     Raises
     ------
     UsageError
-        If it is not a slice of whole numbers, is empty, or skips rows.
+        If the slice is not of whole numbers, is empty, or skips rows.
     """
     advice = "Choose a slice of whole numbers, such as slice(1, 512) for positions 1 to 511."
     index_errors = AttributeError, TypeError, ValueError
@@ -114,7 +114,7 @@ def slice_layout(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layo
 
 
 def split_note(full_layout: Layout, part_layout: Layout) -> tuple[str, ...]:
-    """Return the note of a grid of which parts of rows are left, or none."""
+    """Return a note about a grid that was cut within its rows, or an empty tuple."""
     if not isinstance(full_layout, Grid) or isinstance(part_layout, Grid):
         return ()
     note = (
@@ -127,7 +127,7 @@ def split_note(full_layout: Layout, part_layout: Layout) -> tuple[str, ...]:
 
 
 def make_grid(sizes: tuple[int, int], name: str) -> Grid:
-    """Return the grid of a height and a width that a caller gives.
+    """Return the grid of a height and a width.
 
     Raises
     ------

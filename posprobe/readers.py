@@ -1,8 +1,8 @@
-"""The file formats that can be read (``readers.toml``), from which all about formats follows.
+"""The file formats that can be read, from ``readers.toml``.
 
-This is data, and imports no reader: local files, folders, repositories of the Hub, error messages
-and the documentation look here. Another package adds a format through the entry point group
-`READER_GROUP`; its `Reader` is loaded only where none of these reads a file.
+This module imports no reader. Local files, folders, repositories of the Hub, error messages and the
+documentation use its records. Another package adds a format through the entry point group
+`READER_GROUP`; its `Reader` is loaded only if none of these reads a file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from posprobe.data import read_data
 
 #: Entry points of other packages that name a `Reader`.
 READER_GROUP = "posprobe.readers"
-#: How many bytes of a file are looked at to tell its format.
+#: Number of bytes at the start of a file that determine its format.
 N_MAGIC_BYTES = 16
 
 _log = logging.getLogger("posprobe")
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Reader:
-    """How files of one format are known and read.
+    """A file format: how its files are recognised and opened.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ class Reader:
     weights
         Names that libraries save a whole model under, best first.
     magic
-        Bytes that such a file begins with, one of them. They decide between readers of one suffix,
-        and where the suffix says nothing.
+        Possible first bytes of such a file. They decide between readers of one suffix, and without
+        a known suffix.
     packages
         Modules that the reader imports and the core does not install.
     extra
-        The extra of posprobe that installs them; of another package's reader empty.
+        Extra of posprobe that installs them; empty for a reader of another package.
     own_name_only
-        Whether such a file is read only where it is named itself: that a folder holds a ``.csv``
-        says nothing about weights.
+        Whether such a file is read only if the user names it: a ``.csv`` in a folder need not hold
+        weights.
     """
 
     name: str
@@ -77,11 +77,11 @@ def _build_reader(*, magic: tuple[str, ...] = (), **entry: Any) -> Reader:
     return Reader(magic=tuple(text.encode("latin-1") for text in magic), **entry)
 
 
-#: Best first: a folder's weights are taken from the first format that it has.
+#: Formats in order of preference: a folder's weights are read in the first format that it has.
 READERS = tuple(_build_reader(**entry) for entry in read_data("readers.toml")["readers"])
-#: Names that libraries save a whole model under.
+#: File names that libraries save a model under.
 WEIGHT_FILES = tuple(name for reader in READERS for name in reader.weights)
-#: Every ending of a file that is read here; a shard index leads to several of one kind.
+#: Endings of all files that can be read; a shard index lists several files of one format.
 READER_SUFFIXES = (
     *(suffix for reader in READERS for suffix in reader.suffixes),
     ".index.json",
@@ -89,14 +89,14 @@ READER_SUFFIXES = (
 
 
 def choose_reader(name: str, first_bytes: bytes = b"") -> Reader | None:
-    """Choose the reader of a file by its name, and by its first bytes where they are known.
+    """Choose the reader of a file by its name and first bytes.
 
     Parameters
     ----------
     name
-        The file's.
+        Name of the file.
     first_bytes
-        Its first `N_MAGIC_BYTES` bytes; empty where nothing was read of it yet.
+        First `N_MAGIC_BYTES` bytes of the file; empty if they were not read.
     """
     for readers in iter_readers():
         matching = [
@@ -107,7 +107,7 @@ def choose_reader(name: str, first_bytes: bytes = b"") -> Reader | None:
         for reader in matching or readers:
             if first_bytes and any(map(first_bytes.startswith, reader.magic)):
                 return reader
-        if matching:  # a long suffix such as .weights.h5 says more than a short one
+        if matching:  # a long suffix such as .weights.h5 is more specific than a short one
             return max(matching, key=lambda reader: len(_longest_suffix(name, reader)))
     return None
 
@@ -119,7 +119,7 @@ def needs_start(name: str) -> bool:
 
 
 def iter_readers() -> Iterator[tuple[Reader, ...]]:
-    """Yield our readers, and those of other packages to whoever goes on."""
+    """Yield the readers of this package, then those of other packages, loaded on demand."""
     yield READERS
     yield load_added_readers()
 
@@ -135,15 +135,15 @@ def _longest_suffix(name: str, reader: Reader) -> str:
 
 @functools.cache
 def load_added_readers() -> tuple[Reader, ...]:
-    """Load the readers that other installed packages add, which takes a look at all packages."""
+    """Load the readers of other installed packages; this searches all packages."""
     return tuple(load_entry_points(READER_GROUP, Reader))
 
 
 def load_entry_points(group: str, expected_type: type[_T]) -> Iterator[_T]:
-    """Load what other installed packages add under an entry point group, in order of their names.
+    """Load the objects of other installed packages in an entry point group, in order of names.
 
-    What cannot be loaded, or is of another kind, is named in a warning and left out: one broken
-    package must not keep everything else from being read.
+    An object that cannot be loaded or has another type is skipped with a warning: one broken
+    package must not prevent everything else from being read.
     """
     points = importlib.metadata.entry_points(group=group)
     for point in sorted(points, key=lambda point: (point.name, point.value)):
@@ -173,12 +173,12 @@ def load_entry_points(group: str, expected_type: type[_T]) -> Iterator[_T]:
 
 
 def load_opener(opener: str) -> Callable[..., Any]:
-    """Import what opens a reader's files.
+    """Import the function that opens a reader's files.
 
     Raises
     ------
     ImportError, AttributeError
-        If a reader of another package names what is not there.
+        If a reader of another package names a module or function that does not exist.
     """
     module, _, function = opener.partition(":")
     opener_function: Callable[..., Any] = getattr(importlib.import_module(module), function)

@@ -1,7 +1,7 @@
-"""Positional encodings that have no table of rows: relative biases, rotations, linear biases.
+"""Positional encodings without a table of rows: relative biases, rotations, linear biases.
 
-They stand beside `posprobe.tables.PositionTable`. Each offers ``kernel(n)``, the similarity of
-positions that the scheme induces, so that any scheme can stand beside any other.
+Each has ``kernel(n)``, the similarity of positions that the scheme induces, like
+`posprobe.tables.PositionTable`, so that all encodings can be compared.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
-#: ``bias``: added to the attention logits; ``cosine``: of the vector of a distance with that of
-#: distance zero, where a distance has a vector that meets the query.
+#: ``bias``: added to the attention logits; ``cosine``: between the vectors of an offset and of
+#: offset zero, for encodings with a vector per offset that is multiplied with the query.
 Quantity: TypeAlias = Literal["bias", "cosine"]
 
-#: What distances count unless stated otherwise.
+#: Default unit of distances.
 POSITION_UNIT = "positions"
-#: Axes of videos and of texts with images; of pictures the last two.
+#: Axes of videos and of texts with images; images have the last two.
 AXIS_NAMES = ("time", "rows", "columns")
-#: Keys of a rotary rule that state the ladder itself and stretch nothing.
+#: Keys of a rotary rule that define the frequencies before scaling.
 _UNSCALED_KEYS = ("rope_theta", "partial_rotary_factor")
-#: Values whose largest is smaller, or above one over it, have squares out of range.
+#: Smallest magnitude of the largest value: squares of smaller values underflow, and squares of
+#: values above its inverse overflow.
 _MIN_BIAS_MAGNITUDE = 1e-140
-#: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
+#: Largest kernel in rows: 4096 rows take 128 MiB per head.
 MAX_KERNEL_ROWS = 4096
 
 
 class _SchemeBase(Drawable):
-    """What positions without a table of rows share."""
+    """Methods that all schemes share."""
 
     def kernel(self: Scheme, n: int) -> NDArray[np.float64]:  # type: ignore[misc]
         """Return the values of `curves` between all positions, ``[heads, n, n]``, query first.
@@ -82,7 +84,7 @@ class _SchemeBase(Drawable):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RelativeBias(_SchemeBase):
-    """What attention learns about each distance, per head.
+    """Relative positions: a value per offset and head.
 
     Parameters
     ----------
@@ -194,7 +196,7 @@ class RelativeBias(_SchemeBase):
 
 @dataclass(frozen=True)
 class RotarySpec:
-    """The numbers that a rotary encoding is made of.
+    """The parameters of a rotary encoding.
 
     Parameters
     ----------
@@ -205,32 +207,32 @@ class RotarySpec:
     partial
         Share of the head's width that is rotated.
     scaling
-        The rule that stretches the ladder beyond the training length, and its parameters, as in
+        Rule that scales the frequencies beyond the training length, and its parameters, as in
         ``rope_parameters`` of transformers; empty for none.
     max_positions
         The length that the configuration promises.
     training_length
-        The length before stretching, where it is known.
+        Length before scaling, if it is known.
     axes
-        1, or 2 for patches: a grid's rows turn one half of the pairs, its columns the other; or 3
-        for video.
+        Number of axes: 1, or 2 for patches, where a grid's rows turn one half of the pairs and its
+        columns the other, or 3 for video.
     step
         Change of the coordinate that turns the pairs per position: 1, or for coordinates that run
         from -1 to 1 over an image, the width of a patch (DINOv3).
     across
         Speed at which columns of a grid turn their pairs, relative to rows.
     extent
-        Patches along an axis, where the configuration states them.
+        Number of patches along an axis, if the configuration states it.
     sections
         Number of pairs that turn with time, row and column, in a model of texts with images.
     sections_in_turn
         Whether rows and columns take their pairs in turn, and not one after the other.
     window
-        Positions that a query sees, itself included, where these layers see fewer than all.
+        Positions that a query sees, itself included, if these layers see fewer than all.
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
     layers
-        Name of the layers that it serves, where others have another one.
+        Name of the layers that it serves, if others have another encoding.
     notes
         Remarks for the reader.
     """
@@ -318,12 +320,12 @@ class Rotary(_SchemeBase, RotarySpec):
 
     @property
     def rule(self) -> str:
-        """Name of the rule that stretches the ladder; ``default`` for none."""
+        """Name of the scaling rule; ``default`` for none."""
         return str(self.scaling.get("rope_type", self.scaling.get("type", "default")))
 
     @property
     def rotated(self) -> int:
-        """Numbers of a head that are rotated along all axes."""
+        """Number of dimensions of a head that are rotated, along all axes."""
         return 2 * self.axes * len(self.frequencies())
 
     def seen(self, length: int | None) -> int | None:
@@ -333,7 +335,7 @@ class Rotary(_SchemeBase, RotarySpec):
     def frequencies(self, length: int | None = None) -> NDArray[np.float64]:
         """Return the angle per position of each pair, ``[pairs]`` in radians, fastest first.
 
-        Pairs that stand still at every position are none of them: nothing rotates them.
+        Pairs with frequency 0, which do not rotate, are not included.
 
         Parameters
         ----------
@@ -348,8 +350,8 @@ class Rotary(_SchemeBase, RotarySpec):
         return self._ladder(length)[1]
 
     def unscaled(self) -> NDArray[np.float64]:
-        """Return the frequencies before any rule stretched them, ``[pairs]``."""
-        # The rule of Gemma 4 says which pairs turn; its factor alone stretches them.
+        """Return the frequencies before scaling, ``[pairs]``."""
+        # The rule of Gemma 4 selects the pairs that turn; only its factor scales them.
         unscaled_entries = {
             key: value for key, value in self.scaling.items() if key in _UNSCALED_KEYS
         }
@@ -367,7 +369,7 @@ class Rotary(_SchemeBase, RotarySpec):
         return self.step * omega, factor
 
     def along_axes(self) -> dict[str, NDArray[np.float64]]:
-        """Return the frequencies of the pairs of each axis, radians per step; none of one axis."""
+        """Return the frequencies of each axis, radians per step; empty for a single axis."""
         omega = self.frequencies()
         if self.axes > 1:
             names = AXIS_NAMES[-self.axes :]
@@ -387,8 +389,8 @@ class Rotary(_SchemeBase, RotarySpec):
     def curves(self, n: int) -> NDArray[np.float64]:
         """Return the mean rotation by offset, ``[1, 2 n - 1]``, for a sequence of ``n`` positions.
 
-        It is the mean over the rotated pairs of ``cos(frequency * offset)``: what a query equal to
-        the key, with all pairs of one length, sees. With several axes, along one of them.
+        It is the mean over the rotated pairs of ``cos(frequency * offset)``: the cosine of a query
+        equal to the key, with pairs of equal length. With several axes, offsets are along one axis.
 
         Raises
         ------
@@ -465,12 +467,15 @@ class LinearBias(_SchemeBase):
         return -self.slopes[:, None] * np.abs(np.arange(1 - n, n))
 
 
-#: What positions without a table of rows can be.
+#: Positional encodings without a table of rows.
 Scheme: TypeAlias = RelativeBias | Rotary | LinearBias
+
+#: Positional encodings of any form.
+Encoding: TypeAlias = PositionTable | Scheme
 
 
 def describe_scheme(scheme: Scheme) -> dict[str, Any]:
-    """Return what identifies a scheme, as it stands in ``analysis.json``."""
+    """Return the facts that identify a scheme, for ``analysis.json``."""
     facts: dict[str, Any] = {"scheme": scheme.scheme, "head_count": scheme.heads}
     names: tuple[str, ...]
     match scheme:
@@ -499,7 +504,7 @@ def describe_scheme(scheme: Scheme) -> dict[str, Any]:
 
 
 def declared_length(scheme: Scheme) -> int | None:
-    """Return how many positions an encoding states that it is for, in a window those of it."""
+    """Return the number of positions that a scheme is declared for, at most its window."""
     match scheme:
         case RelativeBias():
             return scheme.layout.size
@@ -510,7 +515,7 @@ def declared_length(scheme: Scheme) -> int | None:
 
 
 def _find_reach(bias: RelativeBias) -> int | None:
-    """Return the smallest distance from which all farther ones share a value, if any do."""
+    """Return the smallest distance beyond which all offsets have one value; None without one."""
     if not isinstance(bias.layout, Sequence):
         return None
     middle = bias.values.shape[1] // 2

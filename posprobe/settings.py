@@ -1,7 +1,7 @@
-"""Values of a model's configuration: read, checked, and refused in one way.
+"""Checked values of a model's configuration, with one form of error message.
 
-A configuration is text that anybody may have written: a number can be a list, endless or negative.
-Whatever is computed with goes through one of these functions; what is only compared need not.
+A configuration may come from anywhere: a number can be a list, infinite or negative. All values
+that enter a computation go through these functions; values that are only compared need not.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from posprobe.errors import InvalidCheckpoint
 
-#: Beyond these, numbers that are multiplied or divided leave the range of the arithmetic.
+#: Largest and smallest number of a configuration; products of more extreme ones overflow.
 MAX_MAGNITUDE = 1e100
 MIN_MAGNITUDE = 1e-100
-#: Layers, heads or experts that a model has at most; the largest published ones have hundreds.
+#: Largest number of layers, heads or experts of a model; the largest published ones have hundreds.
 MAX_CONFIG_LAYERS = 10_000
 _short_repr = reprlib.Repr()
 _short_repr.maxstring, _short_repr.maxlevel = 80, 2
@@ -24,21 +24,21 @@ _short_repr.maxstring, _short_repr.maxlevel = 80, 2
 def read_integer(
     config: Mapping[str, Any], key: str, *, maximum: int, minimum: int = 1, path: str = ""
 ) -> int | None:
-    """Read a whole number; None where the key is missing or null.
+    """Read an integer; None if the key is missing or null.
 
     Parameters
     ----------
     config, key
-        The configuration and what to read of it.
+        Configuration and its key.
     maximum, minimum
-        The range in which it must lie.
+        Allowed range.
     path
         Keys that lead to this configuration, for the message.
 
     Raises
     ------
     InvalidCheckpoint
-        If it is anything else; true and false are not numbers.
+        If the value is anything else; true and false are not numbers.
     """
     value = config.get(key)
     if value is None:
@@ -51,17 +51,17 @@ def read_integer(
 
 
 def read_number(config: Mapping[str, Any], key: str, *, path: str = "") -> float | None:
-    """Read a number from `MIN_MAGNITUDE` to `MAX_MAGNITUDE`; None where the key is missing or null.
+    """Read a number from `MIN_MAGNITUDE` to `MAX_MAGNITUDE`; None if missing or null.
 
     Raises
     ------
     InvalidCheckpoint
-        If it is anything else.
+        If the value is anything else.
     """
     value = config.get(key)
     if value is None:
         return None
-    # A whole number of a thousand digits compares, and turns into no float.
+    # An integer of a thousand digits can be compared but not converted to a float.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not MIN_MAGNITUDE <= value <= MAX_MAGNITUDE:
         raise wrong_value_error(key, value, "a positive number", path)
@@ -69,12 +69,12 @@ def read_number(config: Mapping[str, Any], key: str, *, path: str = "") -> float
 
 
 def read_bool(config: Mapping[str, Any], key: str, *, path: str = "") -> bool | None:
-    """Read true or false; None where the key is missing or null.
+    """Read true or false; None if the key is missing or null.
 
     Raises
     ------
     InvalidCheckpoint
-        If it is anything else.
+        If the value is anything else.
     """
     value = config.get(key)
     if value is None or isinstance(value, bool):
@@ -83,12 +83,12 @@ def read_bool(config: Mapping[str, Any], key: str, *, path: str = "") -> bool | 
 
 
 def read_text(config: Mapping[str, Any], key: str, *, path: str = "") -> str | None:
-    """Read a text that is not empty; None where the key is missing or null.
+    """Read a text that is not empty; None if the key is missing or null.
 
     Raises
     ------
     InvalidCheckpoint
-        If it is anything else.
+        If the value is anything else.
     """
     value = config.get(key)
     if value is None or (isinstance(value, str) and value):
@@ -104,7 +104,7 @@ def read_integers(
     Raises
     ------
     InvalidCheckpoint
-        If it is anything else.
+        If the value is anything else.
     """
     value = config.get(key)
     if value is None:
@@ -125,8 +125,7 @@ def read_size(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int
     Returns
     -------
     tuple or None
-        Height and width; None where there is nothing of this form, which configurations write in
-        many ways.
+        Height and width; None for other forms, of which configurations have many.
     """
     match config.get(key):
         case int(side):
@@ -143,7 +142,7 @@ def read_size(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int
 
 
 def is_finite(value: object) -> bool:
-    """Tell whether a value, and all that is nested in it, has a finite number for each number."""
+    """Tell whether all numbers in a value and the values nested in it are finite."""
     queue = [value]
     while queue:
         nested = queue.pop()
@@ -153,7 +152,7 @@ def is_finite(value: object) -> bool:
             queue.extend(nested)
         elif (
             isinstance(nested, int | float) and not -MAX_MAGNITUDE <= nested <= MAX_MAGNITUDE
-        ):  # nor is NaN
+        ):  # NaN included
             return False
     return True
 
@@ -161,7 +160,7 @@ def is_finite(value: object) -> bool:
 def contradiction_error(
     subject: str, statement: str, alternative: str = ""
 ) -> InvalidCheckpoint:
-    """Say that a tensor is another than its configuration says, and what else to do about it."""
+    """Return the error for a tensor that contradicts its configuration."""
     return InvalidCheckpoint(
         f"{subject}: the configuration says {statement}. One of them "
         f"belongs to another checkpoint: fix config.json{alternative}."
@@ -171,7 +170,7 @@ def contradiction_error(
 def wrong_value_error(
     key: str, value: object, expected: str, path: str = ""
 ) -> InvalidCheckpoint:
-    """Say what a configuration gives and what it should."""
+    """Return the error for a value of a configuration that is not of the expected form."""
     key_path = f"{path}.{key}" if path else key
     return InvalidCheckpoint(
         f"the configuration gives {key_path} as {_short_repr.repr(value)}; "

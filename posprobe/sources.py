@@ -1,4 +1,4 @@
-"""Where the values of a table were read and how they were rounded, in memory and in JSON."""
+"""The source of a table's values and their quantisation, in memory and in JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Quantisation:
     name
         Name in its format, such as ``Q8_0``.
     step
-        Distance between neighbouring values that it can take, in units of the values: the median
-        over blocks or channels where each has its own. None until the tensor was read.
+        Distance between neighbouring representable values, in units of the values: the median over
+        blocks or channels if they differ. None until the tensor is read.
     """
 
     name: Annotated[str, "As the format calls it."]
@@ -39,9 +39,9 @@ class Source:
     resolved
         Resolved reference: an absolute path, a Hub repository, a sample or a formula.
     revision
-        The commit, for a Hub repository.
+        Commit of a Hub repository.
     file, tensor
-        The file inside the checkpoint and the tensor's name in it.
+        File inside the checkpoint, and name of the tensor in it.
     shape, dtype
         Shape and type of the tensor as stored.
     sha256
@@ -73,5 +73,5 @@ class Source:
 
 
 def describe_source(source: Source) -> dict[str, Any]:
-    """Return a source as it stands in JSON."""
+    """Return a source as a JSON object."""
     return asdict(source) | {"shape": list(source.shape) if source.shape else None}

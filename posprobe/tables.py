@@ -1,4 +1,4 @@
-"""The one record that crosses the layers: a table of positions, from a file or from memory."""
+"""Tables of positions, from a file or from memory: the record that all packages share."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: What to do about an integer tensor.
+#: Advice for an integer tensor.
 INTEGER_ADVICE = (
     "Integers are indices or quantised weights: analyse the checkpoint in its float format."
 )
-#: What makes real numbers of others.
+#: Conversions to real numbers that a message suggests.
 _CONVERSION_ADVICE = (
     "x.real, x.float(), x.to_dense(), x.dequantize(), x.filled(VALUE) or x.astype(float)"
 )
 
 
 def to_real_array(values: Any, name: str) -> Any:
-    """Return the torch tensor that ``values`` is, or what it is to NumPy: integers or floats.
+    """Return ``values`` as a torch tensor or NumPy array of integers or floats.
 
     Raises
     ------
     InvalidTable
-        If it holds anything but real numbers, or some of them are masked, quantised or not there.
+        If there are other than real numbers, or some are masked, quantised or not in memory.
     """
     import numpy as np
 
@@ -51,7 +51,7 @@ def to_real_array(values: Any, name: str) -> Any:
     if array.ndim == 0 and array.dtype.kind != "f":
         raise InvalidTable(f"{subject}. {advice}")
     dtype = array.dtype.name
-    if dtype == "bfloat16":  # of JAX: NumPy has none of its own
+    if dtype == "bfloat16":  # from JAX; NumPy has no bfloat16
         return array.astype(np.float32)
     arrays = values if isinstance(values, list | tuple) else (values,)
     if any(np.ma.is_masked(array_part) for array_part in arrays):
@@ -62,7 +62,7 @@ def to_real_array(values: Any, name: str) -> Any:
 
 
 def _is_plain(tensor: Any) -> bool:
-    """Tell whether a torch tensor holds real numbers that lie in memory as they are."""
+    """Tell whether a torch tensor holds real numbers, stored in memory without conversion."""
     dtype, layout = str(tensor.dtype), str(tensor.layout)
     is_stored_apart = tensor.is_quantized or tensor.is_nested or tensor.is_meta
     is_real = not tensor.is_complex() and dtype != "torch.bool" and "float8" not in dtype
@@ -78,12 +78,12 @@ def _not_real_error(name: str, values: object, dtype: str) -> InvalidTable:
 
 
 def check_not_reference(values: object) -> None:
-    """Refuse a reference where a table is wanted.
+    """Refuse a reference in place of a table.
 
     Raises
     ------
     UsageError
-        If it is one.
+        If ``values`` is a reference.
     """
     if isinstance(values, str | PathLike):
         text = str(values)
@@ -92,12 +92,12 @@ def check_not_reference(values: object) -> None:
         )
 
 
-#: Positions of the largest product of two axes.
+#: Largest product of two axes, in positions.
 MAX_PRODUCT_POSITIONS = 2**16
 
 Kind: TypeAlias = Literal["learned", "fixed"]
 
-#: Formats of numbers by the names that safetensors gives them.
+#: Safetensors' names of floating-point formats, by the names of libraries.
 FLOAT_DTYPE_NAMES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
 
 
@@ -119,7 +119,7 @@ class PrefixRow:
 
 @dataclass(frozen=True, eq=False)
 class PositionTable(Drawable):
-    """Rows of a position table, in order, with everything needed to cite them.
+    """Rows of a position table, in order, with their provenance.
 
     ``table[1:512]`` keeps rows 1 to 511; layout and provenance follow. ``len(table)`` is the number
     of positions and ``np.asarray(table)`` the values.
@@ -137,7 +137,7 @@ class PositionTable(Drawable):
     kind
         ``"learned"``, or ``"fixed"`` where the values follow a formula.
     family
-        The architecture family whose rules chose the rows.
+        Architecture family whose rules chose the rows.
     prefix, prefix_rows
         ``[p, d]`` values and names of the rows of special tokens, kept apart.
     dropped
@@ -145,7 +145,7 @@ class PositionTable(Drawable):
     start
         Position of the first row: 0 unless the table was sliced.
     notes
-        Remarks for the reader, such as a choice the rules made.
+        Remarks for the reader, such as a choice that the rules made.
 
     Raises
     ------
@@ -232,7 +232,7 @@ class PositionTable(Drawable):
 
     @property
     def scheme(self) -> Kind:
-        """The scheme's name, as for encodings that have no table: that of the kind."""
+        """Name of the scheme, as for encodings without a table: ``learned`` or ``fixed``."""
         return self.kind
 
     def kernel(self, n: int) -> NDArray[np.float64]:
@@ -293,7 +293,7 @@ class PositionTable(Drawable):
     def __getitem__(self, rows: slice) -> PositionTable:
         """Keep the positions of a slice with step 1.
 
-        A grid stays a grid where the slice is made of whole grid rows, and becomes a sequence
+        A grid stays a grid if the slice consists of whole grid rows, and becomes a sequence
         otherwise.
 
         Raises
@@ -350,8 +350,8 @@ def table(
         returned as it is. Complex, masked and quantised numbers, of which a part would be lost, are
         refused.
     grid
-        Height and width, where the rows are patches, row by row; a line of positions otherwise.
-        Rows of special tokens must be cut off before.
+        Height and width if the rows are patches, row by row; None for a sequence. Rows of special
+        tokens must be removed before.
     name
         Name in titles.
     kind
@@ -428,8 +428,8 @@ def product(
     Raises
     ------
     UsageError
-        If ``how`` is another word, one is not a table or a grid already, the widths differ where
-        they are added, or the grid is too large.
+        If ``how`` is another word, an argument is not a table or is a grid already, widths to be
+        added differ, or the grid is too large.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from posprobe import settings
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.arrays import Floats
 from posprobe.checkpoints import TensorInfo
-from posprobe.checks.sides import Encoding, Side
+from posprobe.checks.sides import Side
 from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
 from posprobe.families.configurations import list_sections
 from posprobe.families.projections import HeadRanges, RotaryWeights
@@ -38,7 +38,7 @@ from posprobe.relations import (
     relate_tables,
 )
 from posprobe.relations.dumps import Dump, relate_query
-from posprobe.schemes import LinearBias, RelativeBias, Rotary
+from posprobe.schemes import Encoding, LinearBias, RelativeBias, Rotary
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 

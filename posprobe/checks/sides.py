@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -21,10 +20,9 @@ from posprobe.families.read import build_scheme, is_formula, load_any
 from posprobe.progress import stage
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.relations.dumps import DUMP_ARRAYS, Dump, is_dump, read_dump
-from posprobe.schemes import Rotary, RotarySpec, Scheme
+from posprobe.schemes import Encoding, Rotary, RotarySpec
 from posprobe.tables import PositionTable
 
-Encoding: TypeAlias = PositionTable | Scheme
 #: An array of a dump has at most this many numbers: 128 MiB as float64.
 MAX_DUMP_NUMBERS = 2**24
 #: Integer and boolean dtypes that are allowed in a dump, by their name in safetensors.

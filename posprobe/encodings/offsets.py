@@ -1,4 +1,4 @@
-"""From an offset between two tokens to its bias: buckets, Swin V2's network, ALiBi's slopes."""
+"""Biases by offset: T5's and DeBERTa's buckets, Swin V2's network, ALiBi's slopes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def t5_buckets(
 ) -> NDArray[np.int64]:
     """Bucket of each offset in T5's relative attention bias (Raffel et al. 2020, released code).
 
-    Half of a direction's buckets hold one offset each, the others grow like the logarithm, and the
-    last one holds all from ``max_distance`` on. mT5, UMT5, LongT5, Switch Transformers, Pop2Piano,
-    UDOP, LayoutLMv2, LayoutLMv3, MPNet, WavLM and CPM-Ant compute the same buckets; Pix2Struct's
-    decoder always causal ones. LayoutLM and UDOP bucket coordinates on the page as well.
+    In each direction, half of the buckets hold one offset each, the others grow logarithmically,
+    and the last holds all offsets from ``max_distance`` on. mT5, UMT5, LongT5, Switch Transformers,
+    Pop2Piano, UDOP, LayoutLMv2, LayoutLMv3, MPNet, WavLM and CPM-Ant compute the same buckets;
+    Pix2Struct's decoder always uses causal ones. LayoutLM and UDOP also bucket page coordinates.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def t5_buckets(
     buckets, max_distance
         ``relative_attention_num_buckets`` and ``relative_attention_max_distance``.
     bidirectional
-        Split the buckets between earlier keys (first half) and later ones; an encoder does. A
-        decoder gives all to earlier keys and puts later ones, which it masks, into bucket 0.
+        Whether to split the buckets between earlier keys (first half) and later ones, as encoders
+        do. Decoders give all to earlier keys and put later ones, which they mask, into bucket 0.
 
     Returns
     -------
@@ -83,9 +83,10 @@ def deberta_buckets(
 ) -> NDArray[np.int64]:
     """Bucket of each offset in DeBERTa-v2 and v3 (He et al. 2021, released code); also SEW-D.
 
-    Offsets up to ``buckets // 2`` stand for themselves, larger ones grow like the logarithm and
-    reach ``buckets - 1`` at ``max_distance - 1``; they go on growing beyond it, and the model clips
-    them to its table. Row ``bucket + buckets`` of the table of ``2 * buckets`` rows is selected.
+    The bucket of an offset up to ``buckets // 2`` is the offset itself. Buckets of larger offsets
+    grow logarithmically and reach ``buckets - 1`` at ``max_distance - 1``; they go on growing
+    beyond it, and the model clips them to its table. The model selects row ``bucket + buckets`` of
+    its ``2 * buckets`` rows.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def deberta_buckets(
     ------
     UsageError
         If an offset is not an integer, there are fewer than two buckets, or ``max_distance`` is not
-        beyond the offsets that stand for themselves.
+        beyond the offsets that have a bucket of their own.
     """
     offset_array = _to_integers(offsets)
     middle = buckets // 2
@@ -137,15 +138,15 @@ def log_spaced_offsets(
     Parameters
     ----------
     height, width
-        Cells of the window.
+        Sides of the window in patches.
     pretrained
-        Height and width of the window that the network was trained with, where it is another one:
-        offsets are divided by its largest instead.
+        Height and width of the window in training, if it differs: offsets are divided by its
+        largest offset instead.
 
     Returns
     -------
     NDArray
-        ``[2h - 1, 2w - 1, 2]``, vertical and horizontal; 0 along an axis of one cell.
+        ``[2h - 1, 2w - 1, 2]``, vertical and horizontal; 0 along an axis of one patch.
 
     Raises
     ------
@@ -174,15 +175,15 @@ def continuous_bias(
 ) -> NDArray[np.float64]:
     """Bias of Swin V2 for each log-spaced offset and head (Liu et al. 2022, section 3.3).
 
-    A network with one hidden layer of rectified units; ``16 * sigmoid`` bounds what it says, which
-    is in the releases and not in the paper.
+    A network with one hidden layer of rectified units. ``16 * sigmoid`` bounds its output, in the
+    released code but not in the paper.
 
     Parameters
     ----------
     offsets
-        ``[2 h - 1, 2 w - 1, 2]``, as `log_spaced_offsets` has them.
+        ``[2 h - 1, 2 w - 1, 2]``, offsets from `log_spaced_offsets`.
     first, bias, second
-        ``[hidden, 2]``, ``[hidden]`` and ``[heads, hidden]``, as linear layers store them.
+        ``[hidden, 2]``, ``[hidden]`` and ``[heads, hidden]``, weights as linear layers store them.
 
     Returns
     -------
@@ -204,16 +205,16 @@ def _to_integers(offsets: ArrayLike) -> NDArray[np.int64]:
 
 
 def _log_float32(numbers: ArrayLike, unit: int) -> NDArray[np.float32]:
-    """Logarithm of ``numbers / unit`` as the libraries have it: in float32.
+    """Return the logarithm of ``numbers / unit`` rounded to float32, as in the libraries.
 
-    An offset on the edge of a bucket falls to the side that float32 rounds to, so the last bit
-    matters; NumPy's own float32 logarithm differs in it between processors.
+    The rounding decides the bucket of an offset at an edge, so the last bit matters; NumPy's own
+    float32 logarithm differs in it between processors.
     """
     ratio = (np.asarray(numbers, dtype=np.float32) / np.float32(unit)).astype(np.float64)
     return np.log(ratio).astype(np.float32)
 
 
-#: Most heads that slopes are computed for: no model has a hundredth of them.
+#: Largest number of heads for which slopes are computed; no model has a hundredth of it.
 MAX_ALIBI_HEADS = 2**16
 
 
@@ -230,8 +231,8 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     heads
         Number of heads.
     bias_max
-        The gentlest slope of a power of two is ``2 ** -bias_max``: MPT's ``alibi_bias_max``. The
-        paper has 8.
+        Exponent of the smallest slope for a power of two, ``2 ** -bias_max``; MPT's
+        ``alibi_bias_max``. The paper has 8.
 
     Returns
     -------
@@ -241,7 +242,7 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     Raises
     ------
     UsageError
-        If the number of heads is none from 1 to 65,536, or ``bias_max`` is not above 0 and up to
+        If the number of heads is not from 1 to 65,536, or ``bias_max`` is not above 0 and up to
         1,000.
 
     Examples

@@ -1,4 +1,4 @@
-"""Stored tables that follow a published formula, told apart from learned ones by their values."""
+"""Recognition of stored tables that follow a published formula, by their values."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from posprobe.arrays import Floats
 from posprobe.encodings.tables import COLUMN_ORDERS, frequencies, pair_columns
 from posprobe.layouts import Grid, Layout
 
-#: Largest difference that computing in float32 and rounding to a format make, doubled.
+#: Twice the largest error of computing in float32 and rounding to a format.
 _FORMAT_ROUNDING = {"F16": 2e-3, "BF16": 8e-3}
-#: fairseq's first position is the one after its padding index, whose rows are not positions.
+#: First positions that are tried. In fairseq it is the one after the padding index.
 _FIRST_POSITIONS = range(5)
-#: Few rows refuse most candidates; the others come in blocks, to hold no second table in float64.
+#: Number of rows that are compared first; they exclude most candidates.
 _N_PROBE_ROWS = 8
+#: Number of rows that are then compared at a time, to save a copy of the table in float64.
 _N_BLOCK_ROWS = 512
 
 
-#: Root mean squared distance, over the waves' own size, up to which a table nearly is a formula.
+#: Largest root mean squared error of a near formula, relative to the size of the waves.
 _MAX_FORMULA_ERROR = 0.02
-#: A base this near to a round number is that number.
+#: Largest relative distance at which a fitted base is rounded to one digit.
 _MAX_BASE_ROUNDING = 0.005
 
 
@@ -37,13 +38,13 @@ class NearFormula:
     Parameters
     ----------
     name
-        Its layout.
+        Name of the layout.
     base
         Base of its frequencies.
     scale
         Factor of the waves.
     error
-        Root mean squared distance, over the waves' own size.
+        Root mean squared error, relative to the size of the waves.
     """
 
     name: str
@@ -54,20 +55,20 @@ class NearFormula:
 
 @dataclass(frozen=True)
 class _Order:
-    """A published order of columns: where each pair has its sine and its cosine.
+    """A published order of columns: the columns of the sine and cosine of every pair.
 
     Parameters
     ----------
     name
         Name in words.
     sine, cosine
-        ``[d/2]``, the columns of each pair, along an axis in the order of frequencies.
+        ``[d/2]``, columns of each pair, along an axis in the order of frequencies.
     axis
-        ``[d/2]``, 0 for pairs of a cell's row, or of its place on a line, 1 for its column.
+        ``[d/2]``, 0 for pairs of a patch's row, or of a position in a sequence, 1 for its column.
     width
-        Cells in a row; a line is a grid of width 1.
+        Patches in a row; a sequence is a grid of width 1.
     suffix
-        After everything else that is said of it.
+        End of the description.
     """
 
     name: str
@@ -79,16 +80,16 @@ class _Order:
 
     @property
     def is_grid(self) -> bool:
-        """Whether it has pairs of both axes."""
+        """Whether there are pairs of both axes."""
         return bool(self.axis.any())
 
     @property
     def ladder_index(self) -> NDArray[np.integer[Any]]:
-        """``[d/2]``, the place of each pair in the ladder of its axis."""
+        """``[d/2]``, index of each pair in the ladder of its axis."""
         return np.arange(len(self.axis)) % (len(self.axis) // (2 if self.is_grid else 1))
 
     def compute_rows(self, positions: NDArray[np.integer[Any]], omega: Floats) -> Floats:
-        """Return the rows of some cells, by the frequencies of the pairs."""
+        """Return the rows of some positions for the frequencies of the pairs."""
         axis_positions = np.stack(np.divmod(positions, self.width))
         angles = axis_positions[self.axis].T * omega
         table_rows = np.empty((len(positions), 2 * len(omega)))
@@ -96,7 +97,7 @@ class _Order:
         return table_rows
 
     def describe(self, *, endpoint: bool, start: int = 0) -> str:
-        """Name it with what is known of its ladder and of its first position."""
+        """Return the name with the exponents of the ladder and the first position."""
         exponents_text = f", exponents over {'d/2 - 1' if endpoint else 'd/2'}"
         exponents_text = "" if self.is_grid and not endpoint else exponents_text
         start_text = f", from position {start}" if start else ""
@@ -104,7 +105,7 @@ class _Order:
 
 
 def _iter_orders(n: int, d: int, layout: Layout) -> Iterator[_Order]:
-    """Give the published orders on a line, and on a grid, which square sequences may be too."""
+    """Yield the published orders of sequences, and of grids, also for square sequences."""
     for order, cosine_first in product(COLUMN_ORDERS, (False, True)):
         sine, cosine = pair_columns(d, order, cosine_first=cosine_first)
         name = f"sinusoid, {order}{', cosines first' if cosine_first else ''}"
@@ -139,9 +140,9 @@ def fixed_formula(
 
     Known are the sinusoid (interleaved or in halves, sines or cosines first, exponents over ``d/2``
     or ``d/2 - 1``, beginning at position 0 to 4), and 2-D sin-cos tables (MAE's, the same with the
-    axes exchanged, timm's). The tolerance is what computing the formula and storing it in the given
-    format cost. A learned table is refused by its first column, in every published variant a wave
-    of frequency 1.
+    axes exchanged, timm's). The tolerance is the error of computing the formula and storing it in
+    the given format. The first column excludes learned tables: in every published variant it is a
+    wave of frequency 1.
 
     Parameters
     ----------
@@ -155,15 +156,15 @@ def fixed_formula(
     step
         Distance between neighbouring values of a quantised table.
     begin
-        Position of the first row, where those before it were not read.
+        Position of the first row, if rows before it were not read.
     """
     n, d = values.shape
     if not n or not d or d % 2:
         return None
-    if not (np.abs(values[:, 0]) <= 2).all():  # no wave; nor is NaN
+    if not (np.abs(values[:, 0]) <= 2).all():  # neither a wave nor NaN
         return None
     first_values = values[:, 0].astype(np.float64)
-    # A float32 angle of n is that far off.
+    # The last term is the rounding error of a float32 angle of n.
     tolerance = max(_FORMAT_ROUNDING.get(dtype, 1e-3), step) + (begin + n) * 2.0**-23
     for order in _iter_orders(n, d, layout):
         if order.is_grid and begin and not isinstance(layout, Grid):
@@ -224,14 +225,14 @@ def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> NearFor
 
 
 def _has_unit_turns(turns: NDArray[np.complex128]) -> bool:
-    """Whether neighbours turn by an angle of about 1, as the fastest pair does."""
+    """Return whether neighbours turn by an angle of about 1, as the fastest pair does."""
     mean_turn = turns.mean()
     mean_size = np.abs(turns).mean()
     return bool(abs(mean_turn) > 0.9 * mean_size > 0 and abs(np.angle(mean_turn) - 1) < 0.05)
 
 
 def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | None:
-    """Fit base, factor and first position of one layout, and measure what is left."""
+    """Fit base, factor and first position of one layout; None if the error is too large."""
     ladder_index = order.ladder_index
     is_fast = (omega > 20 / len(values)) & (ladder_index > 0)  # noise hides the slow ones
     if not is_fast.any() or not values.any():

@@ -1,4 +1,4 @@
-"""Rotary positions: rules for their frequencies, and what follows from these alone.
+"""Rotary positions: rules for their frequencies, and properties that follow from these.
 
 A pair of columns ``k`` of queries and keys is turned by the angle ``m * inv_freq[k]`` at position
 ``m`` (Su et al. 2021), so that a logit depends on content and distance.
@@ -18,9 +18,10 @@ from posprobe import settings
 from posprobe.arrays import Floats
 from posprobe.errors import InvalidCheckpoint, UsageError
 
-#: Turns within the training length from which YaRN keeps a pair, and up to which it interpolates
-#: one, where nothing else is stated (Peng et al. 2023, section 3.2).
+#: Default number of turns within the training length from which YaRN keeps a pair (Peng et al.
+#: 2023, section 3.2).
 YARN_FAST_TURNS = 32.0
+#: Default number of turns up to which YaRN interpolates a pair.
 YARN_SLOW_TURNS = 1.0
 
 
@@ -33,7 +34,7 @@ def yarn_correction_range(
     slow: float = YARN_SLOW_TURNS,
     truncate: bool = True,
 ) -> tuple[float, float]:
-    """Pairs between which YaRN goes over from kept to interpolated (Peng et al. 2023, sec. 3.2).
+    """Range of pairs in which YaRN changes from kept to interpolated (Peng et al. 2023, sec. 3.2).
 
     Parameters
     ----------
@@ -42,15 +43,15 @@ def yarn_correction_range(
     length
         Positions in training, before scaling.
     fast, slow
-        A pair with at least ``fast`` turns in that length is kept, one with at most ``slow`` is
-        interpolated: ``beta_fast`` and ``beta_slow``.
+        Turns in that length from which a pair is kept, and up to which a pair is interpolated:
+        ``beta_fast`` and ``beta_slow``.
     truncate
-        Round outwards to whole pairs, as the released code does.
+        Whether to round outwards to whole pairs, as the released code does.
 
     Returns
     -------
     tuple
-        First and last pair, from 0 and to ``dim - 1``.
+        First and last pair, between 0 and ``dim - 1``.
     """
     low, high = (
         dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -63,7 +64,7 @@ def yarn_correction_range(
 
 @dataclass(frozen=True)
 class RotaryHead:
-    """What a rule starts from: the sizes of a head, and what a configuration states of the rule."""
+    """The inputs of a scaling rule: the sizes of a head, and the parameters of the rule."""
 
     width: int
     partial: float
@@ -74,7 +75,7 @@ class RotaryHead:
 
     @property
     def dim(self) -> int:
-        """Columns that are rotated."""
+        """Number of columns that are rotated."""
         return int(self.width * self.partial)
 
     @property
@@ -93,7 +94,7 @@ class RotaryHead:
         return value
 
     def divisors(self, key: str) -> Floats:
-        """Read as many positive numbers as there are pairs."""
+        """Read a list of positive numbers, one per pair."""
         count = self.omega.size
         declared = self.stated.get(key)
         if not isinstance(declared, list | tuple) or len(declared) != count:
@@ -109,12 +110,12 @@ class RotaryHead:
 
     @property
     def original_length(self) -> float:
-        """The training length, or that which the model is configured for."""
+        """Training length, or the configured length if it is not stated."""
         return self.number("original_max_position_embeddings", self.max_positions)
 
     @property
     def factor(self) -> float:
-        """The factor, or the ratio of the lengths where it is not stated."""
+        """Stated factor, or the ratio of the lengths."""
         if self.max_positions is None:
             return self.number("factor")
         return self.number("factor", self.max_positions / self.original_length)
@@ -152,7 +153,7 @@ def _dynamic_rule(head: RotaryHead) -> tuple[Floats, float]:
 
 def _yarn_rule(head: RotaryHead) -> tuple[Floats, float]:
     original, declared = head.original_length, head.stated
-    # Null stands for the ratio of the lengths; without the key the library has no factor.
+    # Null stands for the ratio of the lengths; without the key the library raises an error.
     factor = head.factor if "factor" in declared else head.number("factor")
 
     def temperature(scale: float) -> float:
@@ -163,7 +164,7 @@ def _yarn_rule(head: RotaryHead) -> tuple[Floats, float]:
         attention = temperature(head.number("mscale")) / temperature(
             head.number("mscale_all_dim")
         )
-    # The library takes a 0 for "not given", as for null.
+    # The library treats 0 like null, as not given.
     fast = head.number("beta_fast") if declared.get("beta_fast") else YARN_FAST_TURNS
     slow = head.number("beta_slow") if declared.get("beta_slow") else YARN_SLOW_TURNS
     if fast < slow:
@@ -206,7 +207,7 @@ def _llama3_rule(head: RotaryHead) -> tuple[Floats, float]:
 
 
 def _proportional_rule(head: RotaryHead) -> tuple[Floats, float]:
-    """Span the ladder over the whole head and let its slow pairs stand still (Gemma)."""
+    """Span the ladder over the whole head and set its slow frequencies to 0 (Gemma)."""
     omega = _geometric_frequencies(head.width, head.base)
     rotated = np.arange(omega.size) < int(head.partial * head.width // 2)
     return np.where(rotated, omega, 0.0) / head.number("factor", 1.0), 1.0
@@ -225,7 +226,7 @@ SCALING_RULES: Mapping[str, Callable[[RotaryHead], tuple[Floats, float]]] = {
 _OLD_RULE_NAMES = {"su": "longrope", "mrope": "default"}
 
 
-#: Numbers held at a time where distances and pairs are combined: 32 MiB.
+#: Largest number of angles of distances and pairs in memory at a time: 32 MiB.
 _MAX_BLOCK_ANGLES = 2**22
 
 
@@ -250,16 +251,15 @@ def rotary_frequencies(
     head_dim
         Width of a head.
     base
-        ``rope_theta``, where the mapping has none.
+        ``rope_theta``, if the mapping has none.
     partial
-        ``partial_rotary_factor``, the share of the head that is rotated, where the mapping has
-        none.
+        ``partial_rotary_factor``, the share of the head that is rotated, if the mapping has none.
     scaling
-        ``rope_parameters`` or the older ``rope_scaling`` of a configuration; the rule stands under
-        ``rope_type`` or ``type``. Where kinds of layers differ, the mapping of one kind.
+        ``rope_parameters`` or the older ``rope_scaling`` of a configuration, with the rule under
+        ``rope_type`` or ``type``. If kinds of layers differ, the mapping of one kind.
     max_positions
-        ``max_position_embeddings``, which dynamic needs and which stands in for
-        ``original_max_position_embeddings`` where that is missing.
+        ``max_position_embeddings``, which dynamic needs and which replaces a missing
+        ``original_max_position_embeddings``.
     length
         Positions of the current input, on which dynamic and longrope depend; without it, at most
         as many as at first in training.
@@ -270,14 +270,14 @@ def rotary_frequencies(
         ``[pairs]``, radians per position, as many pairs as are rotated (proportional: of the whole
         head, 0 for those that are not).
     attention_factor : float
-        Multiplies cosines and sines, so logits by its square.
+        Factor on cosines and sines, so that logits change by its square.
 
     Raises
     ------
     InvalidCheckpoint
-        If the rule is unknown, a key it needs is missing, or a value cannot be.
+        If the rule is unknown, a key that it needs is missing, or a value is invalid.
     UsageError
-        If another argument cannot be.
+        If another argument is invalid.
 
     Examples
     --------
@@ -418,7 +418,7 @@ def first_negative(inv_freq: ArrayLike, limit: int) -> int | None:
     """
     omega = np.asarray(inv_freq, dtype=np.float64)
     if 2 * np.count_nonzero(omega) <= omega.size:
-        return None  # the half that stands still outweighs the others wherever they point
+        return None  # pairs without rotation, if at least half, outweigh all others
     begin, step = 1, 64
     while begin <= limit:
         distances = np.arange(begin, min(begin + step, limit + 1))
@@ -444,13 +444,14 @@ def _apply_over_distances(
     return values.reshape(distances.shape)
 
 
-#: Angle in radians by which a pair may be off: 0.1 moves its cosine by 0.1 at most.
+#: Largest error of an angle in radians: 0.1 changes its cosine by at most 0.1.
 MAX_ANGLE_ERROR_RADIANS = 0.1
-#: Positions beyond which no first wrong angle is looked for, and how many are looked at together.
+#: Largest position in the search for the first wrong angle.
 MAX_HORIZON_POSITIONS = 2**23
+#: Number of positions that are checked at a time.
 _HORIZON_BLOCK_POSITIONS = 2**16
-#: Largest share by which rounding position, frequency and product moves an angle: 3 halves of the
-#: step between numbers next to 1, and a little.
+#: Largest relative error of an angle from rounding position, frequency and product: slightly more
+#: than 3 halves of the step between numbers next to 1.
 _MAX_RELATIVE_ROUNDING = {
     "bfloat16": 1.52 * 2**-7,
     "float16": 1.52 * 2**-10,
@@ -459,7 +460,7 @@ _MAX_RELATIVE_ROUNDING = {
 
 
 def round_to_type(values: ArrayLike, name: str) -> Floats:
-    """Round to the nearest number of a type, a tie to the even one.
+    """Round to the nearest number of a type, ties to even.
 
     Parameters
     ----------
@@ -482,9 +483,9 @@ def round_to_type(values: ArrayLike, name: str) -> Floats:
 def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
     """Return the first position at which an angle is off by `MAX_ANGLE_ERROR_RADIANS`.
 
-    All arithmetic is of one type. Positions, frequencies and their products are rounded, as
-    where a model is cast as a whole. Engines that keep angles in float32 and round cosines
-    alone have no such position.
+    All arithmetic is of one type: positions, frequencies and their products are rounded, as in a
+    model that is cast as a whole. Engines that keep angles in float32 and round only cosines have
+    no such position.
 
     Parameters
     ----------
@@ -496,7 +497,7 @@ def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
     Returns
     -------
     int
-        None where there is none within 8 million positions.
+        Position; None if there is none within 8 million positions.
 
     Examples
     --------
@@ -516,7 +517,7 @@ def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
         int(min_angle / omega.max()), MAX_HORIZON_POSITIONS, _HORIZON_BLOCK_POSITIONS
     ):
         positions = np.arange(first_position, first_position + _HORIZON_BLOCK_POSITIONS)
-        # Only pairs that turn far enough within the block.
+        # Other pairs do not turn far enough within the block.
         fast_omega = omega[omega * positions[-1] > min_angle]
         exact_angles = np.outer(positions, fast_omega)
         rounded = round_to_type(

@@ -1,9 +1,9 @@
 """Tables that follow a formula, and formulas by name: ``NAME:SIZES[,OPTION...]``.
 
-The ladder of guesses (Kernes 2021, Master Positional Encoding, I): `counting` is unbounded,
-`normalised_counting` means something else at every length, `binary` is bounded but jagged and comes
-round again, `continuous_binary` is smooth and comes round again, `sine_ladder` comes round no more
-but has no linear shift. The `sinusoidal` table has all of it.
+The formulas follow Kernes (2021, Master Positional Encoding, I): `counting` is unbounded,
+`normalised_counting` depends on the length, `binary` is bounded but jagged and repeats,
+`continuous_binary` is smooth but repeats, `sine_ladder` does not repeat but has no linear shift.
+The `sinusoidal` table has none of these defects.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from posprobe.tables import PositionTable
 
 #: Largest table that a formula builds, in numbers: 4 GiB of float64.
 MAX_FORMULA_NUMBERS = 2**29
-#: Greatest exponent of ALiBi's slopes: beyond 1,074 they are 0.
+#: Largest exponent of ALiBi's slopes: beyond 1,074 they are 0.
 MAX_ALIBI_EXPONENT = 1000
 
 
 def format_reference(name: str, *sizes: int, **options: float | bool | None) -> str:
-    """Write the reference that builds a table again, such as ``binary:256x16,signed``.
+    """Return the reference that builds a table again, such as ``binary:256x16,signed``.
 
-    An option that is False or None stands at its default and is left out; one that is True is
-    written bare. Underscores become dashes.
+    An option that is False or None is a default and is omitted; one that is True is written without
+    a value. Underscores become dashes.
     """
     words = [f"{name}:{'x'.join(map(str, sizes))}"]
     for key, value in options.items():
@@ -48,12 +48,12 @@ def format_reference(name: str, *sizes: int, **options: float | bool | None) -> 
 
 
 def check_integer(subject: str, value: Any) -> int:
-    """Return a whole number that a caller gave, also NumPy's; true and false are none.
+    """Return an integer argument, NumPy integers included; booleans are rejected.
 
     Raises
     ------
     UsageError
-        If it is anything else.
+        If the argument is not an integer.
     """
     if not isinstance(value, bool | np.bool_):
         with suppress(TypeError):
@@ -64,7 +64,7 @@ def check_integer(subject: str, value: Any) -> int:
 def check_sizes(
     reference: str, rows: int, dim: int, *, multiple: int = 1, base: float = 10_000.0
 ) -> None:
-    """Refuse sizes that no table can have, and a base that makes no ladder of falling frequencies.
+    """Refuse sizes that no table can have, and a base that is not above 1.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def check_sizes(
 def formula_table(
     reference: str, values: NDArray[np.floating[Any]], layout: Layout
 ) -> PositionTable:
-    """Make the fixed table of a formula, which its reference names in full."""
+    """Build the fixed table of a formula from its values and full reference."""
     source = Source(reference=reference, resolved=reference, shape=values.shape, dtype="F64")
     return PositionTable(
         values, layout, name=reference, source=source, kind="fixed", family="formula"
@@ -101,9 +101,9 @@ def formula_table(
 Order: TypeAlias = Literal["interleaved", "halves"]
 GridOrder: TypeAlias = Literal["mae", "timm"]
 
-#: How a table's columns may be ordered.
+#: Orders of a table's columns.
 COLUMN_ORDERS: tuple[Order, ...] = ("interleaved", "halves")
-#: Rows that are computed at a time.
+#: Number of rows that are computed at a time.
 _SINUSOID_BLOCK_ROWS = 8192
 
 
@@ -117,10 +117,10 @@ def frequencies(
     dim
         Width ``d`` of the table; even.
     base
-        The slowest frequency is about ``1 / base``.
+        Base of the ladder; the slowest frequency is about ``1 / base``.
     endpoint
-        Divide exponents by ``d/2 - 1``, so that the slowest frequency is exactly ``1 / base``
-        (tensor2tensor, fairseq, Whisper), rather than by ``d/2`` (Vaswani et al. 2017, sec. 3.5).
+        Whether to divide exponents by ``d/2 - 1``, so that the slowest frequency is exactly ``1 /
+        base`` (tensor2tensor, fairseq, Whisper), or by ``d/2`` (Vaswani et al. 2017, sec. 3.5).
 
     Returns
     -------
@@ -152,12 +152,12 @@ def sinusoidal(
     length, dim
         Number of positions ``n`` and width ``d``; the width is even.
     base, endpoint
-        The ladder of frequencies, see `frequencies`.
+        Ladder of frequencies, see `frequencies`.
     order
-        ``"interleaved"`` puts the sine and the cosine of a frequency side by side, ``"halves"`` all
-        sines before all cosines.
+        Order of columns: ``"interleaved"`` puts the sine and the cosine of a frequency side by
+        side, ``"halves"`` all sines before all cosines.
     cosine_first
-        Cosine on even columns, or in the first half, as Kernes (2021) writes it.
+        Whether the cosine is on even columns, or in the first half, as in Kernes (2021).
 
     Returns
     -------
@@ -222,7 +222,7 @@ def translation_matrix(
     shift
         Distance in positions; negative moves back.
     base, order, endpoint, cosine_first
-        The variant, as for `sinusoidal`.
+        Variant, as for `sinusoidal`.
 
     Returns
     -------
@@ -259,7 +259,7 @@ def sincos2d(
 ) -> PositionTable:
     """Build a two-dimensional sin-cos table in the layout of a released code.
 
-    Each axis has ``d/4`` frequencies with exponents over ``d/4``. With ``x`` the column of a cell
+    Each axis has ``d/4`` frequencies with exponents over ``d/4``. With ``x`` the column of a patch
     and ``y`` its row, the four quarters of a row of the table are
 
     - ``"mae"``: ``sin x, cos x, sin y, cos y`` (MAE's released code, He et al. 2022; also DiT);
@@ -310,7 +310,7 @@ def sincos2d(
 def pair_columns(
     dim: int, order: Order, *, cosine_first: bool
 ) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
-    """Columns of the sines and of the cosines, each in the order of the frequencies.
+    """Return the columns of the sines and of the cosines, in the order of the frequencies.
 
     Raises
     ------
@@ -387,7 +387,7 @@ def binary(length: int, dim: int, *, signed: bool = False) -> PositionTable:
     length, dim
         Number of positions ``n`` and of digits ``d``.
     signed
-        Write -1 for the digit 0, which centres the digits.
+        Whether to write -1 for the digit 0, which centres the digits.
 
     Returns
     -------
@@ -447,7 +447,7 @@ def continuous_binary(length: int, dim: int) -> PositionTable:
     """
     reference = format_reference("continuous-binary", length, dim)
     check_sizes(reference, length, dim)
-    # Halving is exact, so that the dials close exactly; far beyond any length they stand still.
+    # Halving is exact, so the dials close exactly; the slowest ones do not move within any length.
     turns = np.ldexp(
         np.arange(length)[:, None] + 0.5, -np.minimum(np.arange(1, dim + 1), 1000)
     )
@@ -467,7 +467,7 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
     length, dim
         Number of positions ``n`` and width ``d``.
     base
-        The slowest frequency is about ``1 / base``.
+        Base of the ladder; the slowest frequency is about ``1 / base``.
 
     Returns
     -------
@@ -496,19 +496,19 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
 
 
 class Option(NamedTuple):
-    """What a word after a comma sets.
+    """An option of a formula, which a word after a comma sets.
 
     Parameters
     ----------
     parameter
-        The keyword that it sets. Words that set the same one exclude each other.
+        Keyword that the word sets. Words that set the same one exclude each other.
     value
         Value that the bare word sets.
     number
-        Instead, the type of the number that follows ``word=``; for ``scaling``, the factor of the
+        Type of the number that follows ``word=``, if any; for ``scaling`` it is the factor of the
         rotary rule that the word names.
     exclusive_minimum, maximum
-        Between which the number lies.
+        Bounds of the number.
     """
 
     parameter: str
@@ -519,7 +519,7 @@ class Option(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """What builds a formula (None: no table), what its sizes are called, and its options."""
+    """A formula: its function (None for one without a table), names of its sizes, and options."""
 
     build: Callable[..., PositionTable] | None
     sizes: tuple[str, ...]
@@ -528,7 +528,7 @@ class Formula(NamedTuple):
 
 _LINE_SIZES = ("positions", "width")
 _BASE_OPTION = Option("base", number=float, exclusive_minimum=1)
-# Of contexts that are longer by more nothing is left of the angles' digits.
+# Contexts that are longer by a larger factor leave no digit of the angles.
 _SCALING_OPTION = Option("scaling", number=float, exclusive_minimum=1e-12, maximum=1e12)
 
 #: Formulas by the name they have in a reference.
@@ -580,7 +580,7 @@ FORMULAS: Mapping[str, Formula] = {
     ),
 }
 
-#: Heads, buckets and widths beyond which nothing was ever built.
+#: Largest number of heads or buckets, or width of a head; no model has as many.
 _MAX_FORMULA_SIZES = {"rotary": 2**16, "alibi": 2**12, "t5": 2**12}
 
 _NUMBER_PATTERNS = {
@@ -595,15 +595,15 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     Returns
     -------
     tuple
-        The formula's name, its sizes as `FORMULAS` lists them, and what its options set, by
-        keyword: here ``{"base": 500000.0, "scaling": {"rope_type": "yarn", "factor": 8.0}}``.
+        Name of the formula, its sizes in the order of `FORMULAS`, and its options by keyword: here
+        ``{"base": 500000.0, "scaling": {"rope_type": "yarn", "factor": 8.0}}``.
 
     Raises
     ------
     UnknownReference
         If there is no such formula.
     UsageError
-        If sizes are missing or cannot be, or an option is unknown, repeated or no number.
+        If sizes are missing or invalid, or an option is unknown, repeated or not a number.
     """
     name, _, arguments = source.partition(":")
     if name not in FORMULAS:
@@ -647,7 +647,7 @@ def from_reference(source: str) -> PositionTable:
     UnknownReference
         If there is no such formula.
     UsageError
-        If its sizes or options cannot be.
+        If its sizes or options are invalid.
     NoPositionTable
         If the formula is not a table of positions, as for ``rotary``.
     """
@@ -661,14 +661,14 @@ def of_shape(name: str, table: PositionTable) -> PositionTable | None:
     Parameters
     ----------
     name
-        A formula without sizes, with or without options: ``sinusoidal`` or ``sinusoidal,halves``.
+        Formula without sizes, with or without options: ``sinusoidal`` or ``sinusoidal,halves``.
     table
-        Gives the layout and the width.
+        Table whose layout and width are used.
 
     Raises
     ------
     UsageError
-        If the formula has no table of that shape, or an option cannot be.
+        If the formula has no table of that shape, or an option is invalid.
     NoPositionTable
         If the formula is not a table of positions.
     """

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.checks.compare import compare
-from posprobe.checks.sides import Encoding, open_side
+from posprobe.checks.sides import open_side
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.files import CHECK_SCHEMA
 from posprobe.report.saved import Saveable
+from posprobe.schemes import Encoding
 from posprobe.words import relations
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from posprobe.report.files import (
     write_files,
 )
 from posprobe.report.svg import shrink_images
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import Encoding, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.studies.comparison import apply_labels, make_names_unique
 from posprobe.studies.schemes import analyze_schemes
 from posprobe.studies.table import analyze, select_results
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from posprobe.figures.styles import Span
 
 
-Encoding: TypeAlias = PositionTable | Scheme
 #: A figure, and the sentences of its caption: its content, and the source of the data.
 CaptionedFigure: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 

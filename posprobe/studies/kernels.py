@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,10 @@ from posprobe.report.files import FORWARD_SCHEMA, KERNELS_SCHEMA, read_arrays, r
 from posprobe.schemes import (
     MAX_KERNEL_ROWS,
     POSITION_UNIT,
+    Encoding,
     LinearBias,
     RelativeBias,
     Rotary,
-    Scheme,
     declared_length,
 )
 from posprobe.sources import Source, describe_source
@@ -50,8 +50,6 @@ from posprobe.words.schemes import kernels_headline
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-Encoding: TypeAlias = PositionTable | Scheme
 
 #: Number of positions that are compared if no record states a length.
 DEFAULT_KERNEL_LENGTH = 512

@@ -29,7 +29,7 @@ from posprobe.studies.figure import PaperFigure, kinds, multi_table_kinds, paper
 
 if TYPE_CHECKING:
     from posprobe.figures.styles import Span
-    from posprobe.studies.figure import Encoding
+    from posprobe.schemes import Encoding
 
 #: Widths in inches that the author kits state, found independently of the code.
 KIT_WIDTHS = {

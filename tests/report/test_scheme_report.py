@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from posprobe.analyses.models.rotary_use import RotaryUse
-    from posprobe.studies.kernels import Encoding, KernelComparison
+    from posprobe.schemes import Encoding
+    from posprobe.studies.kernels import KernelComparison
 
 
 # The document.
