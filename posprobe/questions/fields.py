@@ -26,7 +26,7 @@ from posprobe.analyses.linear import (
     participation_ratio,
     toeplitz,
 )
-from posprobe.analyses.view import MAX_YES_P, View, units
+from posprobe.analyses.view import MAX_YES_P, View, normalise_rows
 from posprobe.arrays import Floats
 from posprobe.questions.grids import NEIGHBOUR_KEYS, split_codes, unfit_grid_answer
 from posprobe.questions.rank_tests import (
@@ -363,19 +363,22 @@ def ask_patch_position(view: View) -> Answer:
         sign_index = int(np.argmin(ranks(null_draws)))
         answer, reason = "no" if has_enough else "cannot tell", "patch_small"
     elif answer == "cannot tell" and is_slow:
-        reason = "patch_slow"
-        if neighbour_cosine < MIN_PATCH_SIMILAR_COSINE:
-            reason = (
-                "patch_unlike" if neighbour_cosine < MIN_PATCH_SHORT_COSINE else "patch_short"
-            )
+        reason = _slow_reason(neighbour_cosine)
     statistic, statistic_draws = float(statistics[sign_index]), null_draws[:, sign_index]
     test = null_test(statistic, statistic_draws, "stationary", p, n_statistics=2)
     return Answer("absolute_position", answer, reason, facts, test, PATCH_POSITION_KEYS)
 
 
+def _slow_reason(neighbour_cosine: float) -> str:
+    """Return the reason why a slowly changing table leaves the answer open."""
+    if neighbour_cosine < MIN_PATCH_SHORT_COSINE:
+        return "patch_unlike"
+    return "patch_short" if neighbour_cosine < MIN_PATCH_SIMILAR_COSINE else "patch_slow"
+
+
 def _neighbour_cosine(view: View) -> float:
     """Return the mean cosine of patches side by side, along the axis where it is larger."""
-    patches = units(view.points).reshape(*view.shape, -1)
+    patches = normalise_rows(view.points).reshape(*view.shape, -1)
     return max(
         float(np.einsum("rcd,rcd->rc", along_axis[1:], along_axis[:-1]).mean())
         for along_axis in (patches, patches.swapaxes(0, 1))
@@ -475,7 +478,7 @@ def ask_patch_dimension(view: View) -> Answer:
     if d < 3:
         return Answer(question, "cannot tell", "too_few", TooFew(n, d), keys=keys)
     rng = view.rng(15)
-    unit_rows = units(view.points)  # a few long rows would decide otherwise
+    unit_rows = normalise_rows(view.points)  # a few long rows would decide otherwise
     unit_rows = unit_rows - unit_rows.mean(axis=0)
     field = fit_field(unit_rows, view.shape)
     dimension = participation_ratio(unit_rows)

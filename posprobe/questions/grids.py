@@ -24,7 +24,7 @@ from posprobe.analyses.composition.processes import fit_kernel
 from posprobe.analyses.composition.wave_scores import MAX_LINE_P
 from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.linear import MAX_VIEW_ROWS, covariance_root, toeplitz
-from posprobe.analyses.view import MAX_YES_P, View, chance_cosine, units, view
+from posprobe.analyses.view import MAX_YES_P, View, chance_cosine, normalise_rows, view
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
     MAX_OPEN_P,
@@ -121,7 +121,7 @@ def ask_patch_order(view: View) -> Answer:
     if refusal := unfit_grid_answer("order", view, NEIGHBOUR_KEYS):
         return refusal
     height, width = view.shape
-    unit_rows = units(view.points)
+    unit_rows = normalise_rows(view.points)
     # A permutation needs only the entries of neighbours in the Gram matrix.
     gram = unit_rows @ unit_rows.T
     patches = np.arange(height * width).reshape(height, width)

@@ -158,9 +158,9 @@ class KeptPositions:
         """Shares of both layers, and their numbers."""
         if self.last.share is None:
             return None
-        first = self.first or self.last
-        layers = [first.layer, self.last.layer]
-        return {"first": first.share, "last": self.last.share, "layers": layers}
+        first_layer = self.first or self.last
+        layers = [first_layer.layer, self.last.layer]
+        return {"first": first_layer.share, "last": self.last.share, "layers": layers}
 
 
 def _layer_share(layer: int, layer_means: LayerMeans) -> LayerShare:
@@ -712,7 +712,7 @@ def _ask_substitutes(question: str, is_candidate: Callable[[Substitute], bool]) 
             for sign in (-1, 1)
         )
         sufficient = [bound >= MIN_SUFFICIENT_SHARE for bound in lower]
-        best = max(kept_shares, key=lambda kept: kept[1])
+        best = max(kept_shares, key=lambda kept_share: kept_share[1])
         substitute, share, error = (
             kept_shares[sufficient.index(True)] if any(sufficient) else best
         )

@@ -31,8 +31,8 @@ from posprobe.analyses.view import (
     N_NULL_DRAWS,
     View,
     chance_cosine,
+    normalise_rows,
     random_signs,
-    units,
 )
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
@@ -101,20 +101,10 @@ def ask_order(view: View) -> Answer:
     """
     if refusal := small_table_answer("order", view, ORDER_KEYS):
         return refusal
-    unit_rows = units(view.points)
-    # A permutation needs only the entries of neighbours in the Gram matrix.
-    float32_rows = unit_rows.astype(np.float32)
-    gram = float32_rows @ float32_rows.T
+    unit_rows = normalise_rows(view.points)
     leading_rows = leading_coordinates(unit_rows, 8).astype(np.float32)
     norms = np.linalg.norm(view.points, axis=1)
-    norm_ranks, waves = centred_ranks(norms), slow_waves(len(norms))
-    rng = view.rng(0)
-    statistics = np.empty((3, N_ORDER_PERMUTATIONS + 1))
-    for k in range(N_ORDER_PERMUTATIONS + 1):
-        order = np.arange(len(leading_rows)) if k == 0 else rng.permutation(len(leading_rows))
-        statistics[0, k] = gram[order[1:], order[:-1]].mean(dtype=np.float64)
-        statistics[1, k] = _spectrum_power(leading_rows[order]).max()
-        statistics[2, k] = np.square(waves @ norm_ranks[order]).sum()
+    statistics = _order_statistics(unit_rows, leading_rows, norms, view.rng(0))
     cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
     chance_mean = chance_cosine(unit_rows)
     # Differences within the rounding of single precision do not count.
@@ -153,6 +143,26 @@ def ask_order(view: View) -> Answer:
         cosine, statistics[0, 1:], "permuted", p, expected=chance_mean, n_statistics=3
     )
     return Answer("order", answer, reason, facts, test, ORDER_KEYS)
+
+
+def _order_statistics(
+    unit_rows: Floats,
+    leading_rows: NDArray[np.float32],
+    norms: Floats,
+    rng: np.random.Generator,
+) -> Floats:
+    """Return the three statistics of the rows as they stand and permuted: ``[3, 1 + draws]``."""
+    # A permutation needs only the entries of neighbours in the Gram matrix.
+    float32_rows = unit_rows.astype(np.float32)
+    gram = float32_rows @ float32_rows.T
+    norm_ranks, waves = centred_ranks(norms), slow_waves(len(norms))
+    statistics = np.empty((3, N_ORDER_PERMUTATIONS + 1))
+    for k in range(N_ORDER_PERMUTATIONS + 1):
+        order = np.arange(len(leading_rows)) if k == 0 else rng.permutation(len(leading_rows))
+        statistics[0, k] = gram[order[1:], order[:-1]].mean(dtype=np.float64)
+        statistics[1, k] = _spectrum_power(leading_rows[order]).max()
+        statistics[2, k] = np.square(waves @ norm_ranks[order]).sum()
+    return statistics
 
 
 def _spectrum_power(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -338,7 +348,7 @@ def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
     if share <= MIN_NOISY_LINE_SHARE:
         return 0.0, np.zeros(1)
     if is_noise:
-        unit_residuals = units(view.points - np.outer(line, direction))
+        unit_residuals = normalise_rows(view.points - np.outer(line, direction))
         leading_residuals, rng = leading_coordinates(unit_residuals, 8), view.rng(8)
         permutations = (rng.permutation(leading_residuals) for _ in range(N_NULL_DRAWS))
         null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in permutations])
@@ -414,7 +424,7 @@ def ask_low_dimensional(view: View) -> Answer:
         return refusal
     n, d = view.points.shape
     stride = _thinning_stride(view.points)
-    rows = units(view.points[::stride])
+    rows = normalise_rows(view.points[::stride])
     kernel = fit_kernels(_cosine_power(rows - rows.mean(axis=0))[None])[0]
     facts = LowDimensional(
         rows=n,
@@ -459,7 +469,7 @@ def _draw_dimension_ratios(view: View, rows: Floats, kernel: Kernel) -> Floats:
         white = rng.standard_normal((n, n_columns))
         null_tables = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
         for null_index, null_table in enumerate(null_tables):
-            unit_rows = units(null_table - null_table.mean(axis=0))
+            unit_rows = normalise_rows(null_table - null_table.mean(axis=0))
             dimensions[null_index, k] = participation_ratio(unit_rows)
             powers[null_index, k] = _cosine_power(unit_rows)
     kernels = fit_kernels(powers.reshape(-1, n - 1))

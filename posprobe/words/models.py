@@ -141,15 +141,17 @@ def _cost_clause(removal: Removal) -> str:
 
 
 def _substitute_clause(substitute: SufficientSubstitute) -> str:
-    kept, error, cost_measure = substitute.kept, substitute.error, substitute.worth
+    kept_share, error, cost_measure = substitute.kept, substitute.error, substitute.worth
     subject = f"A random table ({substitute.label})"
     if substitute.size:
         subject = capitalise(substitute.label)
     verb = "keep" if (substitute.size or 1) > 1 else "keeps"
     task = _MEASURE_PHRASES.get(cost_measure.measure) or _task_phrase(cost_measure)
-    suffix = ", worse than no positions" if kept < -N_SURE_STANDARD_ERRORS * error else ""
+    suffix = (
+        ", worse than no positions" if kept_share < -N_SURE_STANDARD_ERRORS * error else ""
+    )
     return (
-        f"{subject} {verb} {format_percent_with_error(kept, error)} of what "
+        f"{subject} {verb} {format_percent_with_error(kept_share, error)} of what "
         f"{_SCHEME_PHRASES[cost_measure.scheme]} worth to {task}{suffix}"
     )
 

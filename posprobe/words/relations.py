@@ -139,14 +139,14 @@ def not_compared_sentence(reason: str) -> str:
 
 
 def verdict_sentences(
-    is_alike: bool | None, causes: Sequence[str], alike: Sequence[str]
+    is_alike: bool | None, causes: Sequence[str], equal_causes: Sequence[str]
 ) -> list[str]:
     """Return the verdict and, for a difference, its likely cause, from names of relations."""
     texts = _check_texts()["causes"]
     if is_alike is None:
         return ["Cannot tell."]
     if is_alike:
-        side_causes = {"moved", "other_weights"} & {*alike}
+        side_causes = {"moved", "other_weights"} & {*equal_causes}
         return [f"Alike{': other weights, same positions' if side_causes else ''}."]
     hints = [texts[cause]["likely"] for cause in causes if "likely" in texts[cause]][:1]
     return [

@@ -426,8 +426,8 @@ def curve_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
 def _matched_heads_sentences(heads: Block) -> Iterator[str]:
     """Yield sentences on the similarity of the heads of two runs, matched by their curves."""
     text = f"a median correlation of {format_hundredths(heads['correlation'])}"
-    if within := heads["within"]:
-        text += f" (heads of one run with each other: {format_hundredths(within)})"
+    if within_correlation := heads["within"]:
+        text += f" (heads of one run with each other: {format_hundredths(within_correlation)})"
     yield f"Heads matched by their curves have {text}."
     if heads["same"] is not None:
         n_heads = format_count(heads["heads"], "head")

@@ -197,8 +197,10 @@ def basis_sentences(verdicts: Verdicts) -> str:
     """Return sentences on the positions of the answers; empty where they concern all."""
     if verdicts.is_whole:
         return ""
-    breaks = [f"{end.numbers[1]:.0f}" for end in verdicts.ends if end.kind == "seam"]
-    exclusions = ["outliers"] if any(end.kind == "special" for end in verdicts.ends) else []
+    breaks = [f"{end.numbers[1]:.0f}" for end in verdicts.end_causes if end.kind == "seam"]
+    exclusions = (
+        ["outliers"] if any(end.kind == "special" for end in verdicts.end_causes) else []
+    )
     if breaks:
         noun = "break" if len(breaks) == 1 else "breaks"
         exclusions.append(f"positions beyond the {noun} at {join_words(breaks)}")

@@ -111,12 +111,14 @@ def axes_line(ladders: Sequence[Block]) -> AnswerLine:
 
 def axis_sentence(ladder: Block) -> str:
     """Return a sentence on the wavelengths of one axis, and on its pairs that turn."""
-    shortest, longest = (format_two_figures(ladder[key]) for key in ("shortest", "longest"))
+    shortest_wavelength, longest_wavelength = (
+        format_two_figures(ladder[key]) for key in ("shortest", "longest")
+    )
     pairs = format_count(ladder["pairs"], "pair")
     dead = f"{ladder['dead'] or 'none'} {'turns' if ladder['dead'] == 1 else 'turn'}"
     return (
-        f"{ladder['axis'].capitalize()}: {pairs} of wavelength {shortest} "
-        f"to {longest} steps; within {ladder['extent']} steps "
+        f"{ladder['axis'].capitalize()}: {pairs} of wavelength {shortest_wavelength} "
+        f"to {longest_wavelength} steps; within {ladder['extent']} steps "
         f"{ladder['turning'] or 'none'} "
         f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and "
         f"{dead} by less than 0.1 rad, which hardly tells places apart."
