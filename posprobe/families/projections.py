@@ -278,7 +278,7 @@ class RotaryWeights:
             return None
         values = self.checkpoint.read(name).values
         adds_one = (
-            self.config.get("model_type") in _PROJECTION_NAMES["one_more"]
+            self.config.get("model_type") in _PROJECTION_NAMES["gain_plus_one"]
             and self.checkpoint.format != "GGUF"
         )
         return values + 1 if adds_one and parameter == "weight" else values
@@ -294,7 +294,7 @@ def find_projections(checkpoint: Checkpoint) -> dict[int, list[ProjectionNames]]
         if not match:
             continue
         is_separate = match["name"] in keys
-        if not is_separate and types.intersection(_PROJECTION_NAMES["otherwise"]):
+        if not is_separate and types.intersection(_PROJECTION_NAMES["other_split"]):
             continue
         prefix = f"{match['before']}{match['layer']}."
         query = f"{prefix}{match['module']}{match['name']}"
@@ -346,7 +346,7 @@ def find_rotary_weights(
         head_dim=spec.head_dim,
         config=section.config,
         scale=(read_logit_scale(section, spec.head_dim) or 1.0) / math.sqrt(spec.head_dim),
-        normed=any(map(section.config.get, _PROJECTION_NAMES["normed"]))
+        normed=any(map(section.config.get, _PROJECTION_NAMES["query_norm_keys"]))
         or _has_query_norms(checkpoint, layers),
         declared=any(section.model_type for section in sections),
     )

@@ -23,9 +23,9 @@ from posprobe.families.configurations import ConfigSection
 from posprobe.schemes import RotarySpec as RotarySpec
 
 _LAYER_KEYS = read_data("families/configurations.toml")["layers"]
-_WINDOW_PERIODS = _LAYER_KEYS["patterns"]
+_FULL_INTERVALS = _LAYER_KEYS["full_intervals"]
 _WINDOWED_ROTATE_TYPES = _LAYER_KEYS["windowed_rotate"]
-_TYPES_WITHOUT_ROTATION = _LAYER_KEYS["still"]
+_UNROTATED_INTERVALS = _LAYER_KEYS["unrotated_intervals"]
 _WITHOUT_ATTENTION = _LAYER_KEYS["without_attention"]
 #: Names of layers with a window in ``layer_types`` and older configurations.
 _SLIDING_NAMES = ("sliding_attention", "hybrid_sliding", "local")
@@ -194,7 +194,7 @@ def _read_rotation_flags(section: ConfigSection) -> list[bool]:
     declared = section.config.get("no_rope_layers") or section.config.get("layer_rope_theta")
     if isinstance(declared, list) and declared:
         return [flag != 0 for flag in declared[: settings.MAX_CONFIG_LAYERS]]
-    default_interval = _TYPES_WITHOUT_ROTATION.get(section.model_type or "")
+    default_interval = _UNROTATED_INTERVALS.get(section.model_type or "")
     if default_interval is None:
         return []
     interval = (
@@ -229,7 +229,7 @@ def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
         n_before = min(n_full_layers or 0, n_layers)
         return [full_type] * n_before + [sliding] * (n_layers - n_before)
     pattern = config.get(
-        "sliding_window_pattern", _WINDOW_PERIODS.get(section.model_type or "")
+        "sliding_window_pattern", _FULL_INTERVALS.get(section.model_type or "")
     )
     period = len(pattern) if isinstance(pattern, str) else pattern
     if type(period) is not int or not 1 <= period <= settings.MAX_CONFIG_LAYERS:
@@ -275,14 +275,14 @@ def find_rotary_evidence(section: ConfigSection) -> str | None:
         return None
     if any(
         config.get(key) == off_value
-        for key, off_value in _ROTARY_KEYS["off"].items()
+        for key, off_value in _ROTARY_KEYS["off_values"].items()
         if key in config
     ):
         return None
-    for key in _ROTARY_KEYS["there"]:
+    for key in _ROTARY_KEYS["present_keys"]:
         if config.get(key) not in (None, {}):
             return str(key)
-    for key in _ROTARY_KEYS["stated"]:
+    for key in _ROTARY_KEYS["nonzero_keys"]:
         if config.get(key):
             return str(key)
     if config.get("use_rotary_embedding") or config.get("use_rope"):

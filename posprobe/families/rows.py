@@ -35,7 +35,7 @@ _TOKEN_NAMES = _ROW_KEYS["tokens"]
 #: Special tokens in the order in which models put them before the patches.
 _TOKEN_ORDER = ("CLS", "distillation", "register")
 LENGTH_KEYS = _ROW_KEYS["lengths"]
-_PROMISE_KEYS = _ROW_KEYS["promises"]
+_RELIABLE_LENGTH_KEYS = _ROW_KEYS["reliable_lengths"]
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,9 @@ def _check_promised_length(
     config: Mapping[str, Any], info: TensorInfo, n_rows: int, extra_rows: int
 ) -> None:
     """Refuse a table whose length differs from the configured one, except by ``extra_rows``."""
-    promised = {key: config[key] for key in _PROMISE_KEYS if type(config.get(key)) is int}
+    promised = {
+        key: config[key] for key in _RELIABLE_LENGTH_KEYS if type(config.get(key)) is int
+    }
     if promised and not any(n_rows - count in (0, extra_rows) for count in promised.values()):
         promise_text = " and ".join(f"{key} = {count}" for key, count in promised.items())
         alternative = f", or read all rows with --tensor {info.name}"

@@ -37,7 +37,7 @@ MAX_TOKEN_MAGNITUDE = 1e140
 _UNUSABLE_NUMBERS = "NaN, infinity or numbers of their size"
 
 _TOKEN_KEYS = read_data("families/configurations.toml")["tokens"]
-_TOKEN_TENSORS: Mapping[str, tuple[str, ...]] = _TOKEN_KEYS["beside"]
+_TOKEN_TENSORS: Mapping[str, tuple[str, ...]] = _TOKEN_KEYS["embeddings"]
 _PATCH_PROJECTIONS = _TOKEN_KEYS["projections"]
 
 
