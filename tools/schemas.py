@@ -214,7 +214,7 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         return _schema(arguments[0], define)
     if origin is Annotated:
         kind = next(
-            (note.kind for note in arguments if isinstance(note, JsonType)), arguments[0]
+            (note.target for note in arguments if isinstance(note, JsonType)), arguments[0]
         )
         item_schema = _schema(kind, define)
         for note in arguments[1:]:

@@ -1,9 +1,10 @@
-"""The records that everything else is read from: numbers, tests, causes and answers.
+"""The records of statements: numbers, tests, causes and answers.
 
-An answer follows from the numbers in its facts alone and holds no word that a user reads: sentences
-are made of its facts, at the very end, by `posprobe.words`.
+An answer follows from the numbers in its facts alone. `posprobe.words` makes the sentences that a
+user reads from its facts.
 
-`decide` settles the answers of one subject: one rate of false yes, then corrections in order.
+`decide` applies one false discovery rate to the answers of one subject, and then the corrections in
+order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
 
 @dataclass(frozen=True)
 class Number:
-    """What is known of a number beside its value: the metadata of a field.
+    """The metadata of a field that is a number.
 
     Parameters
     ----------
@@ -27,11 +28,11 @@ class Number:
     meaning
         Meaning in a few words.
     unit
-        Its unit, empty where it has none.
+        Unit of the number, or empty.
     form
         Format of the number, or separator of the numbers of a list.
     compared
-        Whether it stands beside the sinusoid and the null models.
+        Whether the number is compared with the sinusoid and the null models.
     """
 
     label: str
@@ -43,28 +44,28 @@ class Number:
 
 @dataclass(frozen=True)
 class Test:
-    """A number held against tables that lack what is asked for.
+    """A statistic compared with draws of null models, which lack the tested property.
 
     Parameters
     ----------
     value
-        The number that was tested, in the unit that its sentence names.
+        Statistic that was tested, in the unit that its sentence names.
     p
-        Rank p-value, the greatest over the nulls that apply; NaN where the value is held against
+        Rank p-value, the largest over the null models that apply; NaN if the value is compared with
         an interval alone.
     null
-        Median of the nearest null.
+        Median of the draws of the null model with the largest p-value.
     interval
-        5 and 95 % of its draws.
+        5 and 95 % of these draws.
     of
-        Name of that null.
+        Name of that null model.
     draws
         Number of null draws.
     least
-        The least p-value that so many draws allow; 0 where it is not a rank.
+        Smallest p-value that as many draws allow; 0 if p is no rank.
     """
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # pytest would collect a class named Test
 
     value: float
     p: float
@@ -77,7 +78,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a row is special, or what changes at a seam.
+    """The reason why a row is an outlier, or the change at a seam.
 
     Parameters
     ----------
@@ -86,9 +87,9 @@ class Cause:
     numbers
         Numbers that its words name, in their order.
     subject
-        Subject of the numbers, where it differs.
+        Noun that the words name beside the numbers, or empty.
     causes
-        Those of what it names, where they are told with it.
+        Causes of the row or seam that this cause names, if its words state them.
     """
 
     kind: str
@@ -104,9 +105,9 @@ class Change:
     Parameters
     ----------
     by
-        The question whose answer corrects it, or what else does.
+        Question whose answer corrects this one, or name of another correction.
     was, reason
-        The answer and its reason before.
+        Answer and reason before the correction.
     """
 
     by: str
@@ -121,19 +122,18 @@ class Answer:
     Parameters
     ----------
     question
-        Its name.
+        Key of the question.
     answer
         Yes, no, or cannot tell.
     reason
         Key of the branch that was taken; there is one template for each.
     facts
-        A frozen record of the numbers that its sentence names. Its property ``value`` is what
-        ``analysis.json`` shows.
+        Frozen record of the numbers that the sentence names. Its property ``value`` is shown in
+        ``analysis.json``.
     test
-        Statistic with its null; None where the answer is exact, or taken over from another
-        question.
+        Statistic with its null draws; None if the answer is exact, or follows from another answer.
     keys
-        Numbers of ``analysis.json`` that belong to it.
+        Keys of the numbers of ``analysis.json`` that belong to the answer.
     change
         Answer before another answer corrected it.
     """
@@ -153,23 +153,23 @@ class Answer:
 
     @property
     def p(self) -> float | None:
-        """The p-value, None where nothing was tested."""
+        """The p-value; None if nothing was tested."""
         return self.test.p if self.test and not math.isnan(self.test.p) else None
 
     @property
     def value(self) -> Any:
-        """What the answer names."""
+        """The value of the facts that ``analysis.json`` shows; None if they have none."""
         return getattr(self.facts, "value", None)
 
     def with_correction(
         self, answer: Verdict, reason: str, correction_question: str, **changes: Any
     ) -> Answer:
-        """Return another answer to the same question, with what this one was.
+        """Return another answer to the same question that records this one.
 
         Parameters
         ----------
         answer, reason, correction_question
-            The new answer, its reason, and the question that it follows from.
+            New answer, its reason, and the question that it follows from.
         changes
             Other fields to replace.
         """
@@ -184,7 +184,7 @@ class TooFew:
     Parameters
     ----------
     rows, columns
-        Its shape.
+        Shape of the table.
     """
 
     rows: int
@@ -198,7 +198,7 @@ class StretchAnswers:
     Parameters
     ----------
     first, stop
-        Its first position and one past the last.
+        First position of the stretch, and one past the last.
     answers
         Answers by question.
     """
@@ -210,14 +210,14 @@ class StretchAnswers:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Every question about a table with its answer.
+    """The answers to all questions about a table.
 
     Parameters
     ----------
     answers
         Answers by question, in the order of the page.
     first, stop
-        First position and one past the last of the stretch that most questions are asked of.
+        First position and one past the last of the stretch that most questions refer to.
     is_whole
         Whether that is the whole table.
     end_causes
@@ -225,7 +225,7 @@ class Verdicts:
     other_stretches
         Other long stretches, in order.
     replaced_patches
-        Patches in whose place the questions see the mean of their neighbours.
+        Patches that are replaced by the mean of their neighbours before the questions are asked.
     copies
         Rows that are copies of others.
     equal
@@ -257,7 +257,7 @@ class Shared:
     Parameters
     ----------
     question
-        Its name.
+        Key of the question.
     answers
         Answers by label of the tables to which the question applies.
     """
@@ -267,35 +267,35 @@ class Shared:
 
     @property
     def same(self) -> Annotated[bool, ""]:
-        """Whether none of them is yes where another is no."""
+        """Whether the answers do not contradict each other with a yes and a no."""
         return not {"yes", "no"} <= set(self.answers.values())
 
 
-#: False discovery rate over the questions of one subject (Benjamini & Hochberg 1995).
+#: The false discovery rate over the questions of one subject (Benjamini & Hochberg 1995).
 MAX_FALSE_DISCOVERY_RATE = 0.05
 
 S = TypeVar("S")
+#: A function of all answers and their subject that returns a corrected answer, or None.
 Correction: TypeAlias = Callable[[Mapping[str, Answer], S], Answer | None]
 
 
 def decide(
     uncorrected_answers: Iterable[Answer], corrections: Sequence[Correction[S]], subject: S
 ) -> dict[str, Answer]:
-    """Settle answers that were each given by their own numbers.
+    """Correct answers that were each found from their own numbers alone.
 
     Parameters
     ----------
     uncorrected_answers
-        The answers.
+        Answers before any correction.
     corrections
-        Each returns the answer that others show to be otherwise, or None. It sees the final answers
-        of the corrections before it, and the own answers of those after it.
+        Functions that return a corrected answer, or None. Each receives the answers as the
+        corrections before it left them.
     subject
         Subject of the questions.
     """
-    answers = {
-        answer.question: answer for answer in limit_false_discoveries(uncorrected_answers)
-    }
+    limited_answers = limit_false_discoveries(uncorrected_answers)
+    answers = {answer.question: answer for answer in limited_answers}
     for correct in corrections:
         if (corrected := correct(answers, subject)) is not None:
             answers[corrected.question] = corrected
@@ -303,20 +303,19 @@ def decide(
 
 
 def max_discovery_p(ps: Iterable[float | None]) -> float:
-    """Return the largest p-value at which the false discovery rate holds; 0 where none does."""
+    """Return the largest p-value that the false discovery rate allows; 0 if it allows none."""
     p_values = sorted(p for p in ps if p is not None)
-    return max(
-        (
-            p
-            for rank, p in enumerate(p_values, 1)
-            if p <= MAX_FALSE_DISCOVERY_RATE * rank / len(p_values)
-        ),
-        default=0.0,
-    )
+    n_tests = len(p_values)
+    allowed = [
+        p
+        for rank, p in enumerate(p_values, 1)
+        if p <= MAX_FALSE_DISCOVERY_RATE * rank / n_tests
+    ]
+    return max(allowed, default=0.0)
 
 
 def limit_false_discoveries(uncorrected_answers: Iterable[Answer]) -> list[Answer]:
-    """Leave open each yes that fails the false discovery rate over all p-values."""
+    """Change each yes beyond the false discovery rate over all p-values to "cannot tell"."""
     uncorrected_answers = list(uncorrected_answers)
     max_p = max_discovery_p(answer.p for answer in uncorrected_answers)
     return [

@@ -1,4 +1,4 @@
-"""Linear algebra of rows: sums by offset, roots of covariances, leading directions."""
+"""Linear algebra of rows: sums by lag, roots of covariances, leading directions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
 
-#: Standard deviations of a normal distribution per median absolute deviation: 1 / 0.6745.
+#: The standard deviation of a normal distribution over its median absolute deviation: 1 / 0.6745.
 SD_PER_MAD = 1.4826
-#: Complex numbers that are transformed at once: 2 MiB, which a core's cache holds.
+#: This many complex numbers are transformed at once: 2 MiB, which the cache of a core holds.
 MAX_TRANSFORMED_NUMBERS = 2**17
 
 
 def total_power(points: NDArray[np.floating[Any]], length: int) -> Floats:
-    """Return the power at each frequency, summed over columns: ``[length]``.
+    """Return the power at each frequency, summed over columns, ``[length]``.
 
-    Two columns are transformed at once, as the real and the imaginary part of one: their powers add
-    up, and what they have in common cancels between a frequency and its negative.
+    Two columns are transformed at once, as the real and the imaginary part of one. Their powers add
+    up, and their cross spectrum cancels between a frequency and its negative.
 
     Parameters
     ----------
     points
-        ``[n, d]``.
+        ``[n, d]``, rows of the table.
     length
         Length of the transform, which pads the columns with zeros; at least n.
     """
@@ -44,16 +44,16 @@ def total_power(points: NDArray[np.floating[Any]], length: int) -> Floats:
     return np.asarray(power + np.roll(power[::-1], 1)) / 2
 
 
-#: Leading directions of the columns that a draw keeps: trained tables hold nine tenths of their
-#: variance in 3 (GPT-2) to 11 (MiniLM).
+#: A draw keeps this many leading directions of the columns: trained tables have nine tenths of
+#: their variance in 3 (GPT-2) to 11 (MiniLM).
 N_LEADING_DIRECTIONS = 24
-#: Steps of the block iteration: the twelve leading variances are then exact to a thousandth for a
-#: walk, whose spectrum falls slowly (a test holds it).
+#: After this many block iterations the twelve leading variances are exact to a thousandth for a
+#: random walk, whose spectrum falls slowly.
 N_BLOCK_ITERATIONS = 3
 
 
 def robust_sd(values: Floats, centre: float | None = None) -> float:
-    """Return the standard deviation of normal values that outliers do not change.
+    """Estimate the standard deviation of normal values robustly against outliers.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ def robust_sd(values: Floats, centre: float | None = None) -> float:
     return float(SD_PER_MAD * np.median(np.abs(values - middle)))
 
 
-#: Longest table that is looked at whole; of longer ones, the first so many rows: questions of all
-#: pairs of rows then take seconds.
+#: Questions use at most this many first rows, so that those that need all pairs of rows take
+#: seconds.
 MAX_VIEW_ROWS = 2048
 
 
 def scaled_points(values: NDArray[np.floating[Any]]) -> Floats:
-    """Return rows as points about their mean, with mean squared norm 1; zeros for equal rows.
+    """Return rows less their mean, with mean squared norm 1; zeros for equal rows.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def half_length(points: Floats) -> float:
 
 
 def halving_distance(mean_products: Floats) -> float:
-    """Return the distance at which mean inner products, by distance, halve from that of 1."""
+    """Return the distance at which mean inner products by distance halve from that at 1."""
     if mean_products[1] <= 0:
         return 0.0
     lags_below = np.flatnonzero(mean_products[1:] <= mean_products[1] / 2)
@@ -124,7 +124,7 @@ def halving_distance(mean_products: Floats) -> float:
 
 
 def fit_line(x: Floats, y: Floats) -> tuple[float, float]:
-    """Return slope and R² of a straight line; R² is 0 where either does not vary."""
+    """Return slope and R² of a straight line; both are 0 if x or y does not vary."""
     x, y = x - x.mean(), y - y.mean()
     x_squares, y_squares = float(x @ x), float(y @ y)
     if x_squares == 0 or y_squares == 0:
@@ -134,7 +134,7 @@ def fit_line(x: Floats, y: Floats) -> tuple[float, float]:
 
 
 def small_gram(points: Floats) -> Floats:
-    """Return the inner products of rows ``[n, d]``, or those of columns where they are fewer."""
+    """Return the inner products of rows ``[n, d]``, or of columns if there are fewer."""
     return points @ points.T if len(points) <= points.shape[1] else points.T @ points
 
 
@@ -142,7 +142,7 @@ def participation_ratio(points: Floats) -> float:
     """Return the participation ratio of centred points ``[n, d]``."""
     gram = small_gram(points)
     trace = np.trace(gram)
-    # Not squared as it is: that would leave the range of the numbers long before the table does.
+    # The square of the Gram matrix would overflow long before the table does.
     return float(1 / np.square(gram / trace).sum()) if trace > 0 else 0.0
 
 
@@ -152,7 +152,7 @@ def grid_distances(height: int, width: int) -> Floats:
 
 
 def grid_displacements(height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return by how much all patches differ in row and in column: ``[h * w, h * w]`` each."""
+    """Return absolute differences of all patches in row and in column, ``[h * w, h * w]``."""
     patch_rows, patch_columns = np.divmod(np.arange(height * width), width)
     return np.abs(patch_rows[:, None] - patch_rows), np.abs(
         patch_columns[:, None] - patch_columns
@@ -160,34 +160,34 @@ def grid_displacements(height: int, width: int) -> tuple[NDArray[np.intp], NDArr
 
 
 def slow_cosines(n: int, count: int) -> Floats:
-    """Return the slowest waves of the orthonormal cosine transform (DCT-II): ``[n, count]``."""
+    """Return the slowest waves of the orthonormal cosine transform (DCT-II), ``[n, count]``."""
     waves = np.cos(np.pi * np.outer(np.arange(n) + 0.5, np.arange(count)) / n)
     return np.asarray(waves / np.linalg.norm(waves, axis=0))
 
 
 def covariance_root(covariance: Floats) -> Floats:
-    """Return a matrix whose product with white noise has the covariance: ``[n, n]``."""
+    """Return a matrix whose product with white noise has the covariance, ``[n, n]``."""
     jitter = 1e-9 * float(np.trace(covariance)) / len(covariance) + np.finfo(np.float64).tiny
     try:
         return np.asarray(
             np.linalg.cholesky(covariance + jitter * np.eye(len(covariance))), np.float64
         )
-    except np.linalg.LinAlgError:  # rounding: smooth kernels have eigenvalues near 0
+    except np.linalg.LinAlgError:  # smooth kernels have eigenvalues that round below 0
         eigenvalues, eigenvectors = np.linalg.eigh(covariance)
         return np.asarray(eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0)))
 
 
 def toeplitz(values: Floats) -> Floats:
-    """Return the distances' matrix ``|i - j|`` taken through ``values`` ``[n]``."""
+    """Return the matrix with elements ``values[|i - j|]``, ``[n, n]``."""
     mirrored = np.concatenate([values[:0:-1], values])
     return np.array(sliding_window_view(mirrored, len(values))[::-1])
 
 
 def leading_coordinates(points: Floats, rank: int = N_LEADING_DIRECTIONS) -> Floats:
-    """Return the points' coordinates along their leading directions: ``[n, r]``.
+    """Return the points' coordinates along their leading directions, ``[n, r]``.
 
-    A block iteration that begins with the same random rows whatever the columns' basis, so that
-    rotating the columns changes no more than signs within equal directions.
+    The block iteration begins with the same random rows whatever the basis of the columns, so that
+    a rotation of the columns changes no more than signs within equal directions.
     """
     n, d = points.shape
     rank = min(rank, n, d)

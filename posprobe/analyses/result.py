@@ -1,15 +1,15 @@
-"""What all results share: they are frozen, can be drawn, and are the blocks of the document.
+"""The base of all results: they are frozen, can be drawn, and are the blocks of the document.
 
-What a result's type says is all that is known of its numbers. Shown in ``analysis.json`` are its
-fields, under their names, and each property whose annotation is ``Annotated``; an array only where
-its annotation is, if with an empty description. ``Annotated`` adds a `Number` (its label and
-meaning), a description, keywords of JSON Schema, `StoredArray` (the array's name in
-``arrays.npz``), `JsonType` (the type in JSON, where it differs), `NumberSuffixes` (of a record
-whose numbers are listed too), `NEWER` or `HIDDEN`.
+The type of a result describes its numbers. ``analysis.json`` shows its fields, under their names,
+and each property whose annotation is ``Annotated``; an array only if its annotation is, be it with
+an empty description. ``Annotated`` adds a `Number` (label and meaning), a description, keywords of
+JSON Schema, `StoredArray` (the array's name in ``arrays.npz``), `JsonType` (the type in JSON, if
+it differs), `NumberSuffixes` (for a record whose numbers are listed too), `NEWER` or `HIDDEN`.
 
-What is None or not finite is undefined, with a reason in ``undefined``. Where that is a text, it is
-the reason for all numbers, and empty lists are None too; where it is empty, the text ``why`` says
-why a number is None, and ``partly`` why there are gaps in a list.
+A value that is None or not finite is undefined, with a reason in ``undefined``. If this field is a
+text, it is the reason for all numbers, and empty lists are None too. If it is empty, the text
+``missing_reason`` is the reason why a number is None, and ``partly`` has the reasons for gaps in
+lists.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from posprobe.arrays import Array, Floats
 from posprobe.drawable import Drawable, format_repr
 from posprobe.layouts import Grid, Sequence, describe_layout
 
-#: Longest list that is shown among single values: what fits on a line.
+#: A list of at most this many values is shown among single values, because it fits on a line.
 MAX_SHORT_LIST = 8
-#: How many values stand on one line, and the letters of the widest of them.
+#: The `repr` of a result shows at most this many values.
 MAX_REPR_VALUES = 4
+#: A value with more letters is left out of the `repr`.
 MAX_REPR_VALUE_LETTERS = 40
-#: Marks a field that is no part of the document, and one that older documents have not.
+#: This mark excludes a field from the document.
 HIDDEN = "(hidden)"
+#: This mark belongs to a field that older documents do not have.
 NEWER = "(newer)"
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """Marks an array as one of ``arrays.npz``.
+    """The mark of an array that is stored in ``arrays.npz``.
 
     Parameters
     ----------
     name
-        Its key there; empty stands for the name of the measurement.
+        Name in the archive; empty for the name of the measurement.
     compute
-        Makes of the record the array that is kept, where it is another one.
+        Function that computes the stored array from the record; None for the field itself.
     """
 
     name: str = ""
@@ -57,35 +59,35 @@ class StoredArray:
 
 @dataclass(frozen=True, eq=False)
 class JsonType:
-    """The type that a value has in JSON, such as ``list[float | None]`` of an array.
+    """The type of a value in JSON, such as ``list[float | None]`` for an array.
 
     Parameters
     ----------
-    kind
-        That type.
+    target
+        Type in JSON.
     compute
-        Makes of the record the value that is shown, where it is another one.
+        Function that computes the shown value from the record; None for the field itself.
     """
 
-    kind: Any
+    target: Any
     compute: Callable[[Any], Any] | None = None
 
 
-#: An array as a list in which single numbers may be unknown.
+#: An array that JSON shows as a list in which single numbers may be undefined.
 WithGaps: TypeAlias = Annotated[Floats, JsonType(list[float | None])]
 
 
 @dataclass(frozen=True)
 class NumberSuffixes:
-    """How the numbers of a part are called where a result has several of one type.
+    """Suffixes of the labels of a nested record, if a result has several of one type.
 
     Parameters
     ----------
     label, meaning, stored
-        Suffixes of the labels and meanings of its numbers, and of the names of its arrays in
-        ``arrays.npz``.
+        Suffixes of the labels and meanings of the record's numbers, and of the names of its arrays
+        in ``arrays.npz``.
     not_compared
-        Its numbers that do not stand beside the sinusoid and the null models.
+        Names of its numbers that are not compared with the sinusoid and the null models.
     """
 
     label: str = ""
@@ -95,41 +97,37 @@ class NumberSuffixes:
 
 
 class Result(Drawable):
-    """Base of every analysis's frozen result."""
+    """The base class of the frozen results of all analyses."""
 
     def __repr__(self) -> str:
         values_by_key = _single_values(as_block(self))
         number_keys = [key for key, *_ in record_numbers(type(self)) if key in values_by_key]
-        values_by_key = {
-            key: values_by_key[key] for key in dict.fromkeys((*number_keys, *values_by_key))
-        }
+        ordered_keys = dict.fromkeys((*number_keys, *values_by_key))
         texts = [
-            f"{key}={_format_value(value)}"
-            for key, value in values_by_key.items()
-            if not isinstance(value, str)
+            f"{key}={_format_value(values_by_key[key])}"
+            for key in ordered_keys
+            if not isinstance(values_by_key[key], str)
         ]
         short_texts = [text for text in texts if len(text) <= MAX_REPR_VALUE_LETTERS]
         ellipsis = ("...",) if len(short_texts) > MAX_REPR_VALUES else ()
         return format_repr(self, *short_texts[:MAX_REPR_VALUES], *ellipsis)
 
     def _card(self) -> tuple[str, dict[str, object]]:
-        values_by_key = {
-            key: _format_value(value) for key, value in _single_values(as_block(self)).items()
-        }
-        return type(self).__name__, dict(values_by_key)
+        values_by_key = _single_values(as_block(self))
+        return type(self).__name__, {k: _format_value(v) for k, v in values_by_key.items()}
 
 
 def empty_array() -> NDArray[Any]:
-    """Return the default of a field: an array without numbers, where nothing is known."""
+    """Return an array without numbers, the default of a field."""
     return np.zeros(0)
 
 
 @cache
-def member_types(kind: Any) -> Mapping[str, Any]:
-    """Return the types of a record's fields and properties, with what ``Annotated`` adds."""
-    hints = get_type_hints(kind, include_extras=True)
-    hints = {member.name: hints[member.name] for member in fields(kind)}
-    for base in reversed(kind.__mro__):
+def member_types(record_type: Any) -> Mapping[str, Any]:
+    """Return the annotated types of a record's fields and properties, by name."""
+    hints = get_type_hints(record_type, include_extras=True)
+    hints = {member.name: hints[member.name] for member in fields(record_type)}
+    for base in reversed(record_type.__mro__):
         for name, value in vars(base).items():
             getter = getattr(value, "fget", None) or getattr(value, "func", None)
             if isinstance(value, property | cached_property) and getter is not None:
@@ -140,13 +138,13 @@ def member_types(kind: Any) -> Mapping[str, Any]:
 
 
 @cache
-def shown_types(kind: Any) -> Mapping[str, Any]:
-    """Return the names and types of all that a record shows."""
-    return {name: hint for name, hint in member_types(kind).items() if _is_shown(hint)}
+def shown_types(record_type: Any) -> Mapping[str, Any]:
+    """Return the annotated types of the fields and properties that JSON shows, by name."""
+    return {name: hint for name, hint in member_types(record_type).items() if _is_shown(hint)}
 
 
 def annotation_metadata(hint: Any) -> tuple[Any, ...]:
-    """Return what ``Annotated`` adds to a type."""
+    """Return the metadata that ``Annotated`` adds to a type."""
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
@@ -155,10 +153,8 @@ def _is_shown(hint: Any) -> bool:
     if HIDDEN in metadata:
         return False
     bare_type = get_args(hint)[0] if metadata else hint
-    has_array = any(
-        get_origin(member_type) is np.ndarray
-        for member_type in (bare_type, *_union_members(bare_type))
-    )
+    candidate_types = (bare_type, *_union_members(bare_type))
+    has_array = any(get_origin(candidate) is np.ndarray for candidate in candidate_types)
     is_stored_only = all(isinstance(note, StoredArray) for note in metadata)
     return not (is_stored_only and (metadata or has_array))
 
@@ -168,32 +164,27 @@ def _union_members(hint: Any) -> tuple[Any, ...]:
 
 
 def as_block(record: Any, format_cause: Callable[[Cause], str] = str) -> dict[str, Any]:
-    """Return a record as JSON has it.
+    """Return a record as JSON shows it.
 
     Parameters
     ----------
     record
-        A dataclass. Where its ``undefined`` is a text, it is the reason for all that is None.
+        Dataclass to convert. If its ``undefined`` is a text, it is the reason for every None.
     format_cause
-        Says a cause.
+        Function that writes a cause as text.
     """
-    kind: Any = type(record)
+    record_type: Any = type(record)
     block, computed_keys = {}, set()
-    for name, hint in shown_types(kind).items():
-        compute = next(
-            (note.compute for note in annotation_metadata(hint) if isinstance(note, JsonType)),
-            None,
-        )
-        block[name] = to_json(
-            compute(record) if compute else getattr(record, name), format_cause
-        )
+    for name, hint in shown_types(record_type).items():
+        json_types = (note for note in annotation_metadata(hint) if isinstance(note, JsonType))
+        compute = next((note.compute for note in json_types), None)
+        value = compute(record) if compute else getattr(record, name)
+        block[name] = to_json(value, format_cause)
         computed_keys |= {name} if compute else set()
     if isinstance(reason := getattr(record, "undefined", None), str):
-        if reason:  # nothing is known of any number
-            undefined_keys = {
-                key for key, value in block.items() if _is_undefined(value)
-            } - computed_keys
-            block |= dict.fromkeys(undefined_keys)
+        if reason:  # all numbers are undefined
+            undefined_keys = {key for key, value in block.items() if _is_undefined(value)}
+            block |= dict.fromkeys(undefined_keys - computed_keys)
         reason = reason or getattr(record, "missing_reason", "")
         reasons = {name: reason for name, value in block.items() if value is None and reason}
         block["undefined"] = reasons | getattr(record, "partly", {})
@@ -206,7 +197,7 @@ def _is_undefined(value: Any) -> bool:
 
 
 def to_json(value: Any, format_cause: Callable[[Cause], str] = str) -> Any:
-    """Return a value as JSON has it; what is not finite is None."""
+    """Return a value as JSON shows it, with None for numbers that are not finite."""
     match value:
         case float():
             return float(value) if math.isfinite(value) else None
@@ -234,13 +225,13 @@ def collect_arrays(record: Any, prefix: str = "", suffix: str = "") -> dict[str,
     Parameters
     ----------
     record
-        A dataclass. Arrays of layers by number begin with theirs.
+        Dataclass with the arrays. Names of a layer's arrays begin with its index.
     prefix, suffix
-        The name of an array that has none of its own, and the end of all.
+        Name of an array whose mark has none, and the end of all names.
     """
     stored_arrays: dict[str, NDArray[Any]] = {}
-    kind: Any = type(record)
-    for name, hint in member_types(kind).items():
+    record_type: Any = type(record)
+    for name, hint in member_types(record_type).items():
         metadata = [
             note
             for note in annotation_metadata(hint)
@@ -249,9 +240,8 @@ def collect_arrays(record: Any, prefix: str = "", suffix: str = "") -> dict[str,
         value: Any = getattr(record, name) if metadata else None
         for note in metadata if value is not None else ():
             if isinstance(note, StoredArray):
-                stored_arrays[f"{note.name or prefix}{suffix}"] = (
-                    note.compute(record) if note.compute else value
-                )
+                array = note.compute(record) if note.compute else value
+                stored_arrays[f"{note.name or prefix}{suffix}"] = array
             elif isinstance(value, Mapping):
                 for layer_index, layer in value.items():
                     arrays = collect_arrays(layer, prefix, note.stored)
@@ -263,18 +253,12 @@ def collect_arrays(record: Any, prefix: str = "", suffix: str = "") -> dict[str,
     return stored_arrays
 
 
-def record_numbers(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
-    """Yield the key path, the description and the type in JSON of a record's numbers."""
-    for name, hint in shown_types(kind).items():
+def record_numbers(record_type: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
+    """Yield the key path, the metadata and the JSON type of each number of a record."""
+    for name, hint in shown_types(record_type).items():
         bare_type = json_type(hint)
-        inner_type = next(
-            (
-                member_type
-                for member_type in (bare_type, *_union_members(bare_type))
-                if is_dataclass(member_type)
-            ),
-            None,
-        )
+        candidate_types = (bare_type, *_union_members(bare_type))
+        inner_type = next(filter(is_dataclass, candidate_types), None)
         for note in annotation_metadata(hint):
             if isinstance(note, Number):
                 yield f"{prefix}{name}", note, bare_type
@@ -291,14 +275,14 @@ def record_numbers(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, A
 
 
 def json_type(hint: Any) -> Any:
-    """Return the type that a value of a field has in JSON."""
+    """Return the JSON type of an annotated field."""
     metadata = annotation_metadata(hint)
     bare_type = get_args(hint)[0] if metadata else hint
-    return next((note.kind for note in metadata if isinstance(note, JsonType)), bare_type)
+    return next((note.target for note in metadata if isinstance(note, JsonType)), bare_type)
 
 
 def _single_values(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Keep single values and short lists of them; those of blocks inside under ``block.key``."""
+    """Return single values and short lists; those of nested blocks as ``block.key``."""
     single_values: dict[str, Any] = {}
     for key, value in block.items():
         if isinstance(value, Mapping):
@@ -317,19 +301,19 @@ def _format_value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-#: Spacing of double precision numbers at 1.
+#: The spacing of double precision numbers at 1.
 FLOAT64_EPS = float(np.finfo(np.float64).eps)
-#: How many times the expected error still counts as rounding: sums of n numbers err by less than n
-#: units in nearly all tables, and products of such sums by a few times that.
+#: Up to this multiple of the expected error a number counts as rounding: sums of n numbers err by
+#: less than n units in nearly all tables, and products of such sums by a few times that.
 MAX_ROUNDING_UNITS = 16
 
 
 def centring_error(largest: Any, count: int, eps: float = FLOAT64_EPS) -> Any:
-    """Return the size up to which what centring leaves of equal numbers is rounding.
+    """Return the largest residual of equal numbers after centring, which is rounding.
 
     A mean summed in double precision is off by up to ``count`` units in the last place (Higham
-    2002, Accuracy and Stability of Numerical Algorithms, section 4.2), and what is subtracted from
-    it carries the error of its own type: ``16 max(eps, count 2⁻⁵²) largest``.
+    2002, Accuracy and Stability of Numerical Algorithms, section 4.2), and the numbers have the
+    error of their own type. So the bound is ``16 max(eps, count 2⁻⁵²) largest``.
 
     Parameters
     ----------
@@ -344,7 +328,7 @@ def centring_error(largest: Any, count: int, eps: float = FLOAT64_EPS) -> Any:
 
 
 def quantisation_floor(step: float, n: int, d: int) -> float:
-    """Return the singular value up to which components of a quantised table may be rounding.
+    """Return the largest singular value of a quantised table that may be rounding.
 
     Rounding to steps of ``step`` adds an error that is uniform in between, of variance
     ``step² / 12`` (Bennett 1948, Bell System Technical Journal 27). The largest singular value of
@@ -355,27 +339,27 @@ def quantisation_floor(step: float, n: int, d: int) -> float:
     step
         Distance between neighbouring values, in units of the table.
     n, d
-        Its shape.
+        Shape of the table.
     """
     return float((np.sqrt(n) + np.sqrt(d)) * step / np.sqrt(12))
 
 
 def centre_rows(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
-    """Subtract the mean row from a table; of equal rows nothing is left.
+    """Subtract the mean row from a table; equal rows become exactly 0.
 
     Parameters
     ----------
     values
-        ``[n, d]``.
+        ``[n, d]``, rows of the table.
 
     Returns
     -------
     tuple
-        ``[n, d]`` in the precision of the table, all 0 where it is rounding throughout; and up to
-        which size single entries are rounding. A row is where its length is below that times
-        ``sqrt(d)``.
+        ``[n, d]`` in the precision of the table, all 0 if the table is rounding throughout; and
+        the size up to which single entries are rounding. A row is rounding if its length is below
+        that size times ``sqrt(d)``.
     """
-    if xp is np:  # single precision would lose a mean of many rows
+    if xp is np:  # single precision is too coarse for the mean of many rows
         centred_rows = values - values.mean(axis=0, dtype=np.float64).astype(values.dtype)
     else:
         centred_rows = values - xp.mean(values, axis=0)
@@ -390,5 +374,5 @@ def centre_rows(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
 
 
 def _largest_magnitude(values: Array, xp: ModuleType) -> float:
-    # Without an array of magnitudes, which takes as much memory as the table.
+    # An array of magnitudes would take as much memory as the table.
     return max(float(xp.max(values)), -float(xp.min(values)))

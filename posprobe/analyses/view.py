@@ -1,4 +1,4 @@
-"""What all questions about a table share: each is computed on first use and kept."""
+"""Hold the intermediate results that questions about a table share, computed on first use."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from posprobe.analyses.linear import half_length, leading_coordinates, scaled_po
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 
-#: A yes needs a p-value of at most this: with a false discovery rate of 0.05 over some seven
-#: questions a single yes may stand at 0.007, three at 0.02.
+#: A yes needs a p-value of at most this. With a false discovery rate of 0.05 over some seven
+#: questions, a single yes needs 0.007, and three need 0.02.
 MAX_YES_P = 0.02
-#: Draws of each null: the least p-value, 1 / 50, is the level.
+#: With this many draws of each null model the smallest p-value, 1 / 50, is the level.
 N_NULL_DRAWS = 49
-#: Rows of the draws that need a factor of the kernel, which costs their cube; longer tables are
-#: thinned.
+#: Draws that need a factor of the kernel have at most this many rows, because the factor costs
+#: their cube. Longer tables are thinned.
 MAX_DRAW_ROWS = 128
-#: Walks of the table's own steps, with the table itself: so many that the least p-value, 1 / 145,
-#: passes alone among the seven questions of a sequence that have one.
+#: This many random walks are made of the table's steps, the table itself among them. The smallest
+#: p-value, 1 / 145, suffices for a single yes among the seven questions of a sequence with one.
 N_SIGNED_WALKS = 145
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What all questions about a sequence share.
+    """A table as the questions see it, with the intermediate results that they share.
 
     Parameters
     ----------
@@ -46,21 +46,21 @@ class View:
     seed
         Seed of all draws.
     values
-        ``[n, d]``: the rows as stored.
+        ``[n, d]``, rows as stored.
     dtype
-        Format in which they were stored.
+        Stored format of the values.
     layout
         Layout of the rows.
     start
         Position of the first row of the whole table.
     seams
-        Seams and special rows of the whole table; None of a part.
+        Seams and outlier rows of the whole table; None for a view of a stretch.
     replaced_patches
-        Special patches in whose place the mean of their neighbours stands, counted from 0.
+        Outlier patches that are replaced by the mean of their neighbours, as rows from 0.
     all_rows
-        ``[N, d]``: every row of the table, of which ``values`` may be a stretch.
+        ``[N, d]``, all rows of the table, of which ``values`` may be a stretch.
     results
-        Results that are known already, by name.
+        Results that were computed before, by name.
     """
 
     points: Floats
@@ -84,7 +84,7 @@ class View:
 
     @cached_property
     def coordinates(self) -> Floats:
-        """``[n, r]``: along the leading directions."""
+        """The points along their leading directions, ``[n, r]``."""
         return leading_coordinates(self.points)
 
     @cached_property
@@ -94,55 +94,50 @@ class View:
 
     @cached_property
     def steps(self) -> Floats:
-        """``[n - 1, r]``: steps along the leading directions of the steps, which signs keep."""
+        """Steps along their leading directions, which signs do not change, ``[n - 1, r]``."""
         return leading_coordinates(np.diff(self.points, axis=0), 12)
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The kernel without a period that fits."""
+        """The fitted kernel without a period."""
         return fit_kernel(self.points)
 
     @cached_property
     def signed_walks(self) -> NDArray[np.float32]:
-        """``[draws, n, r]``: the steps with random signs, added up; the first has none changed."""
+        """Sums of the steps with random signs, ``[draws, n, r]``; the first are unchanged."""
         return sum_signed_steps(self.steps, 1, self.rng(1))
 
     @cached_property
     def base_fit(self) -> BaseFit | None:
-        """The sinusoid that resembles the table most; None of fewer than two columns."""
+        """The base of the most similar sinusoid; None for fewer than two columns or four rows."""
         sinusoid_fit: SinusoidFit | None = self.results.get("sinusoid")
-        points = sinusoid_fit.points if sinusoid_fit else None
-        if (
-            sinusoid_fit
-            and points
-            and len(points) == len(self)
-            and sinusoid_fit.base
-            and not self.replaced_patches
-        ):
-            return sinusoid_fit.base
+        if sinusoid_fit and sinusoid_fit.base and not self.replaced_patches:
+            points = sinusoid_fit.points
+            if points and len(points) == len(self):
+                return sinusoid_fit.base
         width = self.points.shape[1] // 2 * 2
-        return (
-            fit_base(prepare_cloud(self.points), width) if width and len(self) >= 4 else None
-        )
+        if not width or len(self) < 4:
+            return None
+        return fit_base(prepare_cloud(self.points), width)
 
     @cached_property
     def rotation_fit(self) -> RotationFit:
-        """What goes round in the table."""
+        """The fitted waves and rotations of the table."""
         return find_rotations(self.points, self.seed)
 
     @cached_property
     def grid_model(self) -> GridModel:
-        """What a table of patches is made of."""
+        """The additive model of a table of patches."""
         return fit_grid(self.values, *self.shape, self.seed)
 
     @cached_property
     def winding(self) -> Winding:
-        """Pairs of principal components that go round each other."""
+        """Pairs of principal components that turn about their centre."""
         return self.results.get("winding") or winding(self.values)
 
     @cached_property
     def bridging(self) -> Bridging:
-        """How well gaps are predicted by smooth curves and by rotations."""
+        """The errors of smooth curves and of rotations in predicting gaps."""
         return self.results.get("bridging") or bridging(
             self.values, model=self.rotation_fit.model
         )
@@ -159,7 +154,7 @@ class View:
 
 
 def normalise_rows(points: Floats) -> Floats:
-    """Give rows length 1 as seen from their spatial median, so that no few long rows decide."""
+    """Scale rows to length 1 about their spatial median, so that a few long rows do not decide."""
     median = np.zeros(points.shape[1])
     for _ in range(4):  # Weiszfeld's iteration
         weights = 1 / np.maximum(np.linalg.norm(points - median, axis=1), 1e-6)
@@ -170,19 +165,19 @@ def normalise_rows(points: Floats) -> Floats:
 
 
 def chance_cosine(rows: Floats) -> float:
-    """Return the mean cosine of two different rows, which neighbours have in random order, too.
+    """Return the mean cosine of two different rows: that of neighbours in random order.
 
     Parameters
     ----------
     rows
-        ``[n, d]``, of length 1, or 0 where they have no direction; two or more.
+        ``[n, d]``, two or more rows of length 1, or 0 for rows without a direction.
     """
     total = rows.sum(axis=0)
     return float(total @ total - np.square(rows).sum()) / (len(rows) * (len(rows) - 1))
 
 
 def random_signs(n_steps: int, rng: np.random.Generator) -> Floats:
-    """Draw the signs of so many steps: ``[WALKS, count]``; the first are all positive."""
+    """Draw the signs of steps, ``[N_SIGNED_WALKS, n_steps]``; the first are all positive."""
     signs = rng.choice([-1.0, 1.0], size=(N_SIGNED_WALKS, n_steps))
     signs[0] = 1.0
     return np.asarray(signs)
@@ -191,7 +186,7 @@ def random_signs(n_steps: int, rng: np.random.Generator) -> Floats:
 def sum_signed_steps(
     steps: Floats, block_steps: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Add steps up, the signs of each block of them drawn at random; first as they are."""
+    """Sum steps with a random sign for each block of them; the first sums have no sign changed."""
     n_steps = len(steps)
     signs = random_signs(-(-n_steps // block_steps), rng)
     step_signs = np.repeat(signs, block_steps, axis=1)[:, :n_steps].astype(np.float32)
@@ -208,11 +203,11 @@ def view(
     Parameters
     ----------
     values
-        ``[n, d]``, finite; rows that are special already left out.
+        ``[n, d]``, finite, without outlier rows.
     seed
         Seed of all draws.
     layout
-        Layout of the rows; a sequence where None.
+        Layout of the rows; a sequence if None.
     fields
         Further fields of `View`.
     """

@@ -184,8 +184,8 @@ class PCA(Result):
         return int(np.argmax(reached)) + 1 if reached.any() else None
 
     @property
-    def why(self) -> str:
-        """Why numbers are None where not all are."""
+    def missing_reason(self) -> str:
+        """The reason why single numbers are None."""
         return f"only the {len(self.singular_values)} leading ones are computed"
 
     @property
