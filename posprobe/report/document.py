@@ -46,7 +46,7 @@ def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
         "summary": table_headline(verdicts),
         "based_on": basis_sentences(verdicts),
         "rows": [verdicts.first, verdicts.stop],
-        "reasons": [cause_clause(cause_of_end) for cause_of_end in verdicts.ends],
+        "reasons": [cause_clause(cause_of_end) for cause_of_end in verdicts.end_causes],
         "replaced": list(verdicts.replaced_patches),
         "parts": [
             {"rows": [part.first, part.stop], "summary": kind_clause(part.answers)}

@@ -37,7 +37,7 @@ from posprobe.analyses.facts import (
     limit_false_discoveries,
 )
 from posprobe.analyses.linear import half_length
-from posprobe.analyses.view import units, view
+from posprobe.analyses.view import normalise_rows, view
 from posprobe.layouts import Grid
 from posprobe.questions import (
     ANALYSIS_QUESTIONS,
@@ -152,7 +152,7 @@ def test_planted_numbers_are_those_of_the_facts() -> None:
 
 def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
     values = np.abs(gaussian(20, 3)) ** 3
-    rows = units(view(values).points)
+    rows = normalise_rows(view(values).points)
     pairs = [float(rows[i] @ rows[j]) for i in range(20) for j in range(20) if i != j]
     assert np.mean(pairs) != pytest.approx(-1 / 19, rel=1e-4)  # that of rows that sum to 0
     for answer in (ask_about("order", values), ask_about("order", values, (5, 4))):

@@ -253,7 +253,7 @@ def test_causes_are_words_in_the_document() -> None:
 
 def test_the_stretch_names_its_excluded_rows() -> None:
     ends = (Cause("seam", (9, 10)), Cause("special", (50,)))
-    assert basis_sentences(Verdicts({}, 10, 50, is_whole=False, ends=ends)).startswith(
+    assert basis_sentences(Verdicts({}, 10, 50, is_whole=False, end_causes=ends)).startswith(
         "Based on positions 10–49; outliers and positions beyond the break at 10 are excluded."
     )
-    assert basis_sentences(Verdicts({}, 0, 64, ends=(Cause("no_break"),))) == ""
+    assert basis_sentences(Verdicts({}, 0, 64, end_causes=(Cause("no_break"),))) == ""

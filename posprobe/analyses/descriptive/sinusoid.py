@@ -221,16 +221,7 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
 
     bases, kernels = _base_grid(n, d)
     curve = resemblance(kernels)
-    top = int(np.argmax(curve))
-    low, high = np.log(bases[max(top - 1, 0)]), np.log(bases[min(top + 1, len(bases) - 1)])
-    base, best = float(bases[top]), float(curve[top])
-    for _ in range(6):  # each round narrows the bracket to a quarter
-        nearby = np.exp(np.linspace(low, high, 9))
-        nearby_resemblance = resemblance(_shifted_kernels(n, d, nearby))
-        k = int(np.argmax(nearby_resemblance))
-        if nearby_resemblance[k] > best:
-            base, best = float(nearby[k]), float(nearby_resemblance[k])
-        low, high = np.log(nearby[max(k - 1, 0)]), np.log(nearby[min(k + 1, 8)])
+    base, best = _refine_base(resemblance, n, d, bases, curve)
     min_misfit = float(_misfit(best))
     similar_bases = np.append(
         bases[_misfit(curve) <= (1 + MISFIT_TOLERANCE) * min_misfit], base
@@ -256,6 +247,23 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
             f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
         )
     return BaseFit(bases, curve, None if reason else base, best, similar, contrast, n, reason)
+
+
+def _refine_base(
+    resemblance: Callable[[_Kernels], Floats], n: int, d: int, bases: Floats, curve: Floats
+) -> tuple[float, float]:
+    """Return the best base near the top of a curve, and its resemblance."""
+    top = int(np.argmax(curve))
+    low, high = np.log(bases[max(top - 1, 0)]), np.log(bases[min(top + 1, len(bases) - 1)])
+    base, best = float(bases[top]), float(curve[top])
+    for _ in range(6):  # each round narrows the bracket to a quarter
+        nearby = np.exp(np.linspace(low, high, 9))
+        nearby_resemblance = resemblance(_shifted_kernels(n, d, nearby))
+        k = int(np.argmax(nearby_resemblance))
+        if nearby_resemblance[k] > best:
+            base, best = float(nearby[k]), float(nearby_resemblance[k])
+        low, high = np.log(nearby[max(k - 1, 0)]), np.log(nearby[min(k + 1, 8)])
+    return base, best
 
 
 def _no_base(n: int, reason: str) -> BaseFit:
@@ -538,21 +546,15 @@ def against_sinusoid(
     """
     inputs = positions(table)
     n, d = inputs.values.shape
-    points, on_grid = (
-        prepare_cloud(inputs, decomposition=decomposition),
-        isinstance(inputs.layout, Grid),
-    )
+    points = prepare_cloud(inputs, decomposition=decomposition)
     missing: dict[str, str] = {}
     numbers: dict[str, Any] = {}
     if n < MIN_SINUSOID_POSITIONS or points.total == 0:
-        reason = (
-            f"fewer than {MIN_SINUSOID_POSITIONS} positions"
-            if n < MIN_SINUSOID_POSITIONS
-            else "all rows are equal"
-        )
-        missing = dict.fromkeys(
-            (*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), reason
-        )
+        reason = "all rows are equal"
+        if n < MIN_SINUSOID_POSITIONS:
+            reason = f"fewer than {MIN_SINUSOID_POSITIONS} positions"
+        keys = (*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS)
+        missing = dict.fromkeys(keys, reason)
         return SinusoidFit(layout=inputs.layout, points=None, width=d, missing=missing)
     if isinstance(inputs.layout, Grid):
         reason = "one ladder of frequencies does not describe a grid"
@@ -562,24 +564,24 @@ def against_sinusoid(
             missing |= dict.fromkeys(DISTANCE_KEYS, reason)
         else:
             height, width = inputs.layout.height, inputs.layout.width
-            formula = _grid_cloud(height, width, d)
+            reference = f"sincos2d:{height}x{width}x{d}"
             numbers = _measure_distances(
-                points, formula, f"sincos2d:{height}x{width}x{d}", missing
+                points, _grid_cloud(height, width, d), reference, missing
             )
     elif d % 2:
         reason = f"the sinusoid has no table of odd width {d}"
         missing = dict.fromkeys((*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *BASE_KEYS), reason)
     else:
-        rungs = decompose_ladder(n, d)
-        numbers = _measure_distances(points, rungs.cloud, f"sinusoidal:{n}x{d}", missing)
-        numbers |= {"ladder_rank": rungs.rank, "ladder_white_share": rungs.white_share}
-        if rungs.spans_all:
+        ladder = decompose_ladder(n, d)
+        numbers = _measure_distances(points, ladder.cloud, f"sinusoidal:{n}x{d}", missing)
+        numbers |= {"ladder_rank": ladder.rank, "ladder_white_share": ladder.white_share}
+        if ladder.spans_all:
             missing["ladder_share"] = "the ladder spans every table of this length"
         else:
-            numbers["ladder_share"] = rungs.share(points)
+            numbers["ladder_share"] = ladder.share(points)
     return SinusoidFit(
         layout=inputs.layout,
-        points=None if on_grid else points,
+        points=None if isinstance(inputs.layout, Grid) else points,
         width=d,
         missing=missing,
         **numbers,
