@@ -85,14 +85,14 @@ class Period:
         ``positions``, ``rows`` or ``columns``.
     change
         Whether the period stays, scales with the table, or is lost.
-    before, now
-        Period before and after, in positions; ``now`` is None if it is lost.
+    before, after
+        Period before and after, in positions; ``after`` is None if it is lost.
     """
 
     axis: str
     change: Literal["stays", "scales", "lost"]
     before: float
-    now: float | None
+    after: float | None
 
 
 @dataclass(frozen=True)
@@ -286,9 +286,9 @@ class Copied:
     #: The file that holds it.
     file: str
     #: Shapes before and after.
-    was: tuple[int, ...]
-    now: tuple[int, ...]
+    old_shape: tuple[int, ...]
+    new_shape: tuple[int, ...]
     #: Keys of its configuration that were changed.
     keys: tuple[str, ...]
     #: Files left out, since they may hold the table at its old size.
-    left: tuple[str, ...]
+    omitted_files: tuple[str, ...]

@@ -157,10 +157,10 @@ def write_checkpoint(
     return Copied(
         tensor=new_tensor.info.name,
         file=new_tensor.info.file,
-        was=tuple(new_tensor.info.shape),
-        now=tuple(new_tensor.shape),
+        old_shape=tuple(new_tensor.info.shape),
+        new_shape=tuple(new_tensor.shape),
         keys=keys,
-        left=tuple(files.omitted),
+        omitted_files=tuple(files.omitted),
     )
 
 

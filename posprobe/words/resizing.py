@@ -95,7 +95,7 @@ def _continued_sentences(way: Way) -> Iterator[str]:
 def _period_sentence(period: Period) -> str:
     axis = "" if period.axis == "positions" else f" along the {period.axis}"
     old_period, new_period = (
-        format_two_figures(positions or 0) for positions in (period.before, period.now)
+        format_two_figures(positions or 0) for positions in (period.before, period.after)
     )
     subject = f"The leading period{axis} of {old_period} positions"
     if period.change == "lost":
@@ -234,12 +234,15 @@ def rule_line(rule: Block, pairs: int, run: Block | None) -> AnswerLine:
 
 def copied_sentences(copied: Copied) -> tuple[str, ...]:
     """Return sentences on a copy of a checkpoint with its table at another size."""
-    old_shape, new_shape = ("x".join(map(str, shape)) for shape in (copied.was, copied.now))
+    old_shape, new_shape = (
+        "x".join(map(str, shape)) for shape in (copied.old_shape, copied.new_shape)
+    )
     sentences = [f"{copied.tensor} in {copied.file}: {old_shape} became {new_shape}"]
     if copied.keys:
         sentences.append(f"config.json: changed {join_words(copied.keys)}")
-    if copied.left:
+    if copied.omitted_files:
         sentences.append(
-            f"left out, since they may hold the table at its old size: {join_words(copied.left)}"
+            "left out, since they may hold the table at its old size: "
+            f"{join_words(copied.omitted_files)}"
         )
     return tuple(sentences)

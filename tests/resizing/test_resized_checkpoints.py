@@ -204,7 +204,7 @@ def test_weights_in_other_formats_are_left_out(tmp_path: Path) -> None:
     resized = pp.resize(pp.load(str(source)), to=40, how="linear")
     copied = write_checkpoint(str(source), resized, tmp_path / "copy")
     assert not (tmp_path / "copy" / "pytorch_model.bin").exists()
-    assert "pytorch_model.bin" in copied.left
+    assert "pytorch_model.bin" in copied.omitted_files
 
 
 # What is refused, and what it leaves.

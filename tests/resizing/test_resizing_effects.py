@@ -63,12 +63,12 @@ def test_stretching_scales_periods_and_continuing_keeps_them() -> None:
         (period,) = way.periods
         if way.how in ("linear", "cubic", "fourier"):
             assert period.change == "scales"
-            assert period.now == pytest.approx(48, rel=0.05)
+            assert period.after == pytest.approx(48, rel=0.05)
             assert (way.place, way.position) == ("kept", "lost")
             assert (way.same_place or 0) > 0.97
         elif way.how in ("tile", "sinusoids"):
             assert period.change == "stays"
-            assert period.now == pytest.approx(24, rel=0.05)
+            assert period.after == pytest.approx(24, rel=0.05)
         if way.kind == "continues":
             assert way.same_position == pytest.approx(1)
     assert follows_the_schema(comparison.to_dict())
@@ -99,9 +99,9 @@ def test_axes_of_a_grid_have_periods_of_their_own() -> None:
     way = only_way(cells.reshape(-1, 4), (48, 24), "bilinear", grid=(24, 24))
     rows_found, columns_found = way.periods
     assert (rows_found.axis, rows_found.change) == ("rows", "scales")
-    assert (rows_found.before, rows_found.now) == pytest.approx((6, 12), rel=0.05)
+    assert (rows_found.before, rows_found.after) == pytest.approx((6, 12), rel=0.05)
     assert (columns_found.axis, columns_found.change) == ("columns", "stays")
-    assert columns_found.now == pytest.approx(11, rel=0.05)
+    assert columns_found.after == pytest.approx(11, rel=0.05)
     assert way.factors == {"rows": 2, "columns": 1}
 
 

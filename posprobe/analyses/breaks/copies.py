@@ -229,40 +229,40 @@ def find_between_equal_rows(
     gaps = list(zip(edges[::2], edges[1::2], strict=True))
     causes = [
         Cause(
-            "equal_rows" if series.norms[first] else "rows_of_zeros",
-            (start + first, start + stop - 1),
+            "equal_rows" if series.norms[first_row] else "rows_of_zeros",
+            (start + first_row, start + stop - 1),
         )
-        for first, stop in equal_groups
+        for first_row, stop in equal_groups
     ]
-    for k, (first, stop) in enumerate(gaps):
-        if stop - first >= MIN_SIDE_ROWS:
+    for k, (first_row, stop) in enumerate(gaps):
+        if stop - first_row >= MIN_SIDE_ROWS:
             if k > 0:
-                breaks.add_seam(first - 1, causes[k - 1])
+                breaks.add_seam(first_row - 1, causes[k - 1])
             if k < len(equal_groups):
                 breaks.add_seam(stop - 1, causes[k])
             continue
-        for row in range(first, stop):
+        for row in range(first_row, stop):
             breaks.outlier_causes[row] = [causes[max(k - 1, 0)]]
         is_inner = 0 < k < len(equal_groups)
-        if is_inner and (series.rows[first - 1] != series.rows[stop]).any():
-            breaks.add_seam((first + stop - 1) // 2, causes[k])
-    for first, stop in gaps:
-        if stop - first >= 2 * MIN_SIDE_ROWS:
-            breaks.add_stretch(find(_slice_series(series, first, stop)), first)
+        if is_inner and (series.rows[first_row - 1] != series.rows[stop]).any():
+            breaks.add_seam((first_row + stop - 1) // 2, causes[k])
+    for first_row, stop in gaps:
+        if stop - first_row >= 2 * MIN_SIDE_ROWS:
+            breaks.add_stretch(find(_slice_series(series, first_row, stop)), first_row)
     for row, (zero_cause,) in find_zero_rows(series).outlier_causes.items():
         if zero_cause not in breaks.outlier_causes.get(row, ()):
             breaks.add_outlier(row, zero_cause.kind)
     return breaks
 
 
-def _slice_series(series: RowSeries, first: int, stop: int) -> RowSeries:
-    """Return the series of the rows from ``first`` to ``stop - 1``."""
+def _slice_series(series: RowSeries, first_row: int, stop: int) -> RowSeries:
+    """Return the series of the rows from ``first_row`` to ``stop - 1``."""
     last_row = stop - 1
     return RowSeries(
-        norms=series.norms[first:stop],
-        mean_cosines=series.mean_cosines[first:stop],
-        steps=series.steps[first:last_row],
-        chords=series.chords[first:last_row],
-        units=series.units[first:stop],
-        rows=series.rows[first:stop],
+        norms=series.norms[first_row:stop],
+        mean_cosines=series.mean_cosines[first_row:stop],
+        steps=series.steps[first_row:last_row],
+        chords=series.chords[first_row:last_row],
+        units=series.units[first_row:stop],
+        rows=series.rows[first_row:stop],
     )

@@ -184,11 +184,11 @@ def _answer_histories(
         elif answer is not None:
             spells.append((answer, step, step))
     if len(spells) > 1:
-        (before, _, until), (after, change_step, _) = spells[-2:]
+        (before, _, last_old_step), (after, change_step, _) = spells[-2:]
         yield AnswerHistory(
             question=question,
             before=before,
-            until=until,
+            until=last_old_step,
             after=after,
             step=change_step,
             last=change_step == steps[-1],

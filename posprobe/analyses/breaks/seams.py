@@ -722,16 +722,16 @@ def long_stretches(seams: Seams) -> tuple[tuple[int, int], ...]:
     seams
         Seams of the table.
     """
-    longest = find_stretch(seams)
-    longest_bounds = (longest.first, longest.stop)
-    if longest.is_whole:
-        return (longest_bounds,)
+    longest_stretch = find_stretch(seams)
+    bounds = (longest_stretch.first, longest_stretch.stop)
+    if longest_stretch.is_whole:
+        return (bounds,)
     other_stretches = [
         stretch
         for stretch in trained_stretches(seams)
-        if stretch != longest_bounds
+        if stretch != bounds
         and _length(stretch) >= MIN_OTHER_STRETCH_ROWS
         and not is_equal_stretch(seams, stretch)
     ]
     other_stretches.sort(key=_length, reverse=True)
-    return tuple(sorted([longest_bounds, *other_stretches[:MAX_OTHER_STRETCHES]]))
+    return tuple(sorted([bounds, *other_stretches[:MAX_OTHER_STRETCHES]]))
