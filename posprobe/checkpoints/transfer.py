@@ -268,15 +268,11 @@ def read_range(
         As `request_patiently`; also if the answer is not the requested range, or arrives more
         slowly than `MIN_BYTES_PER_SECOND`.
     """
-    subject, received, expected_version = (
-        f"{repo_id}/{file}",
-        bytearray(),
-        version or Version(),
-    )
+    subject, received = f"{repo_id}/{file}", bytearray()
+    expected_version = version or Version()
     #: Time at which the body of this attempt began, and bytes received before it.
     body_start: tuple[float, int] | None = None
-    headers = build_hf_headers(library_name="posprobe", library_version=version_of("posprobe"))
-    headers["Accept-Encoding"] = "identity"  # a range counts bytes as they are sent
+    headers = _range_headers()
 
     def is_body_too_slow(seconds: float) -> bool:
         if body_start is None:
@@ -307,8 +303,9 @@ def read_range(
             advice = f"Fetch it with `hf download {repo_id} {file}`."
             with explain_errors(Unreachable, f"{subject}: another answer", advice, ValueError):
                 end, size = _check_range(status, fields, start + len(received), stop)
+            answers = [*response.history, response]
             expected_version = _merge_versions(
-                expected_version, [*response.history, response], size, commit, subject
+                expected_version, answers, size, commit, subject
             )
             body_start = time.monotonic(), len(received)
             for chunk in response.iter_raw():
@@ -323,6 +320,11 @@ def read_range(
 
     request_patiently(subject, receive, is_body_too_slow)
     return bytes(received[: stop - start]), expected_version
+
+
+def _range_headers() -> dict[str, str]:
+    headers = build_hf_headers(library_name="posprobe", library_version=version_of("posprobe"))
+    return {**headers, "Accept-Encoding": "identity"}  # a range counts bytes as they are sent
 
 
 def _merge_versions(

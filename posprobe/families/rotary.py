@@ -362,39 +362,25 @@ def _local_base(config: Mapping[str, Any]) -> Any:
 def _build_spec(
     section: ConfigSection, declared: Mapping[str, Any], layers: str, layer_kind: LayerKind
 ) -> RotarySpec:
-    config = section.config
-    rope_types = [
-        settings.read_text(declared, key, path="rope_parameters")
-        for key in ("rope_type", "type")
-    ]
-    rule_name = next(filter(None, rope_types), "default")
+    rule_name = _read_rule_name(declared)
     rope_section = ConfigSection("rope_parameters", declared)
-    base = (
-        rope_section.read_number("rope_theta")
-        or section.read_number(*_ROTARY_KEYS["bases"])
-        or 10_000.0
-    )
+    stated_base = rope_section.read_number("rope_theta")
+    base = stated_base or section.read_number(*_ROTARY_KEYS["bases"]) or 10_000.0
     head_dim = _read_latent_dim(section) or layer_kind.head_dim or _read_head_dim(section)
     max_positions = section.read_integer(*_ROTARY_LENGTH_KEYS, maximum=MAX_CONFIG_POSITIONS)
     key = "original_max_position_embeddings"
-    original_length = rope_section.read_integer(
-        key, maximum=MAX_CONFIG_POSITIONS
-    ) or section.read_integer(key, maximum=MAX_CONFIG_POSITIONS)
-    window = (
-        layer_kind.window
-        if layer_kind.window and layer_kind.window < (max_positions or math.inf)
-        else None
+    lengths = (
+        source.read_integer(key, maximum=MAX_CONFIG_POSITIONS)
+        for source in (rope_section, section)
     )
+    original_length = next(filter(None, lengths), None)
     scaling = {} if rule_name in ("default", "axial", "mrope") else dict(declared)
     if scaling and original_length:
         scaling.setdefault(key, original_length)
     partial = _read_partial(section, declared, head_dim)
     step, axis_steps, extent, grid_notes = _read_step(section, base, head_dim)
-    sections = settings.read_integers(
-        declared, "mrope_section", maximum=head_dim, max_length=4, path="rope_parameters"
-    )
-    if section.model_type in _ROTARY_KEYS["rows_first"]:
-        sections = None
+    sections, sections_in_turn = _read_sections(section, declared, head_dim)
+    is_interleaved = section.model_type in _INTERLEAVED_TYPES
     spec = RotarySpec(
         head_dim=head_dim,
         base=base,
@@ -406,13 +392,10 @@ def _build_spec(
         step=step,
         across=axis_steps,
         extent=extent,
-        sections=tuple(sections or ()),
-        sections_in_turn=bool(
-            declared.get("mrope_interleaved", section.model_type in _IN_TURN_TYPES)
-        ),
-        window=window,
-        interleaved=section.model_type in _INTERLEAVED_TYPES
-        or bool(config.get("rope_interleave")),
+        sections=sections,
+        sections_in_turn=sections_in_turn,
+        window=_limit_window(layer_kind.window, max_positions),
+        interleaved=is_interleaved or bool(section.config.get("rope_interleave")),
         layers=layers,
         notes=(
             *_layer_notes(section),
@@ -421,11 +404,42 @@ def _build_spec(
             *grid_notes,
         ),
     )
+    _check_spec(spec)
+    return spec
+
+
+def _check_spec(spec: RotarySpec) -> None:
+    """Refuse a configuration whose parameters contradict each other."""
     try:
         spec.ladder()
     except UsageError as error:
         raise InvalidCheckpoint(f"the configuration says: {error}") from error
-    return spec
+
+
+def _read_rule_name(declared: Mapping[str, Any]) -> str:
+    rope_types = [
+        settings.read_text(declared, key, path="rope_parameters")
+        for key in ("rope_type", "type")
+    ]
+    return next(filter(None, rope_types), "default")
+
+
+def _limit_window(window: int | None, max_positions: int | None) -> int | None:
+    """Return the window if it is shorter than the context, else None."""
+    return window if window and window < (max_positions or math.inf) else None
+
+
+def _read_sections(
+    section: ConfigSection, declared: Mapping[str, Any], head_dim: int
+) -> tuple[tuple[int, ...], bool]:
+    """Read the pairs of time, rows and columns, and whether these take pairs in turn."""
+    sections = settings.read_integers(
+        declared, "mrope_section", maximum=head_dim, max_length=4, path="rope_parameters"
+    )
+    if section.model_type in _ROTARY_KEYS["rows_first"]:
+        sections = None
+    in_turn = declared.get("mrope_interleaved", section.model_type in _IN_TURN_TYPES)
+    return tuple(sections or ()), bool(in_turn)
 
 
 def _count_axes(section: ConfigSection, rule_name: str) -> int:
