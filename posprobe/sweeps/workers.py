@@ -504,12 +504,21 @@ def _open_pool(engine: Engine, timeout: float) -> Iterator[_Pool]:
 
 
 def _process_pool(jobs: int, timeout: float) -> _Pool:
-    """Return a pool of joblib's processes, which start clean and are kept for the next sweep."""
+    """Return a pool of joblib's processes, which start clean and are kept for the next sweep.
+
+    They are kept only while the working directory stays the same, as references may be relative.
+    """
     from joblib.externals.loky import get_reusable_executor
 
     _start_trackers()
     # A worker ends when it is idle for 60 seconds.
-    executor = partial(get_reusable_executor, jobs, timeout=60, initializer=_initialize_worker)
+    executor = partial(
+        get_reusable_executor,
+        jobs,
+        timeout=60,
+        initializer=_initialize_worker,
+        initargs=(Path.cwd(),),
+    )
 
     def kill_workers() -> None:
         executor().shutdown(wait=False, kill_workers=True)
@@ -618,8 +627,16 @@ def _limit_threads() -> None:
     threadpool_limits(1)
 
 
-def _initialize_worker() -> None:
-    """Prepare a worker process: only its parent handles signals and prints messages."""
+def _initialize_worker(directory: Path) -> None:
+    """Prepare a worker process: only its parent handles signals and prints messages.
+
+    Parameters
+    ----------
+    directory
+        Working directory; relative references are not found if it is gone.
+    """
+    with suppress(OSError):
+        os.chdir(directory)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["MPLBACKEND"] = "agg"
     warnings.simplefilter("ignore")

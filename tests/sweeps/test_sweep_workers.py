@@ -124,6 +124,18 @@ def end_workers() -> None:
     get_reusable_executor().shutdown(wait=True)
 
 
+def test_relative_references_follow_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers are kept for the next sweep, which may start in another folder."""
+    for seed, folder in enumerate(("first", "second")):
+        save(tmp_path / folder / "c" / folder, seed)
+        monkeypatch.chdir(tmp_path / folder)
+        swept = pp.sweep("c", out=tmp_path / f"sweep-of-{folder}", **QUICK).run()
+        assert swept.failures() == []
+        assert swept.to_arrow()["reference"].to_pylist() == [f"c/{folder}"]
+
+
 #: Read by every Python that starts: one reference ends its worker.
 DEADLY = """
 import sys
