@@ -196,7 +196,7 @@ def _generate(
     ref: str, first_record: PositionTable | Scheme, seed: int
 ) -> PositionTable | tuple[Scheme, ...] | None:
     """Return a null model or formula in the shape of the first table; None for other references."""
-    from posprobe.encodings import of_shape
+    from posprobe.encodings import build_formula_in_shape
     from posprobe.nulls import NULL_MODELS, surrogate
     from posprobe.report.files import path_exists
     from posprobe.tables import PositionTable
@@ -205,7 +205,7 @@ def _generate(
         return None
     if ref in NULL_MODELS and not path_exists(Path(ref)):
         return surrogate(first_record, ref, seed)
-    return of_shape(ref, first_record)
+    return build_formula_in_shape(ref, first_record)
 
 
 def _parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:

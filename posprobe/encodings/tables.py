@@ -639,7 +639,7 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     return name, sizes, options
 
 
-def from_reference(source: str) -> PositionTable:
+def build_formula(source: str) -> PositionTable:
     """Build the table that a formula reference such as ``sinusoidal:512x768,halves`` names.
 
     Raises
@@ -655,7 +655,7 @@ def from_reference(source: str) -> PositionTable:
     return _find_builder(name)(*sizes, **options)
 
 
-def of_shape(name: str, table: PositionTable) -> PositionTable | None:
+def build_formula_in_shape(name: str, table: PositionTable) -> PositionTable | None:
     """Build a formula in the shape of a table; None if the name is not a bare formula.
 
     Parameters
@@ -683,7 +683,7 @@ def of_shape(name: str, table: PositionTable) -> PositionTable | None:
             f"{formula}: it has no table in the shape of {table.name}, a {layout}."
         )
     shape = "x".join(map(str, (*sizes, table.dim)))
-    return from_reference(f"{formula}:{shape}{comma}{options}")
+    return build_formula(f"{formula}:{shape}{comma}{options}")
 
 
 def _find_builder(name: str) -> Callable[..., PositionTable]:

@@ -240,7 +240,7 @@ def load(
             raise UsageError(
                 f"{reference}: a formula has no tensor, grid, revision or #TABLE."
             )
-        table = encodings.from_reference(parsed.source)
+        table = encodings.build_formula(parsed.source)
         return table[rows] if rows else table
     with name_source_in_errors(parsed.source):
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
@@ -360,7 +360,7 @@ def inspect(
 
 def _describe_formula(source: str) -> StoredEncoding:
     try:
-        table = encodings.from_reference(source)
+        table = encodings.build_formula(source)
     except NoPositionTable:
         return StoredEncoding(build_formula_scheme(source).scheme, "", "the formula")
     return StoredEncoding("fixed", "", "the formula", rows=Rows(table.layout))

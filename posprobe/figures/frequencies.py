@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Power this far below the peak has the last colour.
 SPECTROGRAM_FLOOR_DB = -40.0
-#: Labels of frequencies whose ratio has at least this logarithm do not overlap.
+#: Smallest natural logarithm of the ratio of two frequencies whose labels do not overlap.
 MIN_LABEL_LOG_RATIO = 0.45
 
 
@@ -58,7 +58,7 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
             ax.plot(
                 frequency, values[drawn_bins], color=MUTED, linestyle=(0, dash), label=label
             )
-    floor = result.power[drawn_bins][result.power[drawn_bins] > 0]
+    positive_power = result.power[drawn_bins][result.power[drawn_bins] > 0]
     # Labels stand above all curves, so that none crosses them.
     upper_limit = 2.5 * max(float(curve[drawn_bins].max()) for curve in curves)
     labelled: list[float] = []
@@ -78,9 +78,10 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
     # A grid has too few rings for decades.
     ax.set(xscale="linear" if on_grid else "log", yscale="log")
     ax.set_ylabel("power (sum over dimensions)")
-    if floor.size:
-        top = 5 * upper_limit if labelled else floor.max() * 4
-        ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), top)
+    if positive_power.size:
+        largest_power = positive_power.max()
+        top = 5 * upper_limit if labelled else largest_power * 4
+        ax.set_ylim(max(positive_power.min() / 2, largest_power * 1e-9), top)
     ax.set_xlabel(_frequency_label(result))
     ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
     if on_grid:
@@ -128,9 +129,9 @@ def spectrum_figure(
     figure_format: FigureFormat, results: Mapping[str, Spectrum], _: FigureExtras
 ) -> Figure:
     """Draw the power spectrum."""
-    line = not isinstance(next(iter(results.values())).layout, Grid)
+    is_sequence = not isinstance(next(iter(results.values())).layout, Grid)
     # The label of the vertical axis needs some height, and the axis of periods needs more.
-    extra_height = 1.0 if line and len(results) == 1 else 0.3
+    extra_height = 1.0 if is_sequence and len(results) == 1 else 0.3
     return plot_with_legend(
         figure_format, results, plot_spectrum, plot_power_shares, extra_height
     )
@@ -242,8 +243,8 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)")
     box = ax.viewLim
     n_outside = sum(not box.contains(value.real, value.imag) for value in eigenvalues)
-    period_label = f"\n{n_outside} of the eigenvalues beyond the frame" if n_outside else ""
-    ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}{period_label}")
+    outside_text = f"\n{n_outside} of the eigenvalues beyond the frame" if n_outside else ""
+    ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}{outside_text}")
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 

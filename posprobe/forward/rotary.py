@@ -1,4 +1,4 @@
-"""Effect of distance on the heads of a running rotary model, after a check of its rotations."""
+"""Run a rotary model, check its rotations, and sum over contexts what its heads do."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from posprobe.encodings import (
     FORMULAS,
     binary,
-    from_reference,
-    of_shape,
+    build_formula,
+    build_formula_in_shape,
     parse_formula,
     sincos2d,
     sinusoidal,
@@ -33,7 +33,7 @@ from posprobe.families import load
 )  # fmt: skip
 def test_sizes_that_cannot_be_are_wrong_usage(reference: str) -> None:
     with pytest.raises(UsageError, match=reference.partition(":")[0]) as caught:
-        from_reference(reference)
+        build_formula(reference)
     assert caught.value.exit_code == 2
 
 
@@ -72,9 +72,9 @@ def test_options_of_a_reference_are_keywords(reference: str) -> None:
     build = FORMULAS[name].build
     if not build:
         with pytest.raises(NoPositionTable, match=name):
-            from_reference(reference)
+            build_formula(reference)
         return
-    table = from_reference(reference)
+    table = build_formula(reference)
     np.testing.assert_array_equal(table, build(*sizes, **options))
     assert table.source.reference == table.source.resolved == table.name == reference
     assert (table.kind, table.layout.size) == ("fixed", len(table))
@@ -92,14 +92,14 @@ def test_options_of_a_reference_are_keywords(reference: str) -> None:
     ],
 )
 def test_a_table_names_the_reference_that_builds_it_again(typed: str, canonical: str) -> None:
-    assert from_reference(typed).source == from_reference(canonical).source
-    assert from_reference(typed).name == canonical
+    assert build_formula(typed).source == build_formula(canonical).source
+    assert build_formula(typed).name == canonical
 
 
 @given(st.floats(1, 1e300, exclude_min=True), st.booleans())
 def test_every_base_survives_its_reference(base: float, endpoint: bool) -> None:
     table = sinusoidal(3, 6, base=base, endpoint=endpoint)
-    np.testing.assert_array_equal(from_reference(table.source.reference), table)
+    np.testing.assert_array_equal(build_formula(table.source.reference), table)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_options_that_cannot_be_are_wrong_usage(reference: str, message: str) ->
 
 def test_a_bare_formula_takes_the_shape_of_a_table() -> None:
     line, grid = sinusoidal(12, 8), sincos2d(2, 6, 8)
-    shaped = of_shape("sinusoidal", sinusoidal(12, 8, endpoint=True))
+    shaped = build_formula_in_shape("sinusoidal", sinusoidal(12, 8, endpoint=True))
     assert shaped is not None
     np.testing.assert_array_equal(shaped, line)
     for name, like in (
@@ -140,28 +140,28 @@ def test_a_bare_formula_takes_the_shape_of_a_table() -> None:
     ):
         formula, _, options = name.partition(",")
         shape = "12x8" if like is line else "2x6x8"
-        table = of_shape(name, like)
+        table = build_formula_in_shape(name, like)
         assert table is not None
         assert table.source.reference == f"{formula}:{shape}{',' if options else ''}{options}"
     for name in ("gpt2", "sinusoidal:12x8", "sinusoidal:12x8,halves", "owner/model"):
-        assert of_shape(name, line) is None
+        assert build_formula_in_shape(name, line) is None
 
 
 def test_a_formula_without_such_a_table_has_no_shape() -> None:
     for name, table in (("sincos2d", sinusoidal(9, 8)), ("binary", sincos2d(3, 3, 8))):
         with pytest.raises(UsageError, match=f"{name}: it has no table in the shape"):
-            of_shape(name, table)
+            build_formula_in_shape(name, table)
     with pytest.raises(UsageError, match="no option"):
-        of_shape("binary,halves", sinusoidal(9, 8))
+        build_formula_in_shape("binary,halves", sinusoidal(9, 8))
     for name in ("rotary", "alibi", "t5"):
         with pytest.raises(NoPositionTable, match=name) as caught:
-            of_shape(name, sinusoidal(9, 8))
+            build_formula_in_shape(name, sinusoidal(9, 8))
         assert caught.value.exit_code == 5
 
 
 def test_an_unknown_formula_lists_the_known_ones() -> None:
     with pytest.raises(UnknownReference) as caught:
-        from_reference("fourier:3x4")
+        build_formula("fourier:3x4")
     assert caught.value.exit_code == 3
     for name in FORMULAS:
         assert f"{name}:" in str(caught.value)

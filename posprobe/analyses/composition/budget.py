@@ -529,9 +529,10 @@ class SharedPlanes:
     held
         Share of the stretch's variance that lies in those planes. Random planes, as many, would
         hold the share of the columns that they span.
-    around, rotations
-        Number of the planes in which the stretch goes round, and of those in which it makes
-        `MIN_STRETCH_TURNS` turns.
+    around
+        Number of the planes in which the stretch goes round.
+    rotations
+        Number of the planes that were tested: those of which it makes `MIN_STRETCH_TURNS` turns.
     """
 
     first: int
@@ -544,7 +545,10 @@ class SharedPlanes:
 def find_shared_planes(
     fit: RotationFit, values: Floats, runs: Iterable[tuple[int, int]], start: int
 ) -> tuple[SharedPlanes, ...]:
-    """Return the stretches that go round in most of the planes of another stretch.
+    """Return the stretches that go round in more than half of the planes that were tested.
+
+    A plane of the other stretch is tested where a stretch is long enough for `MIN_STRETCH_TURNS`
+    of its turns.
 
     Parameters
     ----------

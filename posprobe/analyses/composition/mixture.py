@@ -271,14 +271,14 @@ class Bands:
     sizes: NDArray[np.intp]
 
     @classmethod
-    def split_bins(cls, n_bins: int, single_bins: Sequence[tuple[float, float]] = ()) -> Bands:
+    def split_bins(cls, n_bins: int, narrow_ranges: Sequence[tuple[float, float]] = ()) -> Bands:
         """Split so many bins into bands.
 
         Parameters
         ----------
         n_bins
             Number of bins.
-        single_bins
+        narrow_ranges
             Middle and reach of ranges whose bins are bands of their own.
         """
         is_first = np.zeros(n_bins, dtype=bool)
@@ -287,7 +287,7 @@ class Bands:
         while edge < n_bins:
             is_first[int(edge)] = True
             edge += max(RELATIVE_BAND_WIDTH * edge, 1.0)
-        for middle, reach in single_bins:
+        for middle, reach in narrow_ranges:
             is_first[max(int(middle - reach), 0) : int(middle + reach) + 2] = True
         first_bins = np.flatnonzero(is_first)
         return cls(first_bins, np.diff(np.append(first_bins, n_bins)))

@@ -37,8 +37,8 @@ from posprobe.analyses.composition.waves import (
     fit_lines,
     leading_plane,
     measure_misfit,
+    prune_families,
     wave_shares,
-    weights_required,
 )
 from posprobe.arrays import Floats
 
@@ -384,7 +384,7 @@ def _share_variance(
     owners = owner_by_wave[waves.wave_indices]
     shares = np.zeros(len(rotations) + len(hump_members))
     reported = np.flatnonzero(owner_by_wave[:-1] >= 0).tolist()
-    fit = Fit(components, weights_required(power, waves, reported))
+    fit = Fit(components, prune_families(power, waves, reported))
     is_owned = owners >= 0
     np.add.at(shares, owners[is_owned], component_shares(power, fit)[is_owned])
     circles = [k for k, located in enumerate(rotations) if located.rotation.pace != "fixed"]

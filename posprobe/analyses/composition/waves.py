@@ -59,7 +59,8 @@ N_THRESHOLD_DRAWS = 59
 #: Probability that noise passes as a hump of any length. It may be large, as a hump is not yet
 #: reported as a rotation.
 MAX_HUMP_P = 0.01
-#: Waves that are looked for at most: those of trained tables are found in five pieces or fewer.
+#: Largest number of waves that are looked for. Those of trained tables are found in five pieces or
+#: fewer.
 MAX_WAVES = 24
 #: A hump must beat the best line nearby by this log likelihood. Two lines two turns apart are then
 #: found as lines in 40 of 40 tables.
@@ -250,12 +251,12 @@ def fit_jointly(
     base = dictionary(n)
     terms = [base]
     wave_indices = [-1] * len(base.family)
-    single_bins = []
+    narrow_ranges = []
     for k, wave in enumerate(waves):
         if not wave.is_line:
             terms.append(_hump_components(wave, n))
             wave_indices += [k] * len(terms[-1].family)
-            single_bins.append(
+            narrow_ranges.append(
                 (2 * wave.turns - 1, n / (np.pi * wave.envelope_lengths[0]) + 5)
             )
     lines = [k for k, wave in enumerate(waves) if wave.is_line]
@@ -264,7 +265,7 @@ def fit_jointly(
         no_covariance = np.zeros((n, len(lines)))
         terms.append(Components(("line wave",) * len(lines), line_power, no_covariance))
         wave_indices += lines
-        single_bins += [(2 * waves[k].turns - 1, 5.0) for k in lines]
+        narrow_ranges += [(2 * waves[k].turns - 1, 5.0) for k in lines]
     components = join_components(terms)
     weights = np.full(len(wave_indices), 1e-3)
     if start is not None:
@@ -272,7 +273,7 @@ def fit_jointly(
         weights[:n_started] = start[:n_started]
     else:
         weights[:] = 1 / len(wave_indices)
-    bands = Bands.split_bins(n - 1, single_bins)
+    bands = Bands.split_bins(n - 1, narrow_ranges)
     fit = fit_components(power.share, power.columns, components, bands, weights)
     return Waves(tuple(waves), fit, np.array(wave_indices), bands)
 
@@ -550,8 +551,8 @@ REMOVABLE_FAMILIES = (
 MIN_FAMILY_SHARE = 0.02
 
 
-def weights_required(power: Power, waves: Waves, reported: Sequence[int]) -> Floats:
-    """Leave out each family without which everything else explains a table as well.
+def prune_families(power: Power, waves: Waves, reported: Sequence[int]) -> Floats:
+    """Refit without each family that is not needed to explain the table as well.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ Peaks: TypeAlias = Annotated[
 
 
 class Peaked:
-    """What heads of one layer prefer, in words."""
+    """The preferred offsets of the heads of one layer, in words."""
 
     peak: Peaks
     has_peak: NDArray[np.bool_]
@@ -125,7 +125,7 @@ class HeadLogits(Peaked, Result):
 
     @property
     def heads(self) -> Annotated[Natural, ""]:
-        """How many there are."""
+        """Number of heads."""
         return len(self.peak)
 
     @property

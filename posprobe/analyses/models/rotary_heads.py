@@ -1,4 +1,4 @@
-"""Effect of distance on the heads of a rotary model: sums over contexts, and tests.
+"""Measure each head of a rotary model from sums over contexts; decide if it prefers a distance.
 
 The unrotated complex pair and ``Re(c e^{jwD})`` are those of RoFormer (Su et al. 2021), usage is
 after Barbero et al. 2024 (2410.06205), offset pairs after Jonasson 2025 (2503.01832). The balanced

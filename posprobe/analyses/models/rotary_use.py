@@ -1,4 +1,4 @@
-"""Effect of distance on the heads of a rotary model: the record of a run, and matches of runs."""
+"""Record of the heads of a rotary model that ran, and matches of several runs."""
 
 from __future__ import annotations
 
