@@ -271,7 +271,9 @@ class Bands:
     sizes: NDArray[np.intp]
 
     @classmethod
-    def split_bins(cls, n_bins: int, narrow_ranges: Sequence[tuple[float, float]] = ()) -> Bands:
+    def split_bins(
+        cls, n_bins: int, narrow_ranges: Sequence[tuple[float, float]] = ()
+    ) -> Bands:
         """Split so many bins into bands.
 
         Parameters
