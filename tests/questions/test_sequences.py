@@ -17,7 +17,6 @@ from posprobe.analyses.view import View, random_signs, view
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
-from posprobe.questions.absolute_position import _has_exact_distances
 from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE
 from posprobe.questions.rotations import (
@@ -217,6 +216,40 @@ def test_every_reason_about_sequences_is_reached_or_from_a_correction(question: 
     assert of_lines == reached | CORRECTED_REASONS.get(question, set())
 
 
+@pytest.mark.parametrize(
+    ("question", "reason", "changes"),
+    [
+        ("closed_form", "nearly", {"scale": 1.0}),
+        ("closed_form", "none", {"of": 600}),
+        ("closed_form", "none", {"grid": True}),
+        ("rotations", "none", {"alternating": 0.3}),
+        ("winding", "turns", {"components": (3, 4)}),
+        ("winding", "turns", {"turns": 8.06}),
+        ("winding", "turns", {"changes": False}),
+        ("low_dimensional", "fewer", {"every": 1}),
+        ("absolute_position", "bounded", {"invariance": 0.95}),
+    ],
+)
+def test_sentences_change_with_their_facts(
+    question: str, reason: str, changes: dict[str, Any]
+) -> None:
+    answer = answer_about(question, reason)
+    changed_answer = replace(answer, facts=replace(answer.facts, **changes))
+    assert answer_sentence(changed_answer) != answer_sentence(answer)
+
+
+@pytest.mark.parametrize("changes", [{"circularity": 0.0}, {"pace": "smooth"}])
+def test_sentences_change_with_the_kind_of_a_periodic_component(
+    changes: dict[str, Any],
+) -> None:
+    answer = answer_about("rotations", "stand_out")
+    line = answer.facts.lines[0]
+    changed_line = replace(line, **changes, slowest=2 * line.slowest)
+    lines = (changed_line, *answer.facts.lines[1:])
+    changed_answer = replace(answer, facts=replace(answer.facts, lines=lines))
+    assert answer_sentence(changed_answer) != answer_sentence(answer)
+
+
 # --- known formulas ---
 
 
@@ -227,7 +260,6 @@ def test_answers_about_formulas_have_base_scale_and_error() -> None:
     assert answer.facts.scale == pytest.approx(3, rel=0.01)
     # Noise of 0.02, over waves of a root mean square of 3 / sqrt(2).
     assert answer.facts.error == pytest.approx(0.02 / (3 / np.sqrt(2)), rel=0.03)
-    assert "times 3" in answer_sentence(answer)
     assert answer_about("closed_form", "sinusoid").facts.base == pytest.approx(1e4, rel=1e-3)
     # The error is relative to the values, whatever the base.
     facts = ask("closed_form", sinusoid(512, 64, 7350.0) + 0.005 * gaussian(512, 64)).facts
@@ -235,28 +267,27 @@ def test_answers_about_formulas_have_base_scale_and_error() -> None:
     assert facts.error == pytest.approx(0.005 * np.sqrt(2), rel=0.1)
 
 
-def test_sentences_name_the_compared_rows_of_a_long_table() -> None:
+def test_only_the_first_rows_of_a_long_table_are_compared_with_formulas() -> None:
     long_answer, short_answer = (ask("closed_form", walk(n, 64)) for n in (600, 500))
     assert (long_answer.facts.rows, long_answer.facts.of, long_answer.value["rows"]) == (
         512,
         600,
         512,
     )
-    assert "over the first 512 positions" in answer_sentence(long_answer)
-    assert "first" not in answer_sentence(short_answer)
+    assert (short_answer.facts.rows, short_answer.facts.of) == (500, 500)
 
 
 def test_patches_are_compared_with_the_table_of_patches() -> None:
     answer: Any = GRID_QUESTIONS["closed_form"](view(gaussian(64, 32), layout=Grid(8, 8)))
     assert abs(answer.facts.cka) < 0.2
-    assert "2-D sin-cos table has a CKA of" in answer_sentence(answer)
+    assert answer.facts.grid
     narrow: Any = GRID_QUESTIONS["closed_form"](view(gaussian(64, 3), layout=Grid(8, 8)))
-    assert answer_sentence(narrow) == "Matches no known formula."
+    assert (narrow.reason, narrow.facts.cka) == ("none", None)
 
 
 def test_numbers_are_never_rounded_to_one_and_large_ones_have_all_digits() -> None:
     answer = answer_about("closed_form", "sinusoid")
-    for base, cka, text in ((1e4, 0.996, "CKA 0.9960"), (3.1e6, 1.0, "base 3,100,000")):
+    for base, cka, text in ((1e4, 0.996, "0.9960"), (3.1e6, 1.0, "3,100,000")):
         changed_answer = replace(answer, facts=ClosedForm(128, 128, base=base, cka=cka))
         assert text in answer_sentence(changed_answer)
     assert [format_similarity(value) for value in (0.99996, 1 - 1e-9, -0.001)] == [
@@ -280,7 +311,7 @@ def test_the_series_has_its_base_or_its_factor() -> None:
     assert even_series.value == {"factor": pytest.approx(3, rel=0.01)}
     assert even_series.test.value == even_series.facts.off
     assert answer_about("ladder", "none").value is None
-    assert "base" not in answer_sentence(even_series)
+    assert even_series.facts.series is None
 
 
 @pytest.mark.parametrize(("n", "d", "rise"), [(64, 32, 1.0), (128, 64, 2.0), (512, 32, 4.0)])
@@ -293,9 +324,7 @@ def test_a_helix_is_no_series_and_has_no_base(n: int, d: int, rise: float) -> No
     answer = ask("ladder", table_view)
     assert not answer.yes
     assert answer.facts.series is None
-    assert "base" not in answer_sentence(answer) + answer_sentence(
-        ask("closed_form", table_view)
-    )
+    assert ask("closed_form", table_view).facts.base is None
 
 
 def test_random_frequencies_are_no_series() -> None:
@@ -344,7 +373,6 @@ def test_small_rotations_are_no_however_certain() -> None:
         assert found_answer.p <= 0.01
         assert found_answer.answer == answer
         assert (found_answer.facts.share >= MIN_EFFECT_SHARE) == (answer == "yes")
-    assert "small (1 % of the variance)" in answer_sentence(answer_about("rotations", "small"))
 
 
 def test_a_wave_along_one_direction_is_no_circle() -> None:
@@ -353,11 +381,9 @@ def test_a_wave_along_one_direction_is_no_circle() -> None:
     )
     answer = ask("rotations", wave)
     assert [line.is_circular for line in answer.facts.lines] == [False]
-    assert "one oscillates along one direction" in answer_sentence(answer)
-    assert "oscillate" not in answer_sentence(answer_about("rotations", "stand_out"))
 
 
-def test_sentences_report_a_varying_period() -> None:
+def test_a_varying_period_has_its_ends_and_a_smooth_pace() -> None:
     answer = ask(
         "rotations", circle_along(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15)
     )
@@ -366,17 +392,14 @@ def test_sentences_report_a_varying_period() -> None:
     ends = tuple(np.quantile(local, [0.1, 0.9]))
     assert (line.fastest, line.slowest) == pytest.approx(ends, rel=0.03)
     assert line.pace == "smooth"
-    assert "Along the table, periods vary" in answer_sentence(answer)
-    assert "a period of about" in answer_sentence(answer)
 
 
-def test_alternating_rows_are_reported_as_alternating_signs() -> None:
+def test_alternating_rows_have_their_share_of_alternating_signs() -> None:
     alternating = gaussian(128, 16) + 0.7 * np.where(np.arange(128) % 2, 1, -1)[:, None]
     answer = ask("rotations", alternating)
     assert answer.reason == "none"
     assert answer.facts.alternating == pytest.approx(0.49 / 1.49, abs=0.03)
-    assert "alternating signs" in answer_sentence(answer)
-    assert "alternating" not in answer_sentence(answer_about("rotations", "none"))
+    assert answer_about("rotations", "none").facts.alternating < 0.02
 
 
 def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
@@ -405,8 +428,8 @@ def test_winding_of_varying_pace_denies_fixed_periods() -> None:
     original = answer_about("rotations", "unclear")
     answer: Any = rotations_by_winding(original, winding)
     assert (answer.answer, answer.reason) == ("no", "pace")
-    fast, slow = answer.facts.turn
-    assert f"between {fast:.3g} and {slow:.3g} positions" in answer_sentence(answer)
+    fastest, slowest = answer.facts.turn
+    assert 10 * np.exp(-0.35) < fastest < 10 < slowest < 10 * np.exp(0.35)
     assert (
         rotations_by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
     )
@@ -433,8 +456,6 @@ def test_the_reported_winding_pair_is_the_tested_one() -> None:
     assert answer.facts.components == (3, 4)
     assert answer.facts.turns == pytest.approx(8.06, abs=0.05)
     assert answer.test.value == answer.facts.turns
-    assert "Components 3 and 4" in answer_sentence(answer)
-    assert "8.1 turns" in answer_sentence(answer)
     # No document shows the pair itself.
     assert "pair" not in answer.value
     assert "pair" not in repr(answer.facts)
@@ -494,10 +515,6 @@ def test_winding_is_named_by_the_periods_of_its_rotations(
     assert min(abs(answer.facts.turns / expected - 1) for expected in turns) < 0.01
     assert answer.value["rotation"] == answer.facts.rotation
     assert (len(answer.facts.mixed) > 1) == (reason == "mixed")
-    text = (
-        "the 12.5-position period" if reason == "rotation" else "mix circles with periods of"
-    )
-    assert text in answer_sentence(answer)
 
 
 @pytest.mark.slow
@@ -598,11 +615,7 @@ def test_the_reported_participation_ratio_is_the_tested_one(n: int) -> None:
     assert test.null == facts.expected
     assert facts.participation <= MAX_FEWER_RATIO * facts.expected
     assert facts.participation < test.interval[0] < facts.expected < test.interval[1]
-    assert (
-        (f"one row in {facts.every}" in answer_sentence(answer))
-        == (facts.every > 1)
-        == (n > 128)
-    )
+    assert (facts.every > 1) == (n > 128)
 
 
 def test_the_participation_ratio_is_that_of_rows_of_equal_length() -> None:
@@ -669,14 +682,13 @@ def test_a_walk_rejects_nothing_by_wandering() -> None:
         assert short_answer.answer != "no"
 
 
-def test_sentences_report_low_translation_invariance() -> None:
+def test_invariance_is_that_of_the_centred_similarity() -> None:
     turning = waves(200, [20.0]) @ rotation(2) + 0.1 * gaussian(200, 2)
     for values in (stationary_process(200, 16, 5.0), turning):
         answer = ask("absolute_position", values)
         assert answer.reason == "bounded"
         expected: Any = pp.similarity(values).centered.translation_invariance
         assert answer.facts.invariance == pytest.approx(expected, abs=1e-9)
-        assert ("though distance explains" in answer_sentence(answer)) == (expected < 0.9)
 
 
 def test_exact_offset_distances_hold_along_the_whole_table() -> None:
@@ -687,7 +699,7 @@ def test_exact_offset_distances_hold_along_the_whole_table() -> None:
     speed = np.where(t < 700, 0.3, 0.3 + 2e-4 * (t - 700))
     for phase, exact in ((0.3 * t, True), (np.cumsum(speed), False)):
         points = np.stack([np.cos(phase), np.sin(phase)], axis=1)
-        assert _has_exact_distances(points - points.mean(axis=0)) == exact
+        assert (ask("absolute_position", points).reason == "exact") == exact
     values = gaussian(128, 32)
     values[:, 3] = np.arange(128)
     # Noise beside a long line is no rounding.
