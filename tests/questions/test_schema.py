@@ -206,10 +206,14 @@ def test_a_run_of_a_model_has_every_block() -> None:
 def test_started_and_finished_sweeps_follow_their_schema(tmp_path: Path) -> None:
     options: dict[str, Any] = {"jobs": 1, "nulls": 0, "rows": slice(0, 12)}
     sweep = pp.sweep(["sinusoidal:24x8", "./nowhere"], out=tmp_path, only=["norms"], **options)
-    sweep._prepare_folder(sweep._describe())
-    for keys in (set(), {"run", "counts"}):
-        document = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
-        assert keys == {"run", "counts"} & set(document)
-        assert problems("sweep", document) == []
-        sweep.run()
+
+    def read_document() -> Any:
+        return json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+
+    documents: list[Any] = []
+    sweep.run(lambda _: documents.append(read_document()))
+    document = read_document()
+    for stage, keys in ((documents[0], set()), (document, {"run", "counts"})):
+        assert keys == {"run", "counts"} & set(stage)
+        assert problems("sweep", stage) == []
     assert problems("sweep", document | {"counts": {"rows": -1}})
