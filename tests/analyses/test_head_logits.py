@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, strategies as st
 
 from posprobe.analyses.models.head_logits import NO_PEAK, head_logits, peak_name
@@ -78,17 +77,6 @@ def test_logits_that_depend_on_the_offset_alone_are_explained_by_it() -> None:
     assert head.offset_share[0] == pytest.approx(1)
     assert head.key_share[0] == pytest.approx(0, abs=1e-12)
     assert head.peak[0].tolist() == [3]
-
-
-def test_torch_and_numpy_give_the_same_numbers() -> None:
-    rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=shape) for shape in ((12, 6), (6, 8), (6, 8), (8,), (8,))]
-    numpy_logits = head_logits(*arrays, heads=2)
-    torch_logits = head_logits(*map(torch.from_numpy, arrays), heads=2)
-    np.testing.assert_allclose(
-        numpy_logits.curves, torch_logits.curves, rtol=1e-12, atol=1e-12
-    )
-    np.testing.assert_array_equal(numpy_logits.peak, torch_logits.peak)
 
 
 def test_too_many_positions_are_refused_before_memory_is_taken() -> None:

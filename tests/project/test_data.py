@@ -77,7 +77,3 @@ def test_an_unknown_key_of_a_data_file_is_an_error(
     monkeypatch.setattr(architectures, "read_data", lambda _: data)
     with pytest.raises(TypeError, match=r"unexpected keyword argument '(grid|tensor)'"):
         architectures.load_registry.__wrapped__()
-
-
-def test_formulas_of_data_files_stay_patterns() -> None:
-    assert published._models()["sinusoid"].formula == r"sinusoidal:\d+x768"

@@ -104,7 +104,7 @@ BERT = "embeddings.position_embeddings.weight"
         (gpt2("/renamed", commit=None, sha256=GPT2_BYTES, tensor="values"), "bytes"),
         (gpt2("/models/gpt2", commit=None, dtype="F16"), "name"),
         (from_hub("/models/bert-base-uncased", (512, 768), BERT, commit=None), "name"),
-        (pp.sinusoidal(512, 768), "formula"),
+        *((pp.sinusoidal(n, 768), "formula") for n in (512, 1024)),
         # A local folder is believed only where nothing speaks against it.
         (gpt2("/models/gpt2", commit=None), None),
         (gpt2("/models/my-gpt2", commit=None, dtype="F16"), None),
