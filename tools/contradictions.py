@@ -28,7 +28,8 @@ import numpy as np
 
 import posprobe as pp
 from posprobe.layouts import Grid, Sequence
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 Document: TypeAlias = Mapping[str, Any]
 

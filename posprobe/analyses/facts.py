@@ -56,7 +56,8 @@ class Test:
     null
         Median of the draws of the null model with the largest p-value.
     interval
-        5 and 95 % of these draws.
+        Range of values that are no evidence. A tested value lies outside of it only if p is at most
+        .02, and an effect that is too small to matter lies inside.
     of
         Name of that null model.
     draws

@@ -240,7 +240,14 @@ def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
     statistic, nearest_null = float(statistics[sign_index]), nearest_nulls[sign_index]
     nearest_draws = null_draws[nearest_null, :, sign_index]
     p = min(1.0, 4 * float(p_values[sign_index]))
-    test = null_test(statistic, nearest_draws, STATIONARY_NULL_NAMES[nearest_null], p)
+    test = null_test(
+        statistic,
+        nearest_draws,
+        STATIONARY_NULL_NAMES[nearest_null],
+        p,
+        n_statistics=4,
+        smallest_effect=float(np.median(nearest_draws)) + MIN_EFFECT_SHARE,
+    )
     # Wherever a yes is possible, all are drawn.
     test = replace(test, least=4 / (1 + N_STATIONARY_DRAWS))
     sign: SignName = _SIGNS[sign_index] if sign_index < 3 or is_mirrored else "opposed"

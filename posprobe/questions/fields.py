@@ -233,7 +233,7 @@ def ask_patch_smooth(view: View) -> Answer:
     reasons = ("patch_surface", "patch_rough", "patch_open")
     answer, reason = judge_p_value(p, *reasons, has_enough=can_deny)
     # With so few steps, a significant cosine is never small.
-    test = null_test(cosine, null_cosines, ("rough field", "walks")[nearest], p)
+    test = null_test(cosine, null_cosines, ("rough field", "walks")[nearest], p, bound=-1.0)
     return Answer("smooth", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
@@ -365,7 +365,15 @@ def ask_patch_position(view: View) -> Answer:
     elif answer == "cannot tell" and is_slow:
         reason = _slow_reason(neighbour_cosine)
     statistic, statistic_draws = float(statistics[sign_index]), null_draws[:, sign_index]
-    test = null_test(statistic, statistic_draws, "stationary", p, n_statistics=2)
+    smallest_effects = float(typical[0]) + MIN_EFFECT_SHARE, 1 + MIN_VISIBLE_CHANGE
+    test = null_test(
+        statistic,
+        statistic_draws,
+        "stationary",
+        p,
+        n_statistics=2,
+        smallest_effect=smallest_effects[sign_index],
+    )
     return Answer("absolute_position", answer, reason, facts, test, PATCH_POSITION_KEYS)
 
 
@@ -500,7 +508,14 @@ def ask_patch_dimension(view: View) -> Answer:
     answer, reason = judge_p_value(p if is_fewer else 1.0, *reasons, has_enough=can_deny)
     if answer == "no" and p <= MAX_OPEN_P:
         reason = "patch_small"
-    test = null_test(dimension, null_draws, "smooth", p)
+    test = null_test(
+        dimension,
+        null_draws,
+        "smooth",
+        p,
+        bound=float(facts.columns),
+        smallest_effect=MAX_FIELD_DIMENSION_RATIO * facts.expected,
+    )
     return Answer(question, answer, reason, facts, test, keys)
 
 

@@ -141,7 +141,14 @@ def ask_patch_order(view: View) -> Answer:
     if answer == "yes" and abs(cosine - chance_mean) < MIN_EFFECT_SHARE:
         answer, reason = "no", "patch_small"
     facts = PatchOrder(cosine, chance_mean)
-    test = null_test(cosine, null_draws, "permuted", p, expected=chance_mean)
+    test = null_test(
+        cosine,
+        null_draws,
+        "permuted",
+        p,
+        expected=chance_mean,
+        smallest_effect=MIN_EFFECT_SHARE,
+    )
     return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
@@ -202,7 +209,13 @@ def ask_rows_and_columns(view: View) -> Answer:
     height, width = view.shape
     grid_model = view.grid_model
     row_share, column_share = grid_model.shares["rows"], grid_model.shares["columns"]
-    test = null_test(row_share + column_share, grid_model.null_draws, "surface", grid_model.p)
+    test = null_test(
+        row_share + column_share,
+        grid_model.null_draws,
+        "surface",
+        grid_model.p,
+        smallest_effect=MIN_EFFECT_SHARE,
+    )
     facts = RowsAndColumns(height, width, row_share, column_share, test.null or 0.0)
     is_short = min(height, width) < MIN_RESOLVED_SIDE_PATCHES
     undecided_reason = "few_patches" if is_short else "open"
@@ -409,7 +422,9 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     statistic, statistic_draws = shares.mean(), null_draws.mean(axis=0)
     if code_p_values[best_code] <= joint_p:
         statistic, statistic_draws = shares[best_code], null_draws[best_code]
-    nearest_draws = statistic_draws[int(np.argmax(np.median(statistic_draws, axis=1)))]
+    p_values = [rank_p_value(statistic, draws) for draws in statistic_draws]
+    medians = np.median(statistic_draws, axis=1)
+    nearest_draws = statistic_draws[int(np.lexsort((medians, p_values))[-1])]
     test = null_test(float(statistic), nearest_draws, "smooth", p, n_statistics=n_tests)
     answer: Verdict = "cannot tell"
     reason = "open"

@@ -66,8 +66,10 @@ def null_test(
     *,
     expected: float | None = None,
     n_statistics: int = 1,
+    bound: float = 0.0,
+    smallest_effect: float | None = None,
 ) -> Test:
-    """Return the record of a test.
+    """Return the record of a test, whose interval excludes the statistic only for p <= `MAX_YES_P`.
 
     Parameters
     ----------
@@ -80,21 +82,40 @@ def null_test(
     p
         p-value of the statistic.
     expected
-        Number expected under the null model; None for the median of the draws.
+        Number expected under the null model, where values on both sides of it are evidence; None
+        for the median of the draws, where those on one side are.
     n_statistics
         Number of statistics of which the strongest was taken; ``p`` is that many times as large.
+    bound
+        Value on the side of the draws where nothing is evidence: the smallest that the statistic
+        may have, or the largest where small values are evidence. It ends the interval.
+    smallest_effect
+        Value that the statistic must pass, whatever the draws are, to be an effect.
     """
-    low, median, high = (float(q) for q in np.quantile(null_draws, (0.05, 0.5, 0.95)))
-    null_value = median if expected is None else expected
-    return Test(
-        statistic,
-        p,
-        null_value,
-        (low, high),
-        null_model,
-        len(null_draws),
-        min(1.0, n_statistics / (len(null_draws) + 1)),
-    )
+    if expected is None:
+        expected = float(np.median(null_draws))
+        sign = -1.0 if bound > expected else 1.0
+        limit = sign * _critical_value(sign * null_draws, sign * statistic, n_statistics)
+        limits = [limit, bound, *([] if smallest_effect is None else [smallest_effect])]
+        interval = min(limits), max(limits)
+    else:
+        distances = np.abs(null_draws - expected)
+        distance = _critical_value(distances, abs(statistic - expected), n_statistics)
+        distance = max(distance, smallest_effect or 0.0)
+        interval = expected - distance, expected + distance
+    n_draws, least_p = len(null_draws), min(1.0, n_statistics / (len(null_draws) + 1))
+    return Test(statistic, p, expected, interval, null_model, n_draws, least_p)
+
+
+def _critical_value(null_draws: Floats, statistic: float, n_statistics: int) -> float:
+    """Return the value above which a rank p-value is at most `MAX_YES_P`.
+
+    With too few draws for any such value, it is the statistic itself, if that exceeds all draws.
+    """
+    n_above = int(MAX_YES_P * (len(null_draws) + 1) / n_statistics + 1e-9)
+    if n_above < 1:
+        return max(float(null_draws.max()), statistic)
+    return float(np.sort(null_draws)[-n_above])
 
 
 def draw_null(

@@ -181,6 +181,9 @@ def _rotation_test(facts: Rotations, rotation_fit: RotationFit) -> Test:
     """Return the test of the strongest rotation against the shares of lines in noise."""
     share = max((line.share for line in facts.lines), default=rotation_fit.strongest_share)
     p = min((line.p for line in facts.lines), default=rotation_fit.p)
+    if facts.preferred is not None:
+        # The strongest wave is noise with a preferred period, tested by the radius of its plane.
+        return Test(facts.preferred.share, facts.preferred.p, of="narrow-band noise")
     test = null_test(share, rotation_fit.null_draws, "smooth", p)
     return replace(test, least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1)))
 
@@ -338,7 +341,8 @@ def ask_winding(view: View) -> Answer:
     p, null_model, null_draws = _draw_windings(points, statistic, view.rng(11))
     facts = _winding_facts(pair, plane_share)
     # Draws are reported as turns of a pair with the same share and radius CV.
-    test = null_test(pair.turns, null_draws * (pair.turns / statistic), null_model, p)
+    null_turns = null_draws * (pair.turns / statistic)
+    test = null_test(pair.turns, null_turns, null_model, p, smallest_effect=MIN_WINDING_TURNS)
     answer: Verdict = "no"
     if pair.turns < MIN_WINDING_TURNS:
         reason = "part_turn"
@@ -347,7 +351,7 @@ def ask_winding(view: View) -> Answer:
     elif p > MAX_YES_P:
         answer, reason = "cannot tell", "open"
     elif facts.share < MIN_EFFECT_SHARE:
-        reason = "small"
+        answer, reason = "cannot tell", "small"
     else:
         answer, reason = "yes", "turns"
     return Answer("winding", answer, reason, facts, test, WINDING_KEYS)
@@ -625,9 +629,13 @@ def _ask_even_periods(view: View, facts: Ladder) -> Answer:
         reason = "random" if p > MAX_OPEN_P else "uneven"
         if smallest_share < detection_limit:
             answer, reason = "cannot tell", "between"
+        elif p <= MAX_YES_P:
+            answer = "cannot tell"
     else:
         answer, reason = ("yes", "even") if p <= MAX_YES_P else ("cannot tell", "open")
-    test = null_test(deviation * n_steps, null_deviations * n_steps, "random periods", p)
+    test = null_test(
+        deviation * n_steps, null_deviations * n_steps, "random periods", p, bound=n_steps
+    )
     return Answer("ladder", answer, reason, facts, test, LADDER_KEYS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,9 @@ class Order:
         that in the quarter where it is smallest.
     turns, copies
         Turns of winding components, and rows that are copies of others, as other answers show.
+    tested
+        Statistic that the test of the answer states: the mean cosine of neighbours, the share of
+        the strongest wave, or the share of the variance of the norms' ranks in slow waves.
     """
 
     rows: int
@@ -88,6 +92,7 @@ class Order:
     farther: float
     turns: float | None = None
     copies: Copies | None = None
+    tested: Literal["cosine", "wave", "norms"] = "cosine"
 
     value = value_property("cosine")
 
@@ -140,8 +145,23 @@ def ask_order(view: View) -> Answer:
     if reason in {"neighbours", "wave"} and effect < MIN_EFFECT_SHARE:
         answer, reason = "no", "small"
     test = null_test(
-        cosine, statistics[0, 1:], "permuted", p, expected=chance_mean, n_statistics=3
+        cosine,
+        statistics[0, 1:],
+        "permuted",
+        p,
+        expected=chance_mean,
+        n_statistics=3,
+        smallest_effect=MIN_EFFECT_SHARE,
     )
+    if reason in {"wave", "norms_and_wave"}:
+        wave_draws = statistics[1, 1:] / total_power
+        test = null_test(facts.share, wave_draws, "permuted", p, n_statistics=3)
+        facts = replace(facts, tested="wave")
+    elif reason == "norms":
+        ranks = centred_ranks(norms)
+        shares = statistics[2] * 2 / (len(ranks) * np.square(ranks).sum())
+        test = null_test(float(shares[0]), shares[1:], "permuted", p, n_statistics=3)
+        facts = replace(facts, tested="norms")
     return Answer("order", answer, reason, facts, test, ORDER_KEYS)
 
 
@@ -267,7 +287,14 @@ def ask_smooth(view: View) -> Answer:
         test = null_test(line_share, null_draws, "permuted", line_p)
         facts = replace(facts, straight=line_share)
         return Answer("smooth", "yes", reason, facts, test, SMOOTH_KEYS)
-    test = null_test(cosine, cosines[best_stride, 1:], "walk", p)
+    test = null_test(
+        cosine,
+        cosines[best_stride, 1:],
+        "walk",
+        p,
+        bound=-1.0,
+        smallest_effect=MIN_SMOOTH_COSINE,
+    )
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
 
 
@@ -446,9 +473,16 @@ def ask_low_dimensional(view: View) -> Answer:
     p = max(_small_dimension_p(facts.participation, draws) for draws in null_draws)
     nearest_null = int(np.median(null_draws, axis=1).argmin())
     nearest_draws, null_model = null_draws[nearest_null], DIMENSION_NULL_NAMES[nearest_null]
-    test = null_test(facts.participation, nearest_draws, null_model, p)
-    test = replace(test, least=MIN_EXTRAPOLATED_P)
     facts = replace(facts, expected=float(np.median(nearest_draws)))
+    test = null_test(
+        facts.participation,
+        nearest_draws,
+        null_model,
+        p,
+        bound=float(facts.columns),
+        smallest_effect=MAX_FEWER_RATIO * facts.expected,
+    )
+    test = replace(test, least=MIN_EXTRAPOLATED_P)
     answer, reason = judge_p_value(p, "fewer", "not_fewer", "open")
     if facts.participation > MAX_FEWER_RATIO * facts.expected:
         answer, reason = "no", "small" if p <= MAX_YES_P else "not_fewer"

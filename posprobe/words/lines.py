@@ -23,7 +23,7 @@ from posprobe.words.formats import (
 #: Function that formats the numbers of a measure.
 NumberFormat = Callable[[float], str]
 #: Meaning of a tested answer.
-TEST_KEY = "yes: p ≤ 0.02; by chance: 5–95 %."
+TEST_KEY = "yes: p ≤ 0.02; by chance: all but 2 % of random tables."
 
 
 def _format_share(value: float) -> str:
@@ -44,7 +44,10 @@ _SIGN_MEASURES: Mapping[str, str] = {
 }
 
 
-def _order_measure(_: Block) -> tuple[str, NumberFormat]:
+def _order_measure(facts: Block) -> tuple[str, NumberFormat]:
+    shares = {"wave": "share of strongest wave", "norms": "trend in norms"}
+    if share := shares.get(facts.get("tested", "cosine")):
+        return share, _format_share
     return "neighbour cosine", _format_cosine
 
 

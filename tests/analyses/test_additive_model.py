@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_answers import smooth
-from made_tables import gaussian, rotation, walk, waves
+from made_tables import gaussian, rotation, smooth, walk, waves
 from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.linalg import toeplitz

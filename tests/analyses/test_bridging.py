@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from made_answers import smooth
-from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from made_tables import as_table, gaussian, patches, rotation, smooth, walk, waves
 
 from posprobe.analyses.composition.bridging import bridging, fit_process_predictor
 from posprobe.analyses.composition.mixture import cosine_power

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
-from made_answers import planted_verdict, smooth, surface
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_answers import planted_verdict
+from made_tables import as_table, gaussian, rotation, smooth, smooth_field, walk, waves
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -105,7 +105,7 @@ def test_codes_beside_noise_and_surfaces_have_their_shares(
     for seed in range(4):
         values = of_size(code(14, 14, 64, seed), share)
         values += of_size(gaussian(196, 64, seed + 9), 1 - share - field)
-        values += of_size(surface(14, 64, 2, 2.0, seed + 20), field)
+        values += of_size(smooth_field(14, 14, 64, 2.0, seed + 20), field)
         term_shares = shares(pp.budget(as_table(values, grid)))
         n_right += (
             abs(term_shares.get("rows", 0.0) + term_shares.get("columns", 0.0) - share) < 0.08

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_answers import smooth
-from made_tables import gaussian, hurried_circles, patches, rotation, walk, waves
+from made_tables import (
+    gaussian,
+    hurried_circles,
+    patches,
+    rotation,
+    sinusoid,
+    smooth,
+    walk,
+    waves,
+)
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -32,10 +40,6 @@ def cause_kinds(row_seams: Seams) -> list[str]:
 
 def special_rows(row_seams: Seams) -> list[int]:
     return [special.row for special in row_seams.special]
-
-
-def sinusoid(n: int, d: int) -> Floats:
-    return np.array(sinusoidal(n, d))
 
 
 # --- blurred seams ---

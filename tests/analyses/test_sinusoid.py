@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import given, strategies as st
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_tables import as_table, gaussian, rotation, sinusoid, walk, waves
 from matplotlib.figure import Figure
 
 import posprobe as pp
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 
 SEEDS = st.integers(0, 2**31)
 PLANTED_PERIODS = [6.0, 18.0, 54.0, 162.0, 486.0]
-
-
-@cache
-def sinusoid(n: int, d: int, base: float = 1e4) -> Floats:
-    return np.asarray(pp.sinusoidal(n, d, base=base))
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from made_answers import verdicts_of
-from made_tables import gaussian, patches, rotation
+from made_tables import gaussian, patches, rotation, slow_surface
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -25,18 +25,6 @@ from posprobe.arrays import namespace
 Floats = NDArray[np.float64]
 
 
-def surface(height: int, width: int, d: int, seed: int = 0) -> Floats:
-    """Return the sum of slow waves over the grid in random directions."""
-    rng = np.random.default_rng(seed)
-    y, x = np.meshgrid(np.arange(height) / height, np.arange(width) / width, indexing="ij")
-    waves = [
-        np.cos(np.pi * (a * y + b * x) + rng.uniform(0, 6)) for a in range(3) for b in range(3)
-    ]
-    return np.asarray(
-        np.stack(waves, -1).reshape(height * width, 9) @ rng.standard_normal((9, d))
-    )
-
-
 def special_patches(values: Floats, height: int, width: int) -> list[int]:
     patches: Any = outlier_patch_ratios(values - values.mean(axis=0), height, width)
     return sorted(patches)
@@ -44,7 +32,7 @@ def special_patches(values: Floats, height: int, width: int) -> list[int]:
 
 def make_odd_patch(height: int, width: int, seed: int) -> tuple[Floats, int]:
     row = 7 * seed % (height * width)
-    values = surface(height, width, 24, seed)
+    values = slow_surface(height, width, 24, seed)
     values[row] += 6 * values.std() * gaussian(1, 24, seed)[0]
     return values, row
 
@@ -69,11 +57,11 @@ def test_special_patches_ignore_scale_basis_and_mirroring(seed: int, scale: floa
 def test_noise_surfaces_and_codes_have_no_special_patches(seed: int) -> None:
     rng = np.random.default_rng(seed)
     heavy_tailed = gaussian(196, 32, seed) * rng.standard_t(3, size=(196, 1))
-    growing = surface(14, 14, 32, seed) * np.geomspace(1, 3, 196)[:, None]
+    growing = slow_surface(14, 14, 32, seed) * np.geomspace(1, 3, 196)[:, None]
     codes = np.asarray(patches(14, 14, 32, seed))
     for values in (
         gaussian(196, 32, seed),
-        surface(14, 14, 32, seed),
+        slow_surface(14, 14, 32, seed),
         heavy_tailed,
         growing,
         codes,
@@ -82,7 +70,7 @@ def test_noise_surfaces_and_codes_have_no_special_patches(seed: int) -> None:
 
 
 def test_several_special_patches_have_their_reasons() -> None:
-    values = surface(14, 14, 32)
+    values = slow_surface(14, 14, 32)
     for row in (0, 75, 76, 190):
         values[row] += 4 * values.std() * gaussian(1, 32, seed=row)[0]
     values[100] = 0.0
@@ -103,7 +91,7 @@ def test_a_patch_among_special_ones_is_not_special_itself(
     side: int, inner: tuple[int, int], coordinates: list[tuple[int, int]]
 ) -> None:
     for seed in range(10):
-        values = surface(side, side, 24, seed)
+        values = slow_surface(side, side, 24, seed)
         rows = sorted(y * side + x for y, x in coordinates)
         values[rows] += 6 * values.std() * gaussian(2, 24, seed)
         assert special_patches(values, side, side) == rows
@@ -150,7 +138,7 @@ def test_few_patches_among_equal_ones_are_special_and_many_are_not() -> None:
 
 
 def test_one_odd_patch_changes_no_answer_about_the_others() -> None:
-    values = surface(14, 14, 48)
+    values = slow_surface(14, 14, 48)
     spoilt = values.copy()
     spoilt[75] += 20 * values.std()
     clean_answers, answers_without, answers_with = (

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_answers import smooth, verdicts_of
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_answers import verdicts_of
+from made_tables import as_table, gaussian, rotation, smooth, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from made_bundles import analysis_of
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_tables import (
+    as_table,
+    gaussian,
+    rotation,
+    smooth,
+    smooth_field,
+    sum_codes,
+    walk,
+    waves,
+)
 
 import posprobe as pp
 from posprobe.analyses.facts import decide
@@ -65,13 +74,6 @@ def answers_of(values: Floats, grid: Shape = None, seed: int = 0) -> dict[str, A
     )
 
 
-def smooth(n: int, d: int, length: float, seed: int = 0) -> Floats:
-    """Return a squared exponential process per column."""
-    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
-    root = np.linalg.cholesky(np.exp(-(offset**2) / 2) + 1e-8 * np.eye(n))
-    return np.asarray(root @ gaussian(n, d, seed))
-
-
 def noisy_circles(periods: list[float], n: int = 200, d: int = 32, seed: int = 0) -> Floats:
     """Return circles of the given periods with noise of equal norm."""
     circles = waves(n, periods)
@@ -92,20 +94,6 @@ def helix(n: int, turns: float, d: int = 24) -> Floats:
     angle = 2 * np.pi * turns * t
     curve = np.stack([np.cos(angle), np.sin(angle), 1.5 * t], axis=1)
     return np.asarray(curve @ rotation(d)[:3] + 0.01 * gaussian(n, d))
-
-
-def surface(side: int, d: int, power: float, length: float, seed: int = 0) -> Floats:
-    """Return an isotropic field: smooth with power 2, rough with power 1."""
-    patches = np.stack(np.divmod(np.arange(side * side), side), axis=1) / length
-    distance = np.sqrt(np.square(patches[:, None] - patches[None]).sum(axis=-1))
-    kernel = np.exp(-(distance**power) / power) + 1e-8 * np.eye(side * side)
-    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(side * side, d, seed))
-
-
-def sum_codes(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
-    """Return a row code plus a column code, plus noise."""
-    values = (rows[:, None] + columns[None]).reshape(-1, rows.shape[1])
-    return np.asarray(values + noise * gaussian(*values.shape))
 
 
 def with_odd_row(values: Floats, row: int) -> Floats:
@@ -154,16 +142,17 @@ PLANTED_TABLES: Mapping[str, tuple[Callable[[], Floats | PositionTable], Shape]]
     ),
     "odd row": (lambda: with_odd_row(smooth(96, 16, 6.0), 30), None),
     "patches of noise": (lambda: gaussian(120, 24), (10, 12)),
-    "field": (lambda: surface(12, 48, 2, 3.0), (12, 12)),
+    "field": (lambda: smooth_field(12, 12, 48, 3.0), (12, 12)),
     "growing field": (
-        lambda: np.geomspace(1, 4, 12).repeat(12)[:, None] * surface(12, 48, 2, 2.0), (12, 12),
+        lambda: np.geomspace(1, 4, 12).repeat(12)[:, None] * smooth_field(12, 12, 48, 2.0),
+        (12, 12),
     ),
     "codes": (lambda: sum_codes(gaussian(8, 24, 1), gaussian(9, 24, 2), 0.5), (8, 9)),
     "turning codes": (lambda: sum_codes(*_circle_codes(), noise=0.05), (14, 14)),
     "row code": (lambda: np.repeat(gaussian(10, 16), 10, 0) + 0.05 * gaussian(100, 16), (10, 10)),
     "checkerboard": (lambda: CHECKERBOARD + 0.3 * gaussian(64, 8), (8, 8)),
     "grid formula": (lambda: pp.sincos2d(10, 12, 32), (10, 12)),
-    "odd patch": (lambda: with_odd_row(surface(12, 48, 2, 3.0), 75), (12, 12)),
+    "odd patch": (lambda: with_odd_row(smooth_field(12, 12, 48, 3.0), 75), (12, 12)),
 }  # fmt: skip
 SAMPLE_REFERENCES = ("sample:all-minilm-l6-v2", "sample:rxnmapper-albert", "sample:digits-vit")
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import posprobe as pp
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -44,6 +45,47 @@ def waves(
     circles = np.concatenate([np.sin(angle + phase), np.cos(angle + phase)], axis=1)
     rotated = circles @ rotation(2 * len(periods), seed)
     return np.asarray(rotated + noise * gaussian(n, 2 * len(periods), seed + 1))
+
+
+def sinusoid(n: int, d: int, base: float = 1e4, noise: float = 0.0) -> NDArray[np.float64]:
+    """Return a new array of the sinusoidal table, plus noise relative to its deviation."""
+    exact = np.asarray(pp.sinusoidal(n, d, base=base).values, dtype=np.float64)
+    return np.asarray(exact + noise * exact.std() * gaussian(n, d))
+
+
+def slow_surface(height: int, width: int, d: int, seed: int = 0) -> NDArray[np.float64]:
+    """Return the sum of slow waves over the grid in random directions."""
+    rng = np.random.default_rng(seed)
+    y, x = np.meshgrid(np.arange(height) / height, np.arange(width) / width, indexing="ij")
+    surface_waves = [
+        np.cos(np.pi * (a * y + b * x) + rng.uniform(0, 6)) for a in range(3) for b in range(3)
+    ]
+    return np.asarray(
+        np.stack(surface_waves, -1).reshape(height * width, 9) @ rng.standard_normal((9, d))
+    )
+
+
+def smooth(n: int, d: int, length: float, seed: int = 0) -> NDArray[np.float64]:
+    """Return a squared exponential process per column."""
+    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
+    root = np.linalg.cholesky(np.exp(-(offset**2) / 2) + 1e-8 * np.eye(n))
+    return np.asarray(root @ gaussian(n, d, seed))
+
+
+def smooth_field(
+    height: int, width: int, d: int, length: float, seed: int = 0
+) -> NDArray[np.float64]:
+    """Return an isotropic smooth field over a grid."""
+    rows = np.stack(np.divmod(np.arange(height * width), width), axis=1) / length
+    squared_distances = np.square(rows[:, None] - rows[None]).sum(axis=-1)
+    kernel = np.exp(-squared_distances / 2) + 1e-8 * np.eye(height * width)
+    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(height * width, d, seed))
+
+
+def sum_codes(rows: Floats, columns: Floats, noise: float = 0.0) -> NDArray[np.float64]:
+    """Return a row code plus a column code, plus noise."""
+    values = (rows[:, None] + columns[None]).reshape(-1, rows.shape[1])
+    return np.asarray(values + noise * gaussian(*values.shape, seed=9))
 
 
 def patches(height: int, width: int, d: int, seed: int = 0) -> PositionTable:

@@ -19,10 +19,9 @@ from made_answers import (
     is_sentence,
     noisy_circles,
     planted_verdict,
-    smooth,
     verdicts_of,
 )
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_tables import as_table, gaussian, rotation, smooth, walk, waves
 
 import posprobe as pp
 from posprobe import words

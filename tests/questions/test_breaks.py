@@ -15,6 +15,8 @@ from made_tables import (
     hurried_circles,
     patches,
     rotation,
+    sinusoid,
+    slow_surface,
     walk,
 )
 from numpy.typing import NDArray
@@ -37,10 +39,6 @@ from posprobe.words.tables import basis_sentences, copies_clause
 Floats = NDArray[np.float64]
 
 
-def sinusoid(n: int, d: int) -> Floats:
-    return np.array(pp.sinusoidal(n, d).values, dtype=np.float64)
-
-
 def two_bases(n: int, d: int, edge: int) -> Floats:
     table = sinusoid(n, d)
     return np.concatenate([table[:edge], table[edge:] @ rotation(d, 5)])
@@ -51,13 +49,6 @@ def replace_rows(values: Floats, *changes: tuple[Any, Any]) -> Floats:
     for rows, new_rows in changes:
         values[rows] = new_rows
     return values
-
-
-def surface(side: int, d: int) -> Floats:
-    """Return the sum of slow waves over a grid in random directions."""
-    y, x = np.meshgrid(np.arange(side) / side, np.arange(side) / side, indexing="ij")
-    waves = [np.cos(np.pi * (a * y + b * x) + a) for a in range(3) for b in range(3)]
-    return np.asarray(np.stack(waves, -1).reshape(side**2, 9) @ gaussian(9, d))
 
 
 def grid(values: Floats, height: int, width: int) -> PositionTable:
@@ -134,11 +125,14 @@ def tables() -> dict[str, PositionTable]:
             )
         ),
         "outlier patch": grid(
-            replace_rows(surface(14, 32), (75, 9 * gaussian(1, 32))), 14, 14
+            replace_rows(slow_surface(14, 14, 32), (75, 9 * gaussian(1, 32))), 14, 14
         ),
         "outlier patches": grid(
             replace_rows(
-                surface(14, 32), (0, 9 * gaussian(1, 32)), (76, 9 * gaussian(1, 32)), (100, 0)
+                slow_surface(14, 14, 32),
+                (0, 9 * gaussian(1, 32)),
+                (76, 9 * gaussian(1, 32)),
+                (100, 0),
             ),
             14,
             14,

@@ -10,13 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from made_answers import is_sentence
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_tables import (
+    as_table,
+    gaussian,
+    rotation,
+    smooth,
+    smooth_field,
+    sum_codes,
+    walk,
+    waves,
+)
 from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.descriptive.grid import axis_codes
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.linear import covariance_root, grid_distances
 from posprobe.analyses.view import view
 from posprobe.layouts import Grid
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
@@ -35,23 +43,6 @@ PATCH_QUESTIONS = [
 def answers_about(values: Floats, height: int, width: int) -> dict[str, Any]:
     table_view = view(values, layout=Grid(height, width))
     return {name: GRID_QUESTIONS[name](table_view) for name in PATCH_QUESTIONS}
-
-
-def smooth_field(height: int, width: int, d: int, length: float, seed: int = 0) -> Floats:
-    """Return an isotropic smooth field."""
-    covariance = np.exp(-0.5 * np.square(grid_distances(height, width) / length))
-    return covariance_root(covariance) @ gaussian(height * width, d, seed)
-
-
-def sum_codes(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
-    """Return a row code plus a column code, plus noise."""
-    values = (rows[:, None] + columns[None]).reshape(-1, rows.shape[1])
-    return np.asarray(values + noise * gaussian(*values.shape, seed=9))
-
-
-def smooth_code(n: int, d: int, length: float, seed: int) -> Floats:
-    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
-    return covariance_root(np.exp(-0.5 * np.square(offset))) @ gaussian(n, d, seed)
 
 
 def circle_code(n: int, turns: float, seed: int) -> Floats:
@@ -91,23 +82,23 @@ TABLES: dict[str, tuple[Any, int, int]] = {
         20,
     ),
     "smooth codes": (
-        lambda: sum_codes(smooth_code(14, 64, 3.0, 0), smooth_code(14, 64, 3.0, 1), 0.05),
+        lambda: sum_codes(smooth(14, 64, 3.0, 0), smooth(14, 64, 3.0, 1), 0.05),
         14,
         14,
     ),
     "codes of walks": (lambda: sum_codes(walk(12, 32), walk(12, 32, 1), 0.3), 12, 12),
     "weak codes": (
-        lambda: sum_codes(smooth_code(10, 32, 2.0, 0), smooth_code(10, 32, 2.0, 10), 3.0),
+        lambda: sum_codes(smooth(10, 32, 2.0, 0), smooth(10, 32, 2.0, 10), 3.0),
         10,
         10,
     ),
     "hardly any codes": (
-        lambda: sum_codes(smooth_code(16, 256, 3.0, 0), smooth_code(16, 256, 3.0, 1), 7.5),
+        lambda: sum_codes(smooth(16, 256, 3.0, 0), smooth(16, 256, 3.0, 1), 7.5),
         16,
         16,
     ),
     "small codes": (
-        lambda: sum_codes(smooth_code(5, 32, 2.0, 1), smooth_code(5, 32, 2.0, 2), 0.6),
+        lambda: sum_codes(smooth(5, 32, 2.0, 1), smooth(5, 32, 2.0, 2), 0.6),
         5,
         5,
     ),
@@ -251,7 +242,7 @@ def test_codes_are_split_as_the_variance_is() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 32, 37, 48])
 def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> None:
-    codes = sum_codes(smooth_code(7, 64, 1.4, seed), smooth_code(7, 64, 1.4, seed + 100))
+    codes = sum_codes(smooth(7, 64, 1.4, seed), smooth(7, 64, 1.4, seed + 100))
     values = codes + np.sqrt(2) * gaussian(49, 64, seed + 200)
     assert answers_about(values, 7, 7)["rows_and_columns"].answer != "no"
 
@@ -292,13 +283,13 @@ def test_a_whole_circle_is_all_of_its_code(turns: float) -> None:
 @pytest.mark.parametrize("length", [2.0, 4.0, 8.0])
 @pytest.mark.parametrize("d", [8, 64])
 def test_smooth_codes_do_not_go_round(length: float, d: int) -> None:
-    values = sum_codes(smooth_code(14, d, length, 3), smooth_code(14, d, length, 4))
+    values = sum_codes(smooth(14, d, length, 3), smooth(14, d, length, 4))
     assert ask_rotations(values, 14).answer != "yes"
 
 
 def test_only_the_rotating_code_is_named() -> None:
     answer = ask_rotations(
-        sum_codes(circle_code(14, 1.4, 1), smooth_code(14, 32, 8.0, 1) * 0.3, 0.02), 14
+        sum_codes(circle_code(14, 1.4, 1), smooth(14, 32, 8.0, 1) * 0.3, 0.02), 14
     )
     assert answer.answer == "yes"
     assert answer.facts.rotating == ("rows",)
@@ -371,7 +362,7 @@ def test_waves_of_three_turns_in_codes_of_fourteen_patches_are_found() -> None:
         codes = [
             np.sqrt(share)
             * normalise(circle_code(14, 3 * 13 / 14, 2 * seed + k) @ rotation(192, seed)[:32])
-            + np.sqrt(1 - share) * normalise(smooth_code(14, 192, 3.0, 50 + 2 * seed + k))
+            + np.sqrt(1 - share) * normalise(smooth(14, 192, 3.0, 50 + 2 * seed + k))
             for k in range(2)
         ]
         answer = ask_rotations(sum_codes(codes[0], codes[1], 0.005), 14)

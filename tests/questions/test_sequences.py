@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import circle_along, is_sentence, smooth
-from made_tables import gaussian, rotation, walk, waves
+from made_answers import circle_along, is_sentence
+from made_tables import gaussian, rotation, sinusoid, smooth, walk, waves
 
 import posprobe as pp
 from posprobe.analyses.composition.bridging import bridging
@@ -47,11 +47,6 @@ def slowing() -> Floats:
     angle = np.outer(2 * np.pi * np.linspace(0, 1, 400) ** 2, [6.0, 9.0, 13.0])
     circles = np.hstack([np.cos(angle), np.sin(angle)]) @ rotation(6)
     return np.asarray(circles + 0.01 * gaussian(400, 6))
-
-
-def sinusoid(n: int, d: int, base: float = 1e4, noise: float = 0.0) -> Floats:
-    exact = np.asarray(pp.sinusoidal(n, d, base=base).values, dtype=np.float64)
-    return np.asarray(exact + noise * exact.std() * gaussian(n, d))
 
 
 def weak_line() -> Floats:

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_answers import smooth as correlated
 from made_bundles import BUNDLE_FILES
 from made_schemas import problems
-from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from made_tables import (
+    as_table,
+    gaussian,
+    patches,
+    rotation,
+    smooth as correlated,
+    walk,
+    waves,
+)
 
 import posprobe as pp
 from posprobe.errors import InvalidTable, UsageError

@@ -141,7 +141,8 @@ class GridModel:
     p
         Share of the tables drawn without codes that gain as much by them.
     null_draws
-        ``[draws]``: share of codes in each of these tables.
+        ``[draws]``: for each of these tables, the share of codes with which this one would gain as
+        much; their own share where it gains nothing by codes.
     """
 
     shares: dict[str, float]
@@ -180,7 +181,8 @@ def fit_grid(
     families = dict.fromkeys(["rows", "columns", *bins.family.tolist()])
     shares = {name: float(component_shares[bins.family == name].sum()) for name in families}
     rng = np.random.default_rng([seed, GRID_SEED_STREAM])
-    p, null_draws = _codes_p(bins, observed, degrees, weights, rng, N_GRID_DRAWS)
+    share = shares["rows"] + shares["columns"]
+    p, null_draws = _codes_p(bins, observed, degrees, weights, share, rng, N_GRID_DRAWS)
     return GridModel(shares, p, null_draws)
 
 
@@ -243,10 +245,11 @@ def _codes_p(
     observed: Floats,
     degrees: Floats,
     weights: Floats,
+    share: float,
     rng: np.random.Generator,
     n_draws: int,
 ) -> tuple[float, Floats]:
-    """Return how often tables without codes gain as much by them, and the shares of codes there."""
+    """Return how often tables without codes gain as much by them, and the shares for such gains."""
     is_code = np.isin(bins.family, ("rows", "columns"))
     start = np.maximum(weights, 1e-3)
     surface_weights, _ = _fit_selected(bins, observed, degrees, ~is_code, start)
@@ -268,7 +271,11 @@ def _codes_p(
         (spectra / means * bins.size) @ bins.power[:, is_code] * with_codes[:, is_code]
     )
     p = (1 + int(np.sum(gains[1:] >= gains[0]))) / (n_draws + 1)
-    return p, np.asarray(code_shares.sum(axis=1)[1:])
+    null_shares = code_shares.sum(axis=1)
+    if share > 0 and gains[0] > 0:
+        # Near its maximum, a likelihood falls with the square of a share.
+        null_shares = share * np.sqrt(np.maximum(gains / gains[0], 0.0))
+    return p, np.asarray(null_shares[1:])
 
 
 def _log_likelihoods(spectra: Floats, degrees: Floats, means: Floats) -> Floats:
