@@ -230,7 +230,7 @@ def test_bundles_of_different_references_have_different_names(tmp_path: Path) ->
 def test_random_contexts_are_named_on_the_page(kind: str, random: str) -> None:
     analysis = forward_analysis(kind=kind)
     summary = analysis.to_dict()["verdict"]["summary"]
-    assert ("(The rest is measured on random tokens.)" in summary) == bool(random)
+    assert ("random tokens" in summary) == bool(random)
     assert ("To measure on text instead" in page_of(analysis)) == bool(random)
     # What is random is a field, and no word.
     of_a_text = replace(analysis, contexts={**analysis.contexts, "random": False})
@@ -367,20 +367,11 @@ def test_the_terminal_shows_answers_and_missing_measurements(layout: Layout) -> 
 
 # Figures.
 
-FIGURES = {
-    "states": {"layers", "cosines", "paths"}, "heads": {"heads"},
-    "effective": {"effective"}, "subspaces": {"overlap"}, "attention": {"attention", "first"},
-    "words": {"words"}, "permutation": {"permutation"}, "shift": {"shift"}, "blank": {"blank"},
-    "rotary_use": {"rotary_curves", "rotary_usage"},
-    "substitution": {"substitution", "substitution_positions"},
-}  # fmt: skip
-
 
 @pytest.mark.parametrize("layout", [Sequence(5), Grid(18, 2)], ids=str)
 def test_figures_are_drawn_for_existing_results(layout: Layout, tmp_path: Path) -> None:
     analysis = forward_analysis(layout)
     figures = analysis.figures()
-    assert set(figures) == {name for key in analysis.results for name in FIGURES[key]}
     assert set(figures) == {
         drawing.name
         for key in analysis.results
