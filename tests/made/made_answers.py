@@ -168,6 +168,8 @@ def planted_verdict(name: str) -> Verdicts:
     return verdicts_of(values(), grid)
 
 
+#: Reasons about the order of tokens that a run of a model gives; all others are of tables.
+RUN_ORDER_REASONS = {"changed", "slight", "rounding"}
 ANSWER_PREFIXES = re.compile(r"(?:Yes|No|Cannot tell)[:,.]|Cannot\b|[a-z]")
 
 
