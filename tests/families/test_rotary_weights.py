@@ -395,7 +395,7 @@ def test_undeclared_layouts_are_those_that_the_weights_tell(tmp_path: Path) -> N
 def test_the_command_reports_the_bytes_to_read(tmp_path: Path, cli: Cli) -> None:
     completed = cli("analyze", llama(tmp_path / "model"), "--out", "out", "--layers", "0")
     assert completed.code == 0
-    assert "Reading 6.1 kB of query and key weights." in completed.err
+    assert " 6.1 kB " in completed.err
     assert "from weights" in completed.out
 
 
@@ -520,7 +520,7 @@ def test_curves_are_drawn_for_a_paper(tmp_path: Path, cli: Cli) -> None:
         "figure", "rotary-curves", "sample:pydoc-llama", "-o", "curves.svg", "--quiet"
     )
     assert (completed.code, (tmp_path / "curves.svg").read_text().count("<svg")) == (0, 1)
-    assert "on 16 contexts of 256 tokens sampled from the model" in completed.out
+    assert "16 contexts of 256 tokens" in completed.out
     refused = cli("figure", "rotary-curves", "rotary:512x64", "-o", "curves.svg", "--quiet")
     assert (refused.code, "a formula is not a model" in refused.err) == (2, True)
 
