@@ -238,8 +238,9 @@ def test_a_link_that_poses_as_scratch_is_not_followed(place: Path) -> None:
     precious = place / "precious"
     precious.mkdir()
     (precious / "thesis").write_text("years")
-    link = place / f"{moves._scratch_prefix(place / 'bundle')}abcdefgh"
-    link.symlink_to(precious)
+    with moves.open_scratch_folder(place / "bundle") as scratch_folder:
+        pass
+    scratch_folder.symlink_to(precious)
     check_bundle_folder(place / "bundle")
     assert (precious / "thesis").read_text() == "years"
 
