@@ -45,30 +45,25 @@ MAX_TURNS_DIFFERENCE = 0.01
 MAX_YES_P = 0.02
 #: Parts of the budget by the question whose answer reads them.
 PARTS_BY_QUESTION: Mapping[str, tuple[str, ...]] = {
-    "smooth": ("smooth", "line", "slow"),
+    "smooth": ("smooth", "line"),
     "rotations": ("rotation", "sway"),
     "special_rows": ("special",),
     "seams": ("breaks",),
     "rows_and_columns": ("rows", "columns"),
 }
-#: Parts that are found exactly, however small they are.
-EXACT_QUESTIONS = frozenset({"special_rows", "seams"})
 #: Words of which a headline has at least one where it names a part.
 WORDS_BY_PART: Mapping[str, tuple[str, ...]] = {
     "rotation": ("rotation", "periodic"),
-    "sway": ("periodic", "oscillat", "rotation"),
     "preferred": ("prefer",),
     "line": ("line",),
     "smooth": ("smooth", "curve", "formula"),
-    "slow": ("slow",),
     "walk": ("walk",),
     "rough": ("rough", "similar"),
     "alternating": ("alternat", "opposite"),
     "special": ("outlier", "zeros"),
     "breaks": ("break", "untrained"),
-    "rows": ("row code",),
-    "columns": ("column code",),
-    "noise": ("noise", "independent"),
+    "rows": ("row code", "column code"),
+    "noise": ("noise", "independent", "cannot be told", "equally far"),
     "untrained": ("untrained",),
     "other": (),
 }
@@ -119,9 +114,8 @@ def _compare_parts(answers: Document, shares: Mapping[str, float]) -> Iterator[s
         if answer["answer"] == "no" and share >= MIN_PART_SHARE:
             yield f"{question}: no, beside a part of {share:.1%}"
         is_formula = answers.get("closed_form", {}).get("answer") == "yes"
-        least = 0.0 if question in EXACT_QUESTIONS else MIN_PART_SHARE - 1e-9
         is_other = question == "seams" and ("untrained" in shares or "other" in shares)
-        if answer["answer"] == "yes" and not share > least and not (is_formula or is_other):
+        if answer["answer"] == "yes" and not share > 0 and not (is_formula or is_other):
             yield f"{question}: yes, beside a part of {share:.1%}"
         if question not in {"rotations", "rows_and_columns"} or answer["answer"] != "yes":
             continue
@@ -151,6 +145,12 @@ def _compare_headline(
 ) -> Iterator[str]:
     """Compare the headline with the bar (rule d) and with the clock (rule h)."""
     text = summary.lower()
+    # Parts of one kind are named together.
+    groups = {"sway": "rotation", "columns": "rows"}
+    sums: Counter[str] = Counter()
+    for name, share in shares.items():
+        sums[groups.get(name, name)] += share
+    shares = sums
     is_formula = answers.get("closed_form", {}).get("answer") == "yes"
     places = {}
     for name, share in shares.items():

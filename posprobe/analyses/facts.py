@@ -202,11 +202,14 @@ class StretchAnswers:
         First position of the stretch, and one past the last.
     answers
         Answers by question.
+    parts
+        Shares of the variance of the stretch around its mean row.
     """
 
     first: int
     stop: int
     answers: Mapping[str, Answer]
+    parts: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -231,8 +234,8 @@ class Verdicts:
         Rows that are copies of others.
     equal
         First and last position of each stretch of equal rows.
-    budget
-        Budget of the whole table.
+    parts
+        Shares of the variance of the whole table around its mean row.
     untrained, untrained_interval
         First position from which on rows look untrained, and its 95 % interval.
     """
@@ -246,7 +249,7 @@ class Verdicts:
     replaced_patches: tuple[int, ...] = ()
     copies: Any = None
     equal: tuple[tuple[int, int], ...] = ()
-    budget: Any = None
+    parts: tuple[Any, ...] = ()
     untrained: int | None = None
     untrained_interval: tuple[int, int] | None = None
 

@@ -39,7 +39,6 @@ from posprobe.questions.rank_tests import (
     small_table_answer,
     value_property,
 )
-from posprobe.questions.sequences import STRIDES
 
 #: Draws of the stationary process in any case.
 N_FIRST_STATIONARY_DRAWS = 5 * N_NULL_DRAWS + 4
@@ -57,6 +56,8 @@ MAX_ROUNDING_MISFIT = 1e-4
 MAX_LOCAL_ROUNDING_MISFIT = 1e-3
 #: Rows whose distances are compared: the first ones, and as many spread over the whole table.
 MAX_DISTANCE_ROWS = 512
+#: Lengths of the steps whose relation is looked at, in positions.
+STRIDES = (1, 2, 4, 8, 16, 32)
 #: Fewest rows of a table that is said to stay in bounds.
 MIN_BOUNDED_ROWS = 16
 #: Largest variance of a table that stays in bounds, over that of random walks with its steps.
@@ -66,6 +67,7 @@ MIN_UNRELATED_BLOCKS = 16
 #: Names of the null models, in the order in which they are drawn.
 STATIONARY_NULL_NAMES = ("stationary", "smooth")
 #: Keys of the numbers in ``analysis.json`` that belong to the question.
+CLOCK_KEYS = ("clock.shared", "clock.variation")
 ABSOLUTE_POSITION_KEYS = ("similarity.centered.translation_invariance",)
 
 PathBehaviour: TypeAlias = Literal["exact", "equally_far", "bounded", "wanders", "unknown"]
@@ -122,6 +124,9 @@ class AbsolutePosition:
         random stationary tables.
     copies
         Rows that are copies of others, from another answer.
+    variation
+        Half the difference of the largest and the smallest speed of the clock that all rotations
+        read, on average 1; None where they read none.
     """
 
     rows: int
@@ -133,6 +138,7 @@ class AbsolutePosition:
     p_walk: float
     p_shift: float
     copies: Copies | None = None
+    variation: float | None = None
 
     @property
     def exact(self) -> bool:
@@ -191,6 +197,10 @@ def ask_absolute_position(view: View) -> Answer:
     )
     if facts.exact:
         return Answer("absolute_position", "no", path, facts, keys=ABSOLUTE_POSITION_KEYS)
+    clock = view.rotation_fit.clock
+    if clock is not None and clock.is_shared:
+        facts = replace(facts, variation=float(np.ptp(clock.speed)) / 2)
+        return Answer("absolute_position", "yes", "clock", facts, keys=CLOCK_KEYS)
     answer: Verdict = "cannot tell"
     reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
     if test.p <= MAX_YES_P and strongest_sign.large:

@@ -1,4 +1,4 @@
-"""Corrections of answers by other answers, and the kind of table that all answers amount to.
+"""Corrections of answers by other answers, and what they say of the order of rows.
 
 Corrections are applied in order. A correction sees the corrected answers of those before it, and
 the uncorrected answers of those after it. None reads an answer that a later one may change, with
@@ -9,7 +9,7 @@ winding answer alone, and no later correction takes it back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -26,9 +26,6 @@ Answers: TypeAlias = Mapping[str, Answer]
 #: Fewest turns of a winding that show that order matters, however different neighbours are: paths
 #: of random rows through two components stay below it.
 MIN_ORDERING_TURNS = 3.0
-#: Smallest share of the variance in rotations at which a table is more than a smooth curve. With
-#: less, it is the curve, and its description adds the rotations.
-MIN_ROTATING_SHARE = 0.25
 #: Fewest waves at harmonics of one period that make rows repeat rather than rotate: no trained
 #: table was seen to have as many.
 MIN_REPEATING_HARMONICS = 6
@@ -53,26 +50,6 @@ def find_copied_rows(answers: Answers, view: View) -> Copies | None:
         ]
         return copied_rows if copies(np.delete(view.all_rows, repeats, axis=0)) else None
     return copied_rows
-
-
-def _smooth_by_rotations(answers: Answers, view: View) -> Answer | None:
-    """Deny that a sum of rotations is a smooth curve if rotations predict rows in gaps better."""
-    smooth_answer, rotations_answer = answers["smooth"], answers["rotations"]
-    if not (smooth_answer.yes and rotations_answer.yes):
-        return None
-    if (
-        rotations_answer.reason != "formula"
-        and rotations_answer.facts.share < MIN_ROTATING_SHARE
-    ):
-        return None
-    bridging_facts = rotations.bridging_gain(view.bridging)
-    if bridging_facts is None:
-        return None
-    facts = replace(smooth_answer.facts, **bridging_facts)
-    keys = (*smooth_answer.keys, "bridging.r2")
-    return smooth_answer.with_correction(
-        "no", "rotations", "rotations", facts=facts, keys=keys
-    )
 
 
 def _seams_by_rotations(answers: Answers, view: View) -> Answer | None:
@@ -120,7 +97,7 @@ def _order_by_copies(answers: Answers, view: View) -> Answer | None:
 
 
 def _position_by_smooth(answers: Answers, _: View) -> Answer | None:
-    """Affirm that position matters on a straight line, which never comes back."""
+    """Affirm that position matters where a straight line is a part, as it never comes back."""
     position_answer, smooth_answer = answers["absolute_position"], answers["smooth"]
     if not smooth_answer.yes or smooth_answer.reason != "line":
         return None
@@ -177,7 +154,6 @@ SEQUENCE_CORRECTIONS: tuple[Correction[View], ...] = (
     lambda answers, _: rotations.winding_by_rotations(
         answers["winding"], answers["rotations"]
     ),
-    _smooth_by_rotations,
     _seams_by_rotations,
     _order_by_winding,
     _order_by_copies,
@@ -196,18 +172,10 @@ GRID_CORRECTIONS: tuple[Correction[View], ...] = (
 )
 
 
-# The kind of a table.
+# The kind of a table that has no parts to name.
 
 KindName: TypeAlias = Literal[
     "formula",
-    "codes",
-    "surface",
-    "series",
-    "rotations",
-    "line",
-    "noisy_line",
-    "smooth",
-    "walk",
     "similar",
     "opposite",
     "norms",
@@ -221,100 +189,24 @@ KindName: TypeAlias = Literal[
 
 #: Absolute mean cosine of neighbours from which they are called similar, or opposite.
 MIN_SIMILAR_COSINE = 0.2
-#: Smallest share of the variance at which rotations define the kind of a table.
-MIN_ROTATION_KIND_SHARE = 0.1
-#: The same share for a table that is also a smooth curve.
-MIN_ROTATION_SHARE_OF_SMOOTH = 0.5
-#: Smallest share of the variance in rotations that is named in addition to the kind.
-MIN_NAMED_ROTATION_SHARE = 0.01
 
 
-@dataclass(frozen=True)
-class TableKind:
-    """Kind of a table, or of a stretch of it.
-
-    Parameters
-    ----------
-    name
-        Name of the kind.
-    questions
-        Questions whose facts describe it, in order. Their answers are yes, except for ``walk``,
-        ``equal``, ``equally_far``, ``independent``, ``too_few`` and ``unknown``.
-    """
-
-    name: KindName
-    questions: tuple[str, ...] = ()
-
-
-def classify_table(answers: Answers) -> TableKind:
-    """Return the kind of a table.
-
-    Parameters
-    ----------
-    answers
-        Answers about one stretch, by question.
-    """
+def classify_table(answers: Answers) -> KindName:
+    """Return what the answers about a stretch say of the order of its rows."""
     order_answer = answers["order"]
-    if _is_yes(answers, "closed_form"):
-        return TableKind("formula", ("closed_form",))
+    if "closed_form" in answers and answers["closed_form"].yes:
+        return "formula"
     if order_answer.reason in {"all_equal", "too_few"}:
-        return TableKind(
-            "equal" if order_answer.reason == "all_equal" else "too_few", ("order",)
-        )
-    if _is_yes(answers, "rows_and_columns"):
-        rotation_questions = ("axis_rotations",) if _is_yes(answers, "axis_rotations") else ()
-        return TableKind("codes", ("rows_and_columns", *rotation_questions))
+        return "equal" if order_answer.reason == "all_equal" else "too_few"
     if order_answer.answer == "cannot tell":
-        return TableKind("unknown", ("order",))
+        return "unknown"
     if not order_answer.yes:
         position_facts = answers["absolute_position"].facts
         is_equidistant = getattr(position_facts, "equally_far", False)
-        return TableKind("equally_far" if is_equidistant else "independent", ("order",))
-    if "rows_and_columns" in answers and _is_yes(answers, "smooth"):
-        return TableKind("surface", ("smooth",))
-    return _classify_rotations(answers) or _classify_curve(answers)
-
-
-def _is_yes(answers: Answers, question: str) -> bool:
-    """Return whether a question was asked and answered yes."""
-    return question in answers and answers[question].yes
-
-
-def _classify_rotations(answers: Answers) -> TableKind | None:
-    """Return the kind of an ordered table if it consists of rotations."""
-    if not _is_yes(answers, "rotations"):
-        return None
-    facts = answers["rotations"].facts
-    min_share = MIN_ROTATION_KIND_SHARE
-    if _is_yes(answers, "smooth"):
-        min_share = MIN_ROTATION_SHARE_OF_SMOOTH
-    elif _is_yes(answers, "winding") and answers["winding"].facts.rotation is not None:
-        # The winding is one of the rotations, so they define the kind however small they are.
-        min_share = 0.0
-    if _is_yes(answers, "ladder"):
-        return TableKind("series", ("rotations", "ladder"))
-    if not facts.lines or facts.share >= min_share:
-        return TableKind("rotations", ("rotations",))
-    return None
-
-
-def _classify_curve(answers: Answers) -> TableKind:
-    """Return the kind of an ordered table that does not consist of rotations."""
-    order_answer, smooth_answer = answers["order"], answers["smooth"]
-    questions: tuple[str, ...] = ("winding",) if _is_yes(answers, "winding") else ()
-    if _is_yes(answers, "rotations"):
-        rotation_share = answers["rotations"].facts.share
-        questions += ("rotations",) if rotation_share >= MIN_NAMED_ROTATION_SHARE else ()
-    if smooth_answer.yes:
-        if smooth_answer.facts.straight is not None:
-            return TableKind("line" if smooth_answer.facts.line else "noisy_line", ("smooth",))
-        return TableKind("smooth", ("smooth", *questions))
-    is_wandering = answers["absolute_position"].reason == "wanders"
-    if is_wandering and smooth_answer.answer == "no":
-        return TableKind("walk", ("smooth", *questions))
+        return "equally_far" if is_equidistant else "independent"
     if order_answer.reason in {"norms", "norms_and_wave"}:
-        return TableKind("norms", ("order", *questions))
+        return "norms"
     cosine = order_answer.facts.cosine
     if abs(cosine) >= MIN_SIMILAR_COSINE:
-        return TableKind("similar" if cosine > 0 else "opposite", ("order", *questions))
-    return TableKind("ordered", ("order", *questions))
+        return "similar" if cosine > 0 else "opposite"
+    return "ordered"

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from posprobe.analyses.composition.bridging import Bridging
 from posprobe.analyses.composition.planes import (
     N_PLANE_DRAWS,
     NarrowbandNoise,
@@ -55,8 +54,6 @@ MIN_DETECTION_LIMIT = 0.01
 MAX_DENIAL_DETECTION_SHARE = 0.25
 #: Share of the table over which noise must keep its phase to be a possible rotation.
 MIN_COHERENT_TABLE_SHARE = 1 / 6
-#: Smallest gain of waves over any smooth curve in held-out R².
-MIN_BRIDGING_R2_GAIN = 0.2
 ROTATIONS_KEYS = ("shift.rotations", "spectrum.lines")
 
 
@@ -83,6 +80,8 @@ class Rotations:
     turn
         Lengths of whole turns of a changing pace, in positions, as another answer shows; the
         fastest and the slowest tenth are left out.
+    own_share
+        Share of the variance of the stretch that was tested; None where that is the whole table.
     """
 
     rows: int
@@ -92,6 +91,7 @@ class Rotations:
     alternating: float
     preferred: NarrowbandNoise | None = None
     similar: float | None = None
+    own_share: float | None = None
     turn: tuple[float, float] | None = None
 
     @property
@@ -217,26 +217,6 @@ def rotations_by_winding(rotations_answer: Answer, winding_answer: Answer) -> An
     keys = (*rotations_answer.keys, *winding_answer.keys)
     facts = replace(facts, turn=winding_answer.facts.turn)
     return rotations_answer.with_correction("no", "pace", "winding", facts=facts, keys=keys)
-
-
-def bridging_gain(bridging: Bridging | None) -> dict[str, Any] | None:
-    """Return facts on the gap where waves are furthest ahead of smooth curves.
-
-    These are the missing rows, ``gap``, and the held-out R² of the model with its waves, ``waves``,
-    and of the best smooth curve, ``curve``. None where the waves are hardly ahead at any gap.
-    """
-    if bridging is None or bridging.undefined:
-        return None
-    waves_r2 = bridging.r2["waves"]
-    curve_r2 = np.maximum(bridging.r2["linear"], bridging.r2["smooth"])
-    if not np.nanmax(waves_r2 - curve_r2) > MIN_BRIDGING_R2_GAIN:
-        return None
-    best_gap = int(np.nanargmax(waves_r2 - curve_r2))
-    return {
-        "gap": int(bridging.gaps[best_gap]),
-        "waves": float(waves_r2[best_gap]),
-        "curve": float(curve_r2[best_gap]),
-    }
 
 
 #: Draws with which a single yes is significant among the seven questions about a sequence: 1 in 146

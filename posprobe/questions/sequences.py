@@ -16,7 +16,8 @@ from posprobe.analyses.composition.processes import (
     fit_kernels,
     kernel_covariances,
 )
-from posprobe.analyses.facts import Answer
+from posprobe.analyses.composition.waves import MIN_FAMILY_SHARE
+from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import (
     covariance_root,
     half_length,
@@ -33,11 +34,9 @@ from posprobe.analyses.view import (
     View,
     chance_cosine,
     normalise_rows,
-    random_signs,
 )
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
-    MAX_OPEN_P,
     MIN_EFFECT_SHARE,
     MIN_HALF_LENGTHS,
     MIN_VISIBLE_CHANGE,
@@ -194,206 +193,71 @@ def _spectrum_power(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(power)
 
 
-#: Lengths of the steps that are compared, in positions.
-STRIDES = (1, 2, 4, 8, 16, 32)
-#: Smallest mean cosine of consecutive steps of a smooth curve: a step then explains at least 4 %
-#: (its square) of the next one. In long tables, a cosine of 0.01 is significant.
-MIN_SMOOTH_COSINE = 0.2
-#: Smallest share of the variance along a straight line at which a noisy table counts as a line.
-MIN_NOISY_LINE_SHARE = 0.1
-#: Smallest share of the variance along a straight line at which a smooth table is only a line.
-MIN_LINE_SHARE = 0.99
-#: Fewest rows of a table that can be a line.
-MIN_LINE_ROWS = 32
-#: Largest absolute mean cosine of neighbouring residuals from a line that counts as none.
-MAX_RESIDUAL_COSINE = 0.1
-#: Permutations of the positions on a line: the smallest p-value, 1 / 491, is significant alone
-#: among the questions about a table.
-N_LINE_PERMUTATIONS = 10 * N_NULL_DRAWS
-SMOOTH_KEYS = ("similarity.centered.offset_profile",)
+#: A smooth part is not denied where one up to this share of the variance could be missed.
+MAX_DENIAL_SMOOTH_SHARE = 0.25
+#: Share of the slow parts in a straight line from which on they are called one.
+MIN_LINE_SHARE = 0.5
+SMOOTH_KEYS = ("budget.smooth", "budget.line", "similarity.centered.offset_profile")
 
 
 @dataclass(frozen=True)
 class Smooth:
-    """Smoothness of a table.
+    """The smooth part of a table: a smooth curve, and a straight line.
 
     Parameters
     ----------
     rows
         Number of rows.
-    cosine, stride
-        Mean cosine of consecutive steps, weighted by their lengths, and the length of a step in
-        positions: the one among `STRIDES` whose cosine is furthest above those of random walks.
+    share
+        Share of the variance that both hold.
+    straight
+        Share that the straight line holds.
+    limit
+        Share of the variance from which on a smooth part would be found.
     length
         Distance in positions at which the mean inner product of centred rows is half of that of
         neighbours.
-    straight
-        Share of the variance of evenly spaced points on a straight line; None where it is no line.
-    gap, waves, curve
-        Gap in positions, and held-out R² across it of rotations and of the best smooth curve, as
-        another question shows.
+    own_share
+        Share of the variance of the stretch that was tested; None where that is the whole table.
     """
 
     rows: int
-    cosine: float
-    stride: int
+    share: float
+    straight: float
+    limit: float
     length: float
-    straight: float | None = None
-    gap: int | None = None
-    waves: float | None = None
-    curve: float | None = None
+    own_share: float | None = None
+
+    value = value_property("share", "straight", "length")
 
     @property
-    def line(self) -> bool:
-        """Whether the table is a straight line and nothing else."""
-        return self.straight is not None and self.straight > MIN_LINE_SHARE
-
-    @property
-    def value(self) -> dict[str, float]:
-        """Length, cosine, stride and, for a line, its share."""
-        value = {"length": self.length, "cosine": self.cosine, "stride": self.stride}
-        return value if self.straight is None else value | {"straight": self.straight}
+    def is_line(self) -> bool:
+        """Whether it is a straight line for the most part."""
+        return self.straight > MIN_LINE_SHARE * self.share
 
 
 def ask_smooth(view: View) -> Answer:
-    """Ask whether the table bends gradually, or is a straight line.
-
-    Steps over 1, 2, 4, ... positions are compared with the steps after them: those of a random walk
-    are independent, those of a smooth curve point the same way.
-    """
+    """Ask whether the additive model of the table has a smooth part, or a straight line."""
     if refusal := small_table_answer("smooth", view, SMOOTH_KEYS):
         return refusal
-    n = len(view)
-    strides = [stride for stride in STRIDES if n >= 4 * stride + 4]
-    signs = random_signs(n - 1, view.rng(1))
-    cosines = _mean_step_cosines(np.diff(view.points, axis=0), signs, strides)
-    deviations = cosines[:, 1:].std(axis=1, keepdims=True)
-    medians = np.median(cosines[:, 1:], axis=1, keepdims=True)
-    # The cosines of orthogonal steps differ only by rounding.
-    scores = (cosines - medians) / np.where(deviations > 1e-9, deviations, np.inf)
-    best_stride = int(scores[:, 0].argmax())
-    best_scores = scores.max(axis=0)
-    p = rank_p_value(best_scores[0], best_scores[1:])
-    cosine = float(cosines[best_stride, 0])
-    facts = Smooth(n, cosine, strides[best_stride], view.half_length)
-    answer, reason = judge_p_value(p, "curve", "not_smooth", "open", has_enough=n >= 16)
-    if answer == "yes" and cosine < MIN_SMOOTH_COSINE:
-        answer, reason = "no", "small"
-    line_share, null_draws = _line_share(view, is_noise=answer != "yes")
-    line_p = rank_p_value(line_share, null_draws)
-    min_share = MIN_LINE_SHARE if answer == "yes" else MIN_NOISY_LINE_SHARE
-    if line_share > min_share and line_p <= MAX_YES_P:
-        reason = "line" if answer == "yes" else "noisy_line"
-        test = null_test(line_share, null_draws, "permuted", line_p)
-        facts = replace(facts, straight=line_share)
-        return Answer("smooth", "yes", reason, facts, test, SMOOTH_KEYS)
-    test = null_test(
-        cosine,
-        cosines[best_stride, 1:],
-        "walk",
-        p,
-        bound=-1.0,
-        smallest_effect=MIN_SMOOTH_COSINE,
-    )
+    n, d = view.points.shape
+    rotation_fit = view.rotation_fit
+    if not rotation_fit.family_tests:
+        return Answer("smooth", "cannot tell", "too_few", TooFew(n, d), keys=SMOOTH_KEYS)
+    shares = {name: rotation_fit.families.get(name, 0.0) for name in ("smooth", "line")}
+    name = max(shares, key=lambda family: shares[family])
+    family_test, share = rotation_fit.family_tests[name], shares[name]
+    limit = family_test.limit
+    if share > 0:
+        limit *= share / family_test.share  # what rotations hold is taken off both
+    facts = Smooth(n, sum(shares.values()), shares["line"], limit, view.half_length)
+    interval = 0.0, max(limit, MIN_FAMILY_SHARE)
+    test = Test(share, family_test.p, interval=interval, of="family")
+    answer: Verdict = "no" if limit <= MAX_DENIAL_SMOOTH_SHARE else "cannot tell"
+    reason = "none" if answer == "no" else "hidden"
+    if share > 0:
+        answer, reason = "yes", "line" if facts.is_line else "curve"
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
-
-
-def _mean_step_cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
-    """Return the mean cosines of consecutive steps of walks: ``[strides, walks]``.
-
-    The cosine of two steps ``u`` and ``v`` is taken as ``2 u v / (u² + v²)``, with sums over all
-    positions above and below, and follows from squares alone: ``(u + v)² / (u² + v²) - 1``. The
-    squares are sums over pairs of single steps, of which walks change only the sign, so that no
-    walk needs to be formed.
-
-    Parameters
-    ----------
-    steps
-        ``[n - 1, d]``, steps of the table over one position.
-    signs
-        ``[walks, n - 1]``, signs of the steps of each walk.
-    strides
-        Lengths of the steps that are compared, in positions.
-    """
-    n_steps = len(steps)
-    double_squares, single_squares = np.zeros((2, len(strides), len(signs)))
-    for lag in range(min(2 * strides[-1], n_steps)):
-        first_steps = np.arange(n_steps - lag)
-        last_steps = first_steps + lag
-        # A pair of different steps occurs twice in a square.
-        products = np.einsum("ij,ij->i", steps[: n_steps - lag], steps[lag:]) * (
-            2 if lag else 1
-        )
-        sign_products = (signs[:, : n_steps - lag] * signs[:, lag:]).T
-        double_spans = [
-            _count_spans(first_steps, last_steps, 2 * stride, 0, n_steps - 2 * stride + 1)
-            for stride in strides
-        ]
-        single_spans = [
-            _count_spans(first_steps, last_steps, stride, 0, n_steps - 2 * stride + 1)
-            + _count_spans(first_steps, last_steps, stride, stride, n_steps - stride + 1)
-            for stride in strides
-        ]
-        double_squares += (products * double_spans) @ sign_products
-        single_squares += (products * single_spans) @ sign_products
-    # A table that repeats itself returns to its start up to rounding.
-    is_moving = single_squares > 1e-9 * single_squares[0]
-    return np.where(
-        is_moving, double_squares / np.where(is_moving, single_squares, 1.0) - 1, 0.0
-    )
-
-
-def _count_spans(
-    first_steps: NDArray[np.intp],
-    last_steps: NDArray[np.intp],
-    length: int,
-    start: int,
-    stop: int,
-) -> NDArray[np.intp]:
-    """Count the spans of ``length`` steps that contain both steps of each pair.
-
-    Spans begin at ``start`` to ``stop - 1``.
-    """
-    latest_start = np.minimum(first_steps, stop - 1)
-    earliest_start = np.maximum(last_steps - length + 1, start)
-    return np.asarray(np.maximum(latest_start - earliest_start + 1, 0))
-
-
-def _line_share(view: View, *, is_noise: bool) -> tuple[float, Floats]:
-    """Return the variance share along a straight line, and the shares of permuted rows ``[k]``.
-
-    The share is 0 where it is small. With ``is_noise`` it is also 0 where the residuals from the
-    line are ordered: a random walk is no line.
-    """
-    n = len(view)
-    if n < MIN_LINE_ROWS:
-        return 0.0, np.zeros(1)
-    line = np.arange(n) - (n - 1) / 2
-    line = line / np.linalg.norm(line)
-    direction = line @ view.points
-    share = float(direction @ direction) / n
-    if share <= MIN_NOISY_LINE_SHARE:
-        return 0.0, np.zeros(1)
-    if is_noise:
-        unit_residuals = normalise_rows(view.points - np.outer(line, direction))
-        leading_residuals, rng = leading_coordinates(unit_residuals, 8), view.rng(8)
-        permutations = (rng.permutation(leading_residuals) for _ in range(N_NULL_DRAWS))
-        null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in permutations])
-        product = float(np.vdot(leading_residuals[1:], leading_residuals[:-1]))
-        typical_product = float(np.median(null_draws))
-        excess, null_excess = (
-            abs(product - typical_product),
-            np.abs(null_draws - typical_product),
-        )
-        cosine = float(np.einsum("ij,ij->i", unit_residuals[1:], unit_residuals[:-1]).mean())
-        if (
-            abs(cosine) > MAX_RESIDUAL_COSINE
-            or rank_p_value(excess, null_excess) <= MAX_OPEN_P
-        ):
-            return 0.0, np.zeros(1)
-    rng = view.rng(9)
-    permuted_lines = np.stack([rng.permutation(line) for _ in range(N_LINE_PERMUTATIONS)])
-    return share, np.square(permuted_lines @ view.points).sum(axis=1) / n
 
 
 #: Largest participation ratio of a table with fewer directions, over that of tables as smooth.

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from posprobe.analyses.composition.budget import stretch_parts
 from posprobe.analyses.facts import Answer, Shared, StretchAnswers, Verdict, Verdicts, decide
 from posprobe.analyses.result import as_block, to_json
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS, corrections
+from posprobe.questions.parts import state_table_shares
 from posprobe.words import answer_sentence, cause_clause
 from posprobe.words.comparisons import agreement_sentence, shared_sentence
-from posprobe.words.summary import kind_clause, table_headline
+from posprobe.words.summary import composition_clause, table_headline
 from posprobe.words.tables import basis_sentences
 
 
@@ -49,8 +51,11 @@ def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
         "reasons": [cause_clause(cause_of_end) for cause_of_end in verdicts.end_causes],
         "replaced": list(verdicts.replaced_patches),
         "parts": [
-            {"rows": [part.first, part.stop], "summary": kind_clause(part.answers)}
-            for part in verdicts.other_stretches
+            {
+                "rows": [stretch.first, stretch.stop],
+                "summary": composition_clause(stretch.answers, stretch.parts),
+            }
+            for stretch in verdicts.other_stretches
         ],
         "answers": [answer_block(answer) for answer in verdicts.answers.values()],
     }
@@ -101,8 +106,8 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
     """Answer every question about a table from its measurements."""
     is_grid = isinstance(inputs.table.layout, Grid)
     stretch, start, view = inputs.stretch, inputs.table.start, inputs.view
-    answers = _answer_questions(view)
-    seams = inputs.seams
+    budget, seams = inputs.result("budget"), inputs.seams
+    answers = state_table_shares(_answer_questions(view), budget)
     untrained = seams.untrained_interval
     return Verdicts(
         answers,
@@ -111,13 +116,18 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
         stretch.is_whole,
         stretch.reasons,
         other_stretches=tuple(
-            StretchAnswers(start + first, start + stop, _answer_questions(view_of_stretch))
+            StretchAnswers(
+                start + first,
+                start + stop,
+                _answer_questions(view_of_stretch),
+                stretch_parts(view_of_stretch.rotation_fit),
+            )
             for first, stop, view_of_stretch in inputs.further_views
         ),
         replaced_patches=tuple(start + row for row in inputs.replaced_patches),
         copies=None if is_grid else corrections.find_copied_rows(answers, view),
         equal=tuple((first + start, last + start) for first, last in seams.equal),
-        budget=inputs.result("budget"),
+        parts=() if budget is None else budget.around_mean(),
         untrained=None if seams.untrained is None else start + seams.untrained,
         untrained_interval=untrained and (start + untrained[0], start + untrained[1]),
     )

@@ -53,8 +53,8 @@ def _order_measure(facts: Block) -> tuple[str, NumberFormat]:
 
 def _smooth_measure(facts: Block) -> tuple[str, NumberFormat]:
     if facts.get("straight") is not None:
-        return "variance on a line", _format_share
-    stride = facts["stride"]
+        return "share of variance", _format_share
+    stride = facts["stride"]  # of earlier versions, and of patches
     return (
         "cosine of steps" if stride == 1 else f"cosine of {stride}-row steps",
         _format_cosine,

@@ -1,12 +1,13 @@
-"""Headline of a table: its kind and its seams, in at most sixty words."""
+"""Headline of a table: its parts by size, a property, its breaks, in at most sixty words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
+from posprobe.analyses.composition.budget import Share
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.corrections import classify_table
+from posprobe.questions.rank_tests import MIN_EFFECT_SHARE
 from posprobe.text import format_period
 from posprobe.words import ANSWER_TEXTS
 from posprobe.words.formats import (
@@ -15,108 +16,165 @@ from posprobe.words.formats import (
     capitalise,
     format_count,
     format_rounded,
-    format_turns,
     format_whole_percent,
     join_words,
     write_minus_signs,
 )
 from posprobe.words.tables import (
-    components_phrase,
     copies_clause,
     formula_clause,
-    periods_phrase,
 )
 
 #: Largest number of stretches, and of seams, that a headline names.
 MAX_NAMED_TERMS = 3
 #: Largest number of words in a headline; sentences that do not fit are left out.
 MAX_HEADLINE_WORDS = 60
-#: Smallest share of the variance at which a smooth curve is the headline.
-MIN_CURVE_SHARE = 0.5
+#: Smallest share of the variance of a part that a headline names beside the largest.
+MIN_NAMED_SHARE = 0.15
+#: Largest number of periods in a headline.
+MAX_NAMED_PERIODS = 6
+#: Parts that are named as one, by the name of the group.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "rotations": ("rotation", "sway"),
+    "codes": ("rows", "columns"),
+}
 
 
 def table_headline(verdicts: Verdicts) -> str:
-    """Return the headline of a table.
+    """Return the headline of a table: its largest parts, one property, breaks and outliers.
 
     Parameters
     ----------
     verdicts
         Answers about the table, and about its other stretches.
     """
-    main_clause = _budget_clause(verdicts)
+    main_clause = composition_clause(verdicts.answers, verdicts.parts)
+    if not verdicts.parts and not verdicts.is_whole:
+        main_clause = f"positions {verdicts.first}–{verdicts.stop - 1}: {main_clause}"
+    main_group = _largest_group(verdicts.parts)
     positions_by_clause: dict[str, list[str]] = {}
     for stretch in verdicts.other_stretches:
-        if not main_clause or _budget_kind(stretch.answers) != _budget_kind(verdicts.answers):
-            positions_by_clause.setdefault(kind_clause(stretch.answers), []).append(
+        if not main_group or _largest_group(stretch.parts) != main_group:
+            clause_text = composition_clause(stretch.answers, stretch.parts)
+            positions_by_clause.setdefault(clause_text, []).append(
                 f"{stretch.first}–{stretch.stop - 1}"
             )
-    if not main_clause:
-        main_clause = kind_clause(verdicts.answers)
-        if not verdicts.is_whole:
-            main_clause = f"positions {verdicts.first}–{verdicts.stop - 1}: {main_clause}"
-    shared_positions = positions_by_clause.pop(kind_clause(verdicts.answers), None)
     part_clauses = [
         f"positions {join_words(positions, MAX_NAMED_TERMS)}: {text}"
         for text, positions in positions_by_clause.items()
     ]
-    if shared_positions:
-        part_clauses = [
-            f"the same holds for positions {join_words(shared_positions, MAX_NAMED_TERMS)}",
-            *part_clauses,
-        ]
     clauses: list[str] = []
-    for clause_text in (main_clause, *_extra_clauses(verdicts), *part_clauses):
+    property_clauses = _property_clauses(verdicts.answers)
+    extra_clauses = _extra_clauses(verdicts)
+    for clause_text in (main_clause, *property_clauses, *extra_clauses, *part_clauses):
         if not clauses or len(" ".join([*clauses, clause_text]).split()) <= MAX_HEADLINE_WORDS:
             clauses.append(f"{capitalise(clause_text)}.")
     return write_minus_signs(" ".join(clauses))
 
 
-def _budget_kind(answers: Mapping[str, Answer]) -> str:
-    """Return the name of the kind of a table in the budget."""
-    kind = classify_table(answers).name
-    return "rotations" if kind == "series" else kind
+def composition_clause(answers: Mapping[str, Answer], parts: Iterable[Share]) -> str:
+    """Return a clause on the largest parts of a stretch, as a sentence without its full stop.
 
-
-def _budget_clause(verdicts: Verdicts) -> str:
-    """Return a clause on the share of the main term of a table in its variance budget.
-
-    It is empty where the kind of the table is no term of the budget.
+    Parameters
+    ----------
+    answers
+        Answers about the stretch, by question.
+    parts
+        Shares of its variance.
     """
-    kind = classify_table(verdicts.answers)
-    if verdicts.budget is None or kind.name not in {"rotations", "series", "smooth"}:
-        return ""
-    facts = {name: verdicts.answers[name].facts for name in kind.questions}
-    is_smooth = kind.name == "smooth"
-    names = {"smooth"} if is_smooth else {"rotation", "sway"}
-    share = sum(part.share for part in verdicts.budget.around_mean() if part.part in names)
-    if is_smooth:
-        # A table whose steps go on is called smooth; in noise, the budget may still find it rough.
-        if share < MIN_CURVE_SHARE:
-            return ""
-        share_text = format_whole_percent(share)
-        return f"a smooth curve explains {share_text} of the variance{_added_clause(facts)}"
-    lines, ladder = facts["rotations"].lines, facts.get("ladder")
-    if not lines or (ladder is not None and ladder.series is not None):
-        return ""
-    is_single = len(lines) == 1
-    noun = "rotation" if all(line.is_circular for line in lines) else "periodic component"
-    text = f"a {noun}" if is_single else f"{noun}s"
-    periods = join_words([format_period(line.period) for line in lines])
-    text += f" with {'a period' if is_single else 'periods'} of {periods} positions "
-    text += f"explain{'s' if is_single else ''} {format_whole_percent(share)} of the variance"
-    if ladder is not None:
-        text += f"; each period is {ladder.factor:.2g} times the one before"
+    kind = classify_table(answers)
+    groups = _group_parts(parts)
+    largest_name = groups[0][0] if groups else "other"
+    is_structured = largest_name != "other" and (
+        largest_name != "noise" or (len(groups) > 1 and groups[1][1] >= MIN_NAMED_SHARE)
+    )
+    if not is_structured or kind in {"formula", "equal", "too_few"}:
+        return _kind_clause(kind, answers, is_noise=largest_name == "noise")
+    is_grid = "rows_and_columns" in answers
+    texts: list[str] = []
+    for name, share, shares in groups:
+        if name != "other" and (not texts or share >= MIN_NAMED_SHARE):
+            subject, is_plural = _name_part(name, shares, is_grid=is_grid)
+            verb = "" if texts else f" explain{'' if is_plural else 's'}"
+            of_variance = "" if texts else " of the variance"
+            texts.append(f"{subject}{verb} {format_whole_percent(share)}{of_variance}")
+    return ", ".join([*texts[:1], join_words(texts[1:])] if texts[1:] else texts)
+
+
+def _group_parts(parts: Iterable[Share]) -> list[tuple[str, float, list[Share]]]:
+    """Return name, share and members of the parts that are named as one, largest first."""
+    groups: dict[str, list[Share]] = {}
+    for part in parts:
+        group_names = (name for name, members in GROUPS.items() if part.part in members)
+        groups.setdefault(next(group_names, part.part), []).append(part)
+    sums = [(name, sum(part.share for part in group), group) for name, group in groups.items()]
+    return sorted(sums, key=lambda group: -group[1])
+
+
+def _largest_group(parts: Iterable[Share]) -> str:
+    groups = _group_parts(parts)
+    return groups[0][0] if groups else ""
+
+
+def _name_part(name: str, shares: Sequence[Share], *, is_grid: bool) -> tuple[str, bool]:
+    """Return the name of a part in a headline, and whether it is plural."""
+    if name == "rotations":
+        return _name_rotations(shares)
+    if name == "preferred":
+        periods = join_words([format_period(share.period or 0.0) for share in shares], 3)
+        return f"noise that prefers a period of {periods} positions", False
+    if name == "codes":
+        codes = {share.part for share in shares if share.share >= MIN_EFFECT_SHARE}
+        names = {"rows": "a row code", "columns": "a column code"}
+        return " plus ".join(
+            names[code] for code in ("rows", "columns") if code in codes
+        ), False
+    names = ANSWER_TEXTS["kinds"]["names"]
+    key = "surface" if is_grid and name == "smooth" else name
+    return names[key], name in {"special", "breaks", "untrained", "alternating"}
+
+
+def _name_rotations(shares: Sequence[Share]) -> tuple[str, bool]:
+    large_shares = [share for share in shares if share.share >= MIN_EFFECT_SHARE] or shares
+    noun = "rotation" if all(share.part == "rotation" for share in large_shares) else ""
+    noun = noun or "periodic component"
+    periods = [format_period(share.period or 0.0) for share in large_shares]
+    if len(periods) == 1:
+        return f"a {noun} with a period of {periods[0]} positions", False
+    if len(periods) > MAX_NAMED_PERIODS:
+        return (
+            f"{len(periods)} {noun}s with periods of {periods[0]} to {periods[-1]} positions",
+            True,
+        )
+    return f"{noun}s with periods of {join_words(periods)} positions", True
+
+
+def _kind_clause(kind: str, answers: Mapping[str, Answer], *, is_noise: bool) -> str:
+    """Return a clause on a stretch that has no part to name but noise."""
+    rows = "patches" if "rows_and_columns" in answers else "rows"
+    facts = {name: answers[name].facts for name in ("order", "closed_form") if name in answers}
+    text = TemplateFormatter(_KIND_PARTS, rows=rows, f=facts, **facts).format(
+        ANSWER_TEXTS["kinds"][kind]
+    )
+    if is_noise and kind in {"norms", "ordered", "similar", "opposite"}:
+        text += "; what is left is noise"
     return text
 
 
-def kind_clause(answers: Mapping[str, Answer]) -> str:
-    """Return a clause on the kind of a stretch, as a sentence without its full stop."""
-    kind = classify_table(answers)
-    facts = {name: answers[name].facts for name in kind.questions}
-    rows = "patches" if "rows_and_columns" in answers else "rows"
-    texts = ANSWER_TEXTS["kinds"]
-    parts = {**texts["parts"], **_KIND_PARTS}
-    return TemplateFormatter(parts, rows=rows, f=facts, **facts).format(texts[kind.name])
+def _property_clauses(answers: Mapping[str, Answer]) -> list[str]:
+    """Return a clause on what the rotations have in common: a clock, or else a series."""
+    position_answer, ladder_answer = answers.get("absolute_position"), answers.get("ladder")
+    if position_answer and position_answer.reason == "clock":
+        variation = format_whole_percent(position_answer.facts.variation)
+        return [f"the rotations read one clock, whose pace varies by ± {variation}"]
+    is_formula = "closed_form" in answers and answers["closed_form"].yes
+    if not (ladder_answer and ladder_answer.yes) or is_formula:
+        return []
+    facts = ladder_answer.facts
+    if facts.series is not None:
+        base = format_rounded(facts.series.base)
+        return [f"the frequencies form a geometric series, like the sinusoid of base {base}"]
+    return [f"each period is {facts.factor:.2g} times the one before"]
 
 
 def _seam_pairs(verdicts: Verdicts) -> list[list[int]]:
@@ -163,52 +221,7 @@ def _extra_clauses(verdicts: Verdicts) -> list[str]:
     return [*sentences, *([copies_clause(verdicts.copies)] if verdicts.copies else [])]
 
 
-def _codes_clause(facts: Mapping[str, Any]) -> str:
-    codes = facts["rows_and_columns"]
-    share = f"{format_whole_percent(codes.share)} of the variance"
-    if codes.lone:
-        return f"each patch is a {codes.lone} code alone: it explains {share}"
-    return f"each patch is a row code plus a column code: together they explain {share}"
-
-
-def _rotating_codes(facts: Mapping[str, Any]) -> str:
-    """Return the name of the part about the codes that rotate."""
-    if "axis_rotations" not in facts:
-        return ""
-    rotating = facts["axis_rotations"].rotating
-    return rotating[0].removesuffix("s") if len(rotating) == 1 else "both"
-
-
-def _rotations_clause(facts: Mapping[str, Any]) -> str:
-    rotations, ladder = facts["rotations"], facts.get("ladder")
-    if ladder is not None and ladder.series is not None:
-        base = format_rounded(ladder.series.base)
-        return f"rotations in a geometric series, like the sinusoid of base {base}"
-    if not rotations.lines:
-        return "a sum of many rotations"
-    text = f"{components_phrase(len(rotations.lines))} with {periods_phrase(rotations.lines)} "
-    verb = "explains" if len(rotations.lines) == 1 else "explain"
-    text += f"{verb} {format_whole_percent(rotations.share)} of the variance"
-    return text if ladder is None else f"{text}; the periods form a geometric series"
-
-
-def _added_clause(facts: Mapping[str, Any]) -> str:
-    text = ""
-    if "winding" in facts:
-        text += (
-            f", and two components trace {format_turns(facts['winding'].turns)} of a circle"
-        )
-    if "rotations" in facts:
-        text += f"; in addition, {periods_phrase(facts['rotations'].lines)}"
-    return text
-
-
 #: From the facts of a kind, the parts of its clause that must choose.
 _KIND_PARTS: Mapping[str, Template] = {
     "matches": lambda facts: formula_clause(facts["closed_form"]),
-    "codes": _codes_clause,
-    "turning": _rotating_codes,
-    "halves": lambda facts: "similarity" if facts["smooth"].halves else "",
-    "rotating": _rotations_clause,
-    "beside": _added_clause,
 }

@@ -24,6 +24,7 @@ from posprobe.words.formats import (
     choose_plural,
     format_rounded,
     format_similarity,
+    format_two_figures,
     format_whole_percent,
     join_words,
     name_patches,
@@ -37,16 +38,21 @@ def copies_clause(copies: Copies) -> str:
     return TemplateFormatter({}, f=copies).format(ANSWER_TEXTS["copies"][copies.kind])
 
 
-#: Largest mean cosine of steps that are called opposed, where they are no smoother than a walk's.
-MAX_OPPOSED_COSINE = -0.2
 #: Smallest share of the variance of similarity at which distance is its main explanation.
 MIN_MAIN_INVARIANCE = 0.9
 
 
-def _steps_phrase(facts: Smooth) -> str:
-    if facts.stride == 1:
-        return "Consecutive steps"
-    return f"Consecutive {facts.stride}-position steps"
+def _length_sentence(facts: Smooth) -> str:
+    if not 0 < facts.length < facts.rows - 1:
+        return ""
+    return f" Similarity halves within {format_two_figures(facts.length)} positions."
+
+
+def _own_share_phrase(facts: Smooth | Rotations) -> str:
+    """Return a phrase on the share of the stretch that was tested, if that is not the table."""
+    if facts.own_share is None:
+        return ""
+    return f"; within the tested positions, {format_whole_percent(facts.own_share)}"
 
 
 def _invariance_phrase(facts: AbsolutePosition) -> str:
@@ -218,9 +224,8 @@ TABLE_PARTS: Mapping[str, Mapping[str, Template]] = {
         "copies": lambda f: copies_clause(f.copies),
     },
     "smooth": {
-        "steps": _steps_phrase,
-        "halves": lambda f: "length" if 0 < f.length < f.rows - 1 else "",
-        "unlike": lambda f: "opposed" if f.cosine <= MAX_OPPOSED_COSINE else "walk",
+        "length": _length_sentence,
+        "own": _own_share_phrase,
         "surface": lambda f: "halving" if f.halves else "wide",
     },
     "absolute_position": {
@@ -240,6 +245,7 @@ TABLE_PARTS: Mapping[str, Mapping[str, Template]] = {
         "nearest": _nearest_sentence,
     },
     "rotations": {
+        "own": _own_share_phrase,
         "flat": _flat_sentence,
         "varying": _varying_sentence,
         "components": lambda f: components_phrase(len(f.lines)),

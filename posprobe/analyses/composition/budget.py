@@ -178,6 +178,13 @@ class Budget(Result):
         return tuple(replace(term, share=term.share / total) for term in terms)
 
 
+def stretch_parts(fit: RotationFit) -> tuple[Share, ...]:
+    """Return the parts of a stretch as shares of its variance, in the order of `BUDGET_TERMS`."""
+    ledger = _Ledger(1.0)
+    ledger.add_model(1.0, fit, fit)
+    return ledger.parts()
+
+
 #: Names of the parts for the reader.
 BUDGET_LABELS: Mapping[str, str] = {
     key: number.label for key, number, _ in record_numbers(Budget)
@@ -309,6 +316,16 @@ class _Ledger:
             squared_error = (error * amount / self.total) ** 2
             self.squared_errors[term] = self.squared_errors.get(term, 0.0) + squared_error
 
+    def parts(self) -> tuple[Share, ...]:
+        """Return every part with its share, in the order of `BUDGET_TERMS`."""
+        errors = {term: float(np.sqrt(square)) for term, square in self.squared_errors.items()}
+        terms = [
+            Share(name, amount / self.total, period, errors.get(name))
+            for (name, period), amount in self.amounts.items()
+        ]
+        terms.sort(key=lambda term: (BUDGET_TERMS.index(term.part), term.period or 0.0))
+        return tuple(terms)
+
 
 def _nearest_period(rotation: Rotation, main_fit: RotationFit) -> float:
     """Return the period of the main fit that is nearest to a rotation's, or its own."""
@@ -326,17 +343,12 @@ def _nearest_period(rotation: Rotation, main_fit: RotationFit) -> float:
 def _describe_budget(
     ledger: _Ledger, main_fit: RotationFit, layout: Layout, start: int
 ) -> Budget:
-    errors = {term: float(np.sqrt(square)) for term, square in ledger.squared_errors.items()}
-    terms = [
-        Share(name, amount / ledger.total, period, errors.get(name))
-        for (name, period), amount in ledger.amounts.items()
-    ]
-    terms.sort(key=lambda term: (BUDGET_TERMS.index(term.part), term.period or 0.0))
+    terms = ledger.parts()
     shares: dict[str, float] = {}
     for term in terms:
         shares[term.part] = shares.get(term.part, 0.0) + term.share
     spectrum = main_fit.spectrum
-    budget = Budget(tuple(terms), layout, start, spectrum=spectrum, **shares)  # type: ignore[arg-type]
+    budget = Budget(terms, layout, start, spectrum=spectrum, **shares)  # type: ignore[arg-type]
     misfit = main_fit.misfit
     if misfit is None:
         return budget

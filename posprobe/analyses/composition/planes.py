@@ -29,6 +29,7 @@ from posprobe.analyses.composition.waves import (
     MIN_FAMILY_SHARE,
     MIN_PLANE_SHARE,
     MIN_WAVE_ROWS,
+    FamilyTest,
     Misfit,
     Waves,
     WaveThresholds,
@@ -173,6 +174,8 @@ class RotationFit:
     families
         Share of the variance of everything without a period, by family; with the shares of
         ``rotations`` and ``humps`` they add up to 1.
+    family_tests
+        Test of each family but noise, in the table or not.
     misfit
         Comparison of the fit with fits of draws from it; None where there are too few rows.
     """
@@ -188,6 +191,7 @@ class RotationFit:
     planes: Floats = field(default_factory=lambda: np.zeros((0, 2, 0)))
     clock: ClockFit | None = None
     families: Mapping[str, float] = field(default_factory=dict)
+    family_tests: Mapping[str, FamilyTest] = field(default_factory=dict)
     misfit: Misfit | None = None
 
 
@@ -228,7 +232,7 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
     if clock is not None and clock.is_shared:
         located_rotations += _extend_series(clock, points)
     located_rotations.sort(key=lambda located: located.rotation.period)
-    shares, families, fit = _share_variance(
+    shares, families, fit, family_tests = _share_variance(
         points, power, waves, located_rotations, [located.members for located in located_humps]
     )
     rotations = [
@@ -256,6 +260,7 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         planes=np.array([located.plane for located in located_rotations]).reshape(-1, 2, d),
         clock=clock,
         families=families,
+        family_tests=family_tests,
         misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
     )
 
@@ -368,8 +373,11 @@ def _share_variance(
     waves: Waves,
     rotations: Sequence[_LocatedRotation],
     hump_members: Sequence[list[int]],
-) -> tuple[Floats, dict[str, float], Fit]:
-    """Share out the variance among rotations, humps and families; return the fit as well.
+) -> tuple[Floats, dict[str, float], Fit, dict[str, FamilyTest]]:
+    """Share out the variance among rotations, humps and families.
+
+    Returned are the shares of rotations and humps, those of families, the fit, and the test of each
+    family.
 
     Planes whose pace changes are taken off as circles with the phases that they have; other waves
     hold what the model gives them. All else is shared out among the families as the model has them
@@ -384,7 +392,8 @@ def _share_variance(
     owners = owner_by_wave[waves.wave_indices]
     shares = np.zeros(len(rotations) + len(hump_members))
     reported = np.flatnonzero(owner_by_wave[:-1] >= 0).tolist()
-    fit = Fit(components, prune_families(power, waves, reported))
+    weights, family_tests = prune_families(power, waves, reported)
+    fit = Fit(components, weights)
     is_owned = owners >= 0
     np.add.at(shares, owners[is_owned], component_shares(power, fit)[is_owned])
     circles = [k for k, located in enumerate(rotations) if located.rotation.pace != "fixed"]
@@ -398,7 +407,7 @@ def _share_variance(
     shares /= max(float(shares.sum()), 1.0)  # what two waves share counts once
     remaining, unowned = 1 - float(shares.sum()), float(family_shares[~is_owned].sum())
     if not unowned > 0:
-        return shares, {"noise": remaining}, fit
+        return shares, {"noise": remaining}, fit, family_tests
     family_shares *= remaining / unowned
     families: dict[str, float] = {}
     for family, owner, share in zip(
@@ -407,7 +416,11 @@ def _share_variance(
         if owner < 0 and share > 0:
             name = "smooth" if family == "slow" else family
             families[name] = families.get(name, 0.0) + share
-    return shares, families, fit
+    small = [name for name, share in families.items() if share < MIN_FAMILY_SHARE]
+    for name in small:
+        if name != "noise":
+            families["noise"] = families.get("noise", 0.0) + families.pop(name)
+    return shares, families, fit, family_tests
 
 
 def _circle_shares(

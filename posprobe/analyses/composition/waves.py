@@ -547,11 +547,77 @@ REMOVABLE_FAMILIES = (
     (("slow",), 5.0),
     (("walk",), 5.0),
 )
+#: Probability of at most so large a gain in tables without the family, at the least gain of those
+#: above: they had it in 1 of 250, and in 3 of 1,000.
+NEEDED_FAMILY_P = 0.005
 #: Smallest share of a family: nobody reports less, and fits of 128 rows are no better.
 MIN_FAMILY_SHARE = 0.02
 
 
-def prune_families(power: Power, waves: Waves, reported: Sequence[int]) -> Floats:
+@dataclass(frozen=True)
+class FamilyTest:
+    """Whether a family is needed to explain a table.
+
+    Parameters
+    ----------
+    share
+        Share of the variance that the family holds in the fit with it.
+    gain
+        Log likelihood that the fit gains by the family.
+    min_gain
+        Gain from which on the family is needed.
+    limit
+        Share of the variance from which on it would be needed.
+    """
+
+    share: float
+    gain: float
+    min_gain: float
+    limit: float
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the family is a part of the table."""
+        return self.gain >= self.min_gain and self.share >= MIN_FAMILY_SHARE
+
+    @property
+    def p(self) -> float:
+        """Upper limit of the probability of such a gain in a table without the family."""
+        return min(1.0, NEEDED_FAMILY_P * float(np.exp(self.min_gain - self.gain)))
+
+
+def _test_family(
+    power: Power,
+    with_family: Waves,
+    without: Waves,
+    is_family: NDArray[np.bool_],
+    min_gain: float,
+) -> FamilyTest:
+    """Compare a fit with a family to the best fit without it.
+
+    Near its maximum, a log likelihood falls with the square of a share. Where the family is not
+    needed, the information about its components beside all others gives the limit.
+    """
+    bands = with_family.bands
+    gain = banded_log_likelihood(power, with_family, bands)
+    gain = max(gain - banded_log_likelihood(power, without, bands), 0.0)
+    share = float(component_shares(power, with_family.fit)[is_family].sum())
+    if gain >= min_gain:
+        return FamilyTest(share, gain, min_gain, share * float(np.sqrt(min_gain / gain)))
+    mean = floor_power(bands.mean(without.fit.mean))
+    scale = np.sqrt(bands.mean(power.columns) * bands.sizes / 2) / mean
+    design = bands.mean(without.fit.components.power, 0) * scale[:, None]
+    others = design[:, without.fit.weights > 0]
+    members = design[:, is_family & ~without.fit.components.has_family("slow")]
+    residuals = members - others @ np.linalg.lstsq(others, members, rcond=None)[0]
+    information = float(np.median(np.square(residuals).sum(axis=0)))
+    limit = float(np.sqrt(2 * min_gain / max(information, 1e-300)))
+    return FamilyTest(share, gain, min_gain, min(limit, 1.0))
+
+
+def prune_families(
+    power: Power, waves: Waves, reported: Sequence[int]
+) -> tuple[Floats, dict[str, FamilyTest]]:
     """Refit without each family that is not needed to explain the table as well.
 
     Parameters
@@ -565,10 +631,11 @@ def prune_families(power: Power, waves: Waves, reported: Sequence[int]) -> Float
 
     Returns
     -------
-    NDArray
-        ``[m]``: weights of the fit, 0 for everything that left.
+    tuple
+        Weights of the fit ``[m]``, 0 for everything that left, and the test of each family.
     """
     components, bands = waves.fit.components, waves.bands
+    tests: dict[str, FamilyTest] = {}
 
     def refit(selected: NDArray[np.bool_], start: Floats) -> Waves:
         subset = Components(
@@ -583,20 +650,17 @@ def prune_families(power: Power, waves: Waves, reported: Sequence[int]) -> Float
 
     retained = (waves.wave_indices < 0) | np.isin(waves.wave_indices, reported)
     current = waves if retained.all() else refit(retained, waves.fit.weights)
-    current_log_likelihood = banded_log_likelihood(power, current, bands)
     for families, min_gain in REMOVABLE_FAMILIES:
         remaining = retained & ~components.has_family(*families)
         removed = retained & ~remaining
-        if not current.fit.weights[removed].any():
-            retained = remaining
-            continue
-        reduced = refit(remaining, current.fit.weights)
-        loss = current_log_likelihood - banded_log_likelihood(power, reduced, bands)
-        removed_share = component_shares(power, current.fit)[removed].sum()
-        if loss < min_gain or removed_share < MIN_FAMILY_SHARE:
+        reduced = current
+        if current.fit.weights[removed].any():
+            reduced = refit(remaining, current.fit.weights)
+        test = _test_family(power, current, reduced, removed, min_gain)
+        tests.setdefault(families[0], test)
+        if not test.is_needed:
             retained, current = remaining, reduced
-            current_log_likelihood -= loss
-    return current.fit.weights
+    return current.fit.weights, tests
 
 
 def row_covariance(model: Waves, *, waves: bool) -> Floats:

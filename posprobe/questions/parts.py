@@ -1,0 +1,64 @@
+"""Shares of the whole table in the answers about its parts.
+
+Most questions are asked of the longest stretch of a table. The shares of parts that a reader
+compares are those of the whole table, as the variance budget has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from posprobe.analyses.composition.budget import Budget
+from posprobe.analyses.facts import Answer, Test
+
+#: Parts of the budget by the question whose answer says whether they are there.
+PARTS_BY_QUESTION: Mapping[str, tuple[str, ...]] = {
+    "smooth": ("smooth", "line"),
+    "rotations": ("rotation", "sway"),
+}
+
+
+def state_table_shares(
+    answers: Mapping[str, Answer], budget: Budget | None
+) -> dict[str, Answer]:
+    """Return the answers with shares of the whole table.
+
+    Parameters
+    ----------
+    answers
+        Answers about the longest stretch, by question.
+    budget
+        Variance budget of the whole table.
+    """
+    stated_answers = dict(answers)
+    if budget is None or budget.undefined:
+        return stated_answers
+    shares: dict[str, float] = {}
+    for part in budget.around_mean():
+        shares[part.part] = shares.get(part.part, 0.0) + part.share
+    for question, parts in PARTS_BY_QUESTION.items():
+        answer = answers.get(question)
+        share = sum(shares.get(part, 0.0) for part in parts)
+        own_share = getattr(answer and answer.facts, "share", 0.0)
+        if answer is not None and answer.yes and share > 0 and own_share > 0:
+            stated_answers[question] = _scale_answer(answer, share, own_share)
+    return stated_answers
+
+
+def _scale_answer(answer: Answer, share: float, own_share: float) -> Answer:
+    """Replace the share of a stretch and its test by those of the table."""
+    ratio = share / own_share
+    changes: dict[str, float | None] = {"share": share}
+    if abs(share - own_share) > 1e-9:
+        changes["own_share"] = own_share
+    if hasattr(answer.facts, "straight"):
+        changes["straight"] = answer.facts.straight * ratio
+    facts = replace(answer.facts, **changes)
+    return replace(answer, facts=facts, test=answer.test and _scale_test(answer.test, ratio))
+
+
+def _scale_test(test: Test, ratio: float) -> Test:
+    interval = test.interval and (test.interval[0] * ratio, test.interval[1] * ratio)
+    null = None if test.null is None else test.null * ratio
+    return replace(test, value=test.value * ratio, null=null, interval=interval)
