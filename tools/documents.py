@@ -30,6 +30,7 @@ from posprobe.number_types import (
     limits,
 )
 from posprobe.sources import Source
+from posprobe.studies.published import PublishedBlock
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
 Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]
@@ -177,29 +178,6 @@ class SchemesDocument(TypedDict):
 
 
 # Tables side by side.
-
-
-class PublishedBlock(TypedDict):
-    """A value from the literature and ours."""
-
-    model: str
-    title: str
-    key: Annotated[str, "Where our value stands in the table's entry, as a dotted path."]
-    quantity: str
-    value: float
-    unit: str | None
-    stated: Annotated[str, "As printed in the source."]
-    tolerance: float | None
-    rows: Annotated[list[Count] | None, PAIR_LIMITS]
-    takes: Literal["all", "first"]
-    stored: bool
-    citation: Text
-    where: Text
-    url: str
-    evidence: Text
-    matched: Literal["bytes", "hub", "formula", "name"]
-    differs: Annotated[str, "Why ours is not the same quantity, or empty."]
-    ours: Annotated[float | None, "Null where the quantity was not measured."]
 
 
 class ComparedTable(TypedDict):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from posprobe.analyses.descriptive.probes import N_PUBLISHED_ROWS
+from posprobe.analyses.result import JsonType, as_block
 from posprobe.data import read_data
+from posprobe.number_types import PAIR_LIMITS, Count, Text
 from posprobe.tables import PositionTable
 from posprobe.text import lookup
 
@@ -56,21 +58,21 @@ class Published:
 
     model: str
     title: str
-    key: str
+    key: Annotated[str, "Where our value stands in the table's entry, as a dotted path."]
     quantity: str
     value: float
     unit: str | None = None
-    stated: str
+    stated: Annotated[str, "As printed in the source."]
     tolerance: float | None = None
-    rows: tuple[int, int] | None = None
+    rows: Annotated[tuple[int, int] | None, JsonType(list[Count] | None), PAIR_LIMITS] = None
     takes: Literal["all", "first"]
     stored: bool = False
-    citation: str
-    where: str
+    citation: Text
+    where: Text
     url: str
-    evidence: str
-    matched: Match | None = None
-    differs: str = ""
+    evidence: Text
+    matched: Annotated[Match | None, JsonType(Match)] = None
+    differs: Annotated[str, "Why ours is not the same quantity, or empty."] = ""
 
     def compared(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a JSON object with the value and posprobe's own from an ``analysis.json``.
@@ -81,10 +83,15 @@ class Published:
         ours = lookup(document, self.key)
         if key.isdecimal():  # an index in a list
             ours = next(iter((lookup(document, path) or ())[int(key) :]), None)
-        return asdict(self) | {
-            "rows": list(self.rows) if self.rows else None,
-            "ours": ours if isinstance(ours, int | float) else None,
-        }
+        ours = ours if isinstance(ours, int | float) else None
+        return as_block(PublishedBlock(**vars(self), ours=ours))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedBlock(Published):
+    """A value from the literature and ours."""
+
+    ours: Annotated[float | None, "Null where the quantity was not measured."]
 
 
 @dataclass(frozen=True)
