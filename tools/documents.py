@@ -29,6 +29,7 @@ from posprobe.number_types import (
     Text,
     limits,
 )
+from posprobe.report.document import FindingBlock, SharedVerdictBlock
 from posprobe.sources import Source
 from posprobe.studies.published import PublishedBlock
 
@@ -38,13 +39,6 @@ Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.00
 
 #: Headline numbers of a table, by their key path in posprobe.analysis/2; null where undefined.
 Numbers: TypeAlias = dict[str, float | None]
-
-
-class FindingBlock(TypedDict):
-    """A sentence with the keys of the numbers that it rests on."""
-
-    text: Text
-    keys: list[str]
 
 
 class HeadlineNumber(TypedDict):
@@ -132,22 +126,6 @@ class ToldBlock(TypedDict):
 
     summary: Text
     answers: list[AnswerBlock]
-
-
-class SharedAnswerBlock(TypedDict):
-    """One question asked of several tables."""
-
-    question: Text
-    answers: dict[str, Literal["yes", "no", "cannot tell"]]
-    same: Annotated[bool, "Whether no answer is yes where another is no."]
-    sentence: Text
-
-
-class SharedVerdictBlock(TypedDict):
-    """What tables share and where they differ."""
-
-    summary: Text
-    answers: list[SharedAnswerBlock]
 
 
 # A table.

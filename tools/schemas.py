@@ -240,7 +240,7 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         return {"type": "array", "prefixItems": kinds, "items": False, "minItems": len(kinds)}
     if origin in (dict, Mapping) and arguments[0] is int:
         return {"type": "array", "items": define(arguments[1], layer=True)}
-    if origin is dict and arguments[0] is str:
+    if origin in (dict, Mapping) and arguments[0] is str:
         return {"type": "object", "additionalProperties": _schema(arguments[1], define)}
     raise TypeError(f"{hint!r} has no form in JSON")
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
+from posprobe.number_types import Text
+
 Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
 
 
@@ -266,11 +268,11 @@ class Shared:
         Answers by label of the tables to which the question applies.
     """
 
-    question: str
+    question: Text
     answers: Mapping[str, Verdict]
 
     @property
-    def same(self) -> Annotated[bool, ""]:
+    def same(self) -> Annotated[bool, "Whether no answer is yes where another is no."]:
         """Whether the answers do not contradict each other with a yes and a no."""
         return not {"yes", "no"} <= set(self.answers.values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from posprobe.analyses.composition.budget import stretch_parts
 from posprobe.analyses.facts import Answer, Shared, StretchAnswers, Verdict, Verdicts, decide
@@ -12,6 +12,7 @@ from posprobe.analyses.result import as_block, to_json
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
+from posprobe.number_types import Text
 from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS, corrections
 from posprobe.questions.parts import state_table_shares
 from posprobe.words import answer_sentence, cause_clause
@@ -62,18 +63,36 @@ def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A sentence and the keys of the numbers that it rests on."""
+class FindingBlock:
+    """A sentence with the keys of the numbers that it rests on."""
 
-    text: str
+    text: Text
     keys: tuple[str, ...]
 
 
-def list_findings(answers: Iterable[Answer]) -> tuple[Finding, ...]:
+def list_findings(answers: Iterable[Answer]) -> tuple[FindingBlock, ...]:
     """Return a finding for each answer that is yes."""
     return tuple(
-        Finding(answer_sentence(answer), answer.keys) for answer in answers if answer.yes
+        FindingBlock(answer_sentence(answer), answer.keys) for answer in answers if answer.yes
     )
+
+
+@dataclass(frozen=True)
+class SharedAnswerBlock(Shared):
+    """One question asked of several tables."""
+
+    @property
+    def sentence(self) -> Annotated[Text, ""]:
+        """The answers of all subjects in one sentence."""
+        return shared_sentence(self)
+
+
+@dataclass(frozen=True)
+class SharedVerdictBlock:
+    """What tables share and where they differ."""
+
+    summary: Text
+    answers: tuple[SharedAnswerBlock, ...]
 
 
 def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
@@ -89,17 +108,13 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
         for answer in label_answers:
             by_question.setdefault(answer.question, {})[label] = answer.answer
     shared_answers = [
-        Shared(name, answers_by_label)
+        SharedAnswerBlock(name, answers_by_label)
         for name, answers_by_label in by_question.items()
         if set(answers_by_label.values()) != {"cannot tell"}
     ]
-    return {
-        "summary": agreement_sentence(shared_answers),
-        "answers": [
-            as_block(answers_by_label) | {"sentence": shared_sentence(answers_by_label)}
-            for answers_by_label in shared_answers
-        ],
-    }
+    return as_block(
+        SharedVerdictBlock(agreement_sentence(shared_answers), tuple(shared_answers))
+    )
 
 
 def answer_table_questions(inputs: TableInputs) -> Verdicts:

@@ -30,7 +30,7 @@ from posprobe.nulls import DEFAULT_DRAWS, MAX_DRAWS
 from posprobe.progress import stage
 from posprobe.questions.models import RUN_QUESTIONS as MODEL_QUESTIONS, ModelRun
 from posprobe.reference import parse_reference
-from posprobe.report.document import Finding, answer_block, list_findings
+from posprobe.report.document import FindingBlock, answer_block, list_findings
 from posprobe.report.files import FORWARD_SCHEMA, folder_exists, path_exists
 from posprobe.report.saved import Saveable
 from posprobe.words import PICTURE_TEXTS, models
@@ -117,7 +117,7 @@ class ForwardAnalysis(Saveable):
         return decide(filter(None, answers), (), self.run)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[FindingBlock, ...]:
         """The sentence of each yes, with the keys of the numbers that support it."""
         return list_findings(self.answers.values())
 

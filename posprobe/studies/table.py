@@ -36,7 +36,7 @@ from posprobe.measurements.baselines import (
 from posprobe.nulls import MAX_DRAWS, NULL_MODELS
 from posprobe.progress import stage
 from posprobe.report.document import (
-    Finding,
+    FindingBlock,
     answer_table_questions,
     list_findings,
     verdict_block,
@@ -148,7 +148,7 @@ class Analysis(Plottable):
         return self.results
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[FindingBlock, ...]:
         """Sentences about the table, with the keys of the numbers that support them."""
         return list_findings(self.answers)
 
