@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from posprobe.analyses.result import as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.checks.compare import compare
@@ -130,24 +130,11 @@ def _not_compared_sentence(skipped: NotCompared) -> str:
 
 
 def _finding_block(finding: Finding) -> dict[str, Any]:
-    finding_fields = asdict(replace(finding, more={}, curve=None))
-    field_values = {
-        key: _finite_or_none(value) for key, value in finding_fields.items() if key != "curve"
-    }
-    details = {key: _finite_or_none(value) for key, value in finding.more.items()}
-    rule = {"tolerance": RULES[finding.cause].tolerance}
     return {
-        **field_values,
-        **rule,
-        "more": details,
+        **as_block(finding),
+        "tolerance": RULES[finding.cause].tolerance,
         "sentence": relations.finding_sentence(finding),
     }
-
-
-def _finite_or_none(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def check(
