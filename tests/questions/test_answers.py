@@ -47,15 +47,12 @@ from posprobe.questions import (
     corrections,
 )
 from posprobe.questions.absolute_position import AbsolutePosition
-from posprobe.questions.breaks import Breaks, SpecialRows
-from posprobe.questions.closed_form import ClosedForm
+from posprobe.questions.breaks import SpecialRows
 from posprobe.questions.corrections import classify_table
-from posprobe.questions.fields import PatchDimension, PatchPosition, PatchSmooth
-from posprobe.questions.grids import AxisRotations, GridLimits, PatchOrder, RowsAndColumns
+from posprobe.questions.grids import AxisRotations, GridLimits
 from posprobe.questions.models import RUN_QUESTIONS
-from posprobe.questions.rotations import Ladder, Rotations, Winding
+from posprobe.questions.rotations import Rotations
 from posprobe.questions.schemes import KERNEL_QUESTIONS
-from posprobe.questions.sequences import LowDimensional, Order, Smooth
 from posprobe.report.document import answer_block, shared_block, verdict_block
 from posprobe.words import ANSWER_TEXTS, QUESTION_TEXTS, answer_sentence, templates
 from posprobe.words.lines import format_p_value
@@ -578,21 +575,6 @@ def test_every_function_of_a_template_is_used_by_its_question() -> None:
 
 # --- templates with random facts ---
 
-#: Records of facts by question, for sequences and for grids.
-FACTS_BY_QUESTION: dict[str, tuple[type, ...]] = {
-    "closed_form": (ClosedForm,),
-    "special_rows": (SpecialRows,),
-    "seams": (Breaks,),
-    "order": (Order, PatchOrder),
-    "smooth": (Smooth, PatchSmooth),
-    "absolute_position": (AbsolutePosition, PatchPosition),
-    "low_dimensional": (LowDimensional, PatchDimension),
-    "rotations": (Rotations,),
-    "winding": (Winding,),
-    "ladder": (Ladder,),
-    "rows_and_columns": (RowsAndColumns,),
-    "axis_rotations": (AxisRotations,),
-}
 COSINE_FACTS = {
     "cosine",
     "chance",
@@ -675,9 +657,9 @@ def draw_record(record: Any, reason: str) -> st.SearchStrategy[Any]:
 def draw_facts(question: str, reason: str) -> st.SearchStrategy[Any]:
     if question == "axis_rotations" and reason in {"lines", "circles", "none", "open"}:
         return draw_codes(reason)
-    kinds = FACTS_BY_QUESTION[question]
-    kind = kinds[-1] if reason.startswith("patch_") else kinds[0]
-    return draw_record(kind, reason)
+    is_grid = question not in SEQUENCE_QUESTIONS or reason.startswith("patch_")
+    answers = planted_verdict("codes" if is_grid else "smooth").answers
+    return draw_record(type(answers[question].facts), reason)
 
 
 @st.composite

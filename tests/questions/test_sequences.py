@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import circle_along, is_sentence
+from made_answers import LINE_ROWS, circle_along, is_sentence
 from made_tables import gaussian, rotation, sinusoid, smooth, walk, waves
 
 import posprobe as pp
@@ -84,7 +84,6 @@ def related_steps(n: int, d: int, cosine: float) -> Floats:
 
 HALF_ROWS = gaussian(32, 16)
 LONG_ROWS = gaussian(64, 64)
-LINE_ROWS = np.linspace(-1, 1, 96)[:, None]
 GRID_FORMULA = np.asarray(pp.sincos2d(8, 8, 32).values, dtype=np.float64)
 #: One table per question, answer and reason.
 TABLES_BY_QUESTION: dict[str, dict[str, Floats | View]] = {
