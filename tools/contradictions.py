@@ -41,6 +41,8 @@ MIN_NAMED_SHARE = 0.15
 MAX_SHARE_DIFFERENCE = 1e-6
 #: Largest relative difference of the number of rows from turns times period.
 MAX_TURNS_DIFFERENCE = 0.01
+#: Baselines that are limits, which a no is meant to be outside of.
+STATED_LIMITS = frozenset({"90 % kept"})
 #: Largest p-value of a yes.
 MAX_YES_P = 0.02
 #: Parts of the budget by the question whose answer reads them.
@@ -63,7 +65,7 @@ WORDS_BY_PART: Mapping[str, tuple[str, ...]] = {
     "special": ("outlier", "zeros"),
     "breaks": ("break", "untrained"),
     "rows": ("row code", "column code"),
-    "noise": ("noise", "independent", "cannot be told", "equally far"),
+    "noise": ("noise", "independent", "cannot be told", "equally far", "too few"),
     "untrained": ("untrained",),
     "other": (),
 }
@@ -115,6 +117,8 @@ def _compare_parts(answers: Document, shares: Mapping[str, float]) -> Iterator[s
             yield f"{question}: no, beside a part of {share:.1%}"
         is_formula = answers.get("closed_form", {}).get("answer") == "yes"
         is_other = question == "seams" and ("untrained" in shares or "other" in shares)
+        # On a grid, the question is whether the steps of surface and codes are smooth.
+        is_other |= question == "smooth" and "rows_and_columns" in answers
         if answer["answer"] == "yes" and not share > 0 and not (is_formula or is_other):
             yield f"{question}: yes, beside a part of {share:.1%}"
         if question not in {"rotations", "rows_and_columns"} or answer["answer"] != "yes":
@@ -128,7 +132,8 @@ def _compare_tests(answers: Document) -> Iterator[str]:
     """Compare values with their ranges by chance (rule c)."""
     for question, answer in answers.items():
         tested, interval = answer.get("tested"), answer.get("interval")
-        if tested is None or interval is None or answer.get("change"):
+        is_limit = answer.get("baseline") in STATED_LIMITS
+        if tested is None or interval is None or answer.get("change") or is_limit:
             continue
         is_outside = not interval[0] <= tested <= interval[1]
         p = answer.get("p")

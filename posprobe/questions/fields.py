@@ -229,7 +229,9 @@ def ask_patch_smooth(view: View) -> Answer:
     facts = PatchSmooth(
         best_stride + 1, cosine, float(np.median(null_cosines)), length, halves
     )
-    can_deny = min(height, width) >= MIN_DENIAL_SIDE_PATCHES
+    # A smooth surface of the additive model is not denied.
+    has_surface = view.grid_model.shares.get("smooth", 0.0) >= MIN_EFFECT_SHARE
+    can_deny = min(height, width) >= MIN_DENIAL_SIDE_PATCHES and not has_surface
     reasons = ("patch_surface", "patch_rough", "patch_open")
     answer, reason = judge_p_value(p, *reasons, has_enough=can_deny)
     # With so few steps, a significant cosine is never small.

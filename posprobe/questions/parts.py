@@ -7,16 +7,32 @@ compares are those of the whole table, as the variance budget has them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from posprobe.analyses.composition.budget import Budget
 from posprobe.analyses.facts import Answer, Test
+from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
 #: Parts of the budget by the question whose answer says whether they are there.
 PARTS_BY_QUESTION: Mapping[str, tuple[str, ...]] = {
     "smooth": ("smooth", "line"),
     "rotations": ("rotation", "sway"),
 }
+
+
+@dataclass(frozen=True)
+class PartElsewhere:
+    """A part of stretches that were not tested.
+
+    Parameters
+    ----------
+    share
+        Share of the variance of the whole table.
+    """
+
+    share: float
+
+    value = value_property("share")
 
 
 def state_table_shares(
@@ -41,8 +57,14 @@ def state_table_shares(
         answer = answers.get(question)
         share = sum(shares.get(part, 0.0) for part in parts)
         own_share = getattr(answer and answer.facts, "share", 0.0)
-        if answer is not None and answer.yes and share > 0 and own_share > 0:
+        if answer is None:
+            continue
+        if answer.yes and share > 0 and own_share > 0:
             stated_answers[question] = _scale_answer(answer, share, own_share)
+        elif not answer.yes and share >= MIN_EFFECT_SHARE:
+            stated_answers[question] = answer.with_correction(
+                "yes", "elsewhere", "budget", facts=PartElsewhere(share), test=None
+            )
     return stated_answers
 
 

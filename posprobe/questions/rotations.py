@@ -483,7 +483,8 @@ def winding_by_rotations(winding_answer: Answer, rotations_answer: Answer) -> An
     nearest_line = min(lines, key=lambda line: _turns_difference(facts, line))
     if _turns_difference(facts, nearest_line) > MAX_SAME_LINE_DIFFERENCE:
         return None
-    facts = replace(facts, rotation=nearest_line.period)
+    # The turns are those of the period that is named, so that both agree.
+    facts = replace(facts, turns=nearest_line.turns, rotation=nearest_line.period)
     return winding_answer.with_correction("yes", "rotation", "rotations", facts=facts)
 
 

@@ -122,7 +122,8 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
     is_grid = isinstance(inputs.table.layout, Grid)
     stretch, start, view = inputs.stretch, inputs.table.start, inputs.view
     budget, seams = inputs.result("budget"), inputs.seams
-    answers = state_table_shares(_answer_questions(view), budget)
+    stretch_answers = _answer_questions(view)
+    answers = state_table_shares(stretch_answers, budget)
     untrained = seams.untrained_interval
     return Verdicts(
         answers,
@@ -140,7 +141,7 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
             for first, stop, view_of_stretch in inputs.further_views
         ),
         replaced_patches=tuple(start + row for row in inputs.replaced_patches),
-        copies=None if is_grid else corrections.find_copied_rows(answers, view),
+        copies=None if is_grid else corrections.find_copied_rows(stretch_answers, view),
         equal=tuple((first + start, last + start) for first, last in seams.equal),
         parts=() if budget is None else budget.around_mean(),
         untrained=None if seams.untrained is None else start + seams.untrained,

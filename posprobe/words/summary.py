@@ -130,7 +130,8 @@ def _name_part(name: str, shares: Sequence[Share], *, is_grid: bool) -> tuple[st
             names[code] for code in ("rows", "columns") if code in codes
         ), False
     names = ANSWER_TEXTS["kinds"]["names"]
-    key = "surface" if is_grid and name == "smooth" else name
+    grid_keys = {"smooth": "surface", "special": "special_patches"}
+    key = grid_keys.get(name, name) if is_grid else name
     return names[key], name in {"special", "breaks", "untrained", "alternating"}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -257,15 +258,27 @@ def budget(
         longest_run = max(models, key=lambda run: run[1] - run[0], default=None)
         main_fit = models[longest_run] if longest_run else main_fit
         untrained_row = None if is_undivided else found_seams.untrained
-        for run in [(0, len(values))] if is_undivided else all_stretches(found_seams):
-            rows = values[slice(*run)]
-            row_mean = rows.mean(axis=0)
-            ledger.add("breaks", len(rows) * float(np.square(row_mean - level).sum()))
-            amount = float(np.square(rows - row_mean).sum())
-            if untrained_row is not None and run[0] >= untrained_row:
-                ledger.add("untrained", amount)
-            else:
-                ledger.add_model(amount, models.get(run, RotationFit()), main_fit)
+        right_rows = [right_row for _, right_row in found_seams.between]
+        for first_row, stop in pairwise([0, *right_rows, len(values)]):
+            section_rows = np.setdiff1d(np.arange(first_row, stop), outlier_rows)
+            if not len(section_rows):
+                continue
+            section_level = values[section_rows].mean(axis=0)
+            break_amount = float(np.square(section_level - level).sum())
+            ledger.add("breaks", len(section_rows) * break_amount)
+            runs = (
+                [(first_row, stop)]
+                if is_undivided
+                else [run for run in all_stretches(found_seams) if first_row <= run[0] < stop]
+            )
+            for run in runs:
+                # Where outlier rows alone part them, levels of stretches are slow changes.
+                amount = float(np.square(values[slice(*run)] - section_level).sum())
+                if untrained_row is not None and run[0] >= untrained_row:
+                    ledger.add("untrained", amount)
+                else:
+                    fit = main_fit if is_undivided else models.get(run, RotationFit())
+                    ledger.add_model(amount, fit, main_fit)
     return _describe_budget(ledger, main_fit, layout, start)
 
 

@@ -703,23 +703,27 @@ def fit_clock(z: Complexes) -> ClockFit:
         clock_positions = position + bends @ bend
         frequencies = phases @ clock_positions / (clock_positions @ clock_positions)
 
-    def explained_share(phase: Floats) -> float:
-        circle_power = np.square(np.abs((z * np.exp(-1j * phase)).sum(axis=1))) / n
-        return float(circle_power.sum() / weights.sum())
+    def circle_power(phase: Floats) -> Floats:
+        return np.asarray(np.square(np.abs((z * np.exp(-1j * phase)).sum(axis=1))) / n)
 
     # The best fixed period of each plane is found to a sixteenth of a turn.
-    fixed_power = np.square(np.abs(np.fft.fft(z, 16 * n)).max(axis=1)).sum() / n
+    fixed_power = np.square(np.abs(np.fft.fft(z, 16 * n)).max(axis=1)) / n
     straight_phases = even_frequencies[:, None] * position
     relative_bends = own_bends / even_frequencies[:, None]
     relative_noise = noise / np.square(even_frequencies)
-    return ClockFit(
-        clock_positions,
-        frequencies,
-        fixed_share=float(fixed_power / weights.sum()),
-        one_clock_share=explained_share(frequencies[:, None] * clock_positions),
-        own_clocks_share=explained_share(straight_phases + own_bends @ bends.T),
-        evidence=_log10_evidence(relative_bends[is_fast], relative_noise[is_fast]),
+    one_power = circle_power(frequencies[:, None] * clock_positions)
+    own_power = circle_power(straight_phases + own_bends @ bends.T)
+    evidence = _log10_evidence(relative_bends[is_fast], relative_noise[is_fast])
+    # An even clock is one clock, and one clock is a clock for each: in noise, phases that slip bend
+    # the clocks that are fitted to them, and an even one explains more.
+    if one_power.sum() < fixed_power.sum():
+        clock_positions, frequencies, one_power = position, even_frequencies, fixed_power
+        evidence = min(evidence, 0.0)
+    own_power = np.maximum(own_power, one_power)
+    fixed_share, one_share, own_share = (
+        float(power.sum() / weights.sum()) for power in (fixed_power, one_power, own_power)
     )
+    return ClockFit(clock_positions, frequencies, fixed_share, one_share, own_share, evidence)
 
 
 def _bend_basis(position: Floats) -> Floats:

@@ -550,6 +550,8 @@ REMOVABLE_FAMILIES = (
 #: Probability of at most so large a gain in tables without the family, at the least gain of those
 #: above: they had it in 1 of 250, and in 3 of 1,000.
 NEEDED_FAMILY_P = 0.005
+#: Weights of components up to this share of the variance are next to nothing.
+MIN_ACTIVE_WEIGHT = 1e-3
 #: Smallest share of a family: nobody reports less, and fits of 128 rows are no better.
 MIN_FAMILY_SHARE = 0.02
 
@@ -607,10 +609,11 @@ def _test_family(
     mean = floor_power(bands.mean(without.fit.mean))
     scale = np.sqrt(bands.mean(power.columns) * bands.sizes / 2) / mean
     design = bands.mean(without.fit.components.power, 0) * scale[:, None]
-    others = design[:, without.fit.weights > 0]
-    members = design[:, is_family & ~without.fit.components.has_family("slow")]
+    others = design[:, without.fit.weights > MIN_ACTIVE_WEIGHT]
+    is_short = is_family & ~without.fit.components.has_family("slow")
+    members = design[:, is_short if is_short.any() else is_family]
     residuals = members - others @ np.linalg.lstsq(others, members, rcond=None)[0]
-    information = float(np.median(np.square(residuals).sum(axis=0)))
+    information = float(np.median(np.square(residuals).sum(axis=0))) if members.size else 0.0
     limit = float(np.sqrt(2 * min_gain / max(information, 1e-300)))
     return FamilyTest(share, gain, min_gain, min(limit, 1.0))
 
