@@ -47,7 +47,7 @@ STATED_LIMITS = frozenset({"90 % kept"})
 MAX_YES_P = 0.02
 #: Parts of the budget by the question whose answer reads them.
 PARTS_BY_QUESTION: Mapping[str, tuple[str, ...]] = {
-    "smooth": ("smooth", "line"),
+    "smooth": ("smooth", "line", "slow"),
     "rotations": ("rotation", "sway"),
     "special_rows": ("special",),
     "seams": ("breaks",),
@@ -58,7 +58,7 @@ WORDS_BY_PART: Mapping[str, tuple[str, ...]] = {
     "rotation": ("rotation", "periodic"),
     "preferred": ("prefer",),
     "line": ("line",),
-    "smooth": ("smooth", "curve", "formula"),
+    "smooth": ("smooth", "curve", "formula", "slow changes"),
     "walk": ("walk",),
     "rough": ("rough", "similar"),
     "alternating": ("alternat", "opposite"),
@@ -151,10 +151,10 @@ def _compare_headline(
     """Compare the headline with the bar (rule d) and with the clock (rule h)."""
     text = summary.lower()
     # Parts of one kind are named together.
-    groups = {"sway": "rotation", "columns": "rows"}
-    sums: Counter[str] = Counter()
+    groups = {"sway": "rotation", "columns": "rows", "slow": "smooth"}
+    sums: dict[str, float] = {}
     for name, share in shares.items():
-        sums[groups.get(name, name)] += share
+        sums[groups.get(name, name)] = sums.get(groups.get(name, name), 0.0) + share
     shares = sums
     is_formula = answers.get("closed_form", {}).get("answer") == "yes"
     places = {}

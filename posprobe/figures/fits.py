@@ -270,6 +270,7 @@ TERM_COLOURS: Mapping[str, str] = {
     "smooth": "#eda866",
     "walk": "#d8c36a",
     "rough": "#b9b36b",
+    "slow": "#e3b97a",
     "alternating": "#c9788f",
     "rows": "#0f6b5c",
     "columns": "#81c4b1",

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 from posprobe.analyses.composition.budget import Budget
 from posprobe.analyses.facts import Answer, Test
+from posprobe.layouts import Grid
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
 #: Parts of the budget by the question whose answer says whether they are there.
 PARTS_BY_QUESTION: Mapping[str, tuple[str, ...]] = {
-    "smooth": ("smooth", "line"),
+    "smooth": ("smooth", "line", "slow"),
     "rotations": ("rotation", "sway"),
 }
 
@@ -38,7 +39,7 @@ class PartElsewhere:
 def state_table_shares(
     answers: Mapping[str, Answer], budget: Budget | None
 ) -> dict[str, Answer]:
-    """Return the answers with shares of the whole table.
+    """Return the answers about a sequence with shares of the whole table.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ def state_table_shares(
         Variance budget of the whole table.
     """
     stated_answers = dict(answers)
-    if budget is None or budget.undefined:
+    if budget is None or budget.undefined or isinstance(budget.layout, Grid):
         return stated_answers
     shares: dict[str, float] = {}
     for part in budget.around_mean():

@@ -217,6 +217,9 @@ class Smooth:
     length
         Distance in positions at which the mean inner product of centred rows is half of that of
         neighbours.
+    least
+        Smallest share of a smooth curve where it cannot be told from a random walk or a rough part;
+        ``share`` is then that of both, and None where it can.
     own_share
         Share of the variance of the stretch that was tested; None where that is the whole table.
     """
@@ -226,6 +229,7 @@ class Smooth:
     straight: float
     limit: float
     length: float
+    least: float | None = None
     own_share: float | None = None
 
     value = value_property("share", "straight", "length")
@@ -244,19 +248,24 @@ def ask_smooth(view: View) -> Answer:
     rotation_fit = view.rotation_fit
     if not rotation_fit.family_tests:
         return Answer("smooth", "cannot tell", "too_few", TooFew(n, d), keys=SMOOTH_KEYS)
-    shares = {name: rotation_fit.families.get(name, 0.0) for name in ("smooth", "line")}
-    name = max(shares, key=lambda family: shares[family])
-    family_test, share = rotation_fit.family_tests[name], shares[name]
-    limit = family_test.limit
+    families, least = rotation_fit.families, rotation_fit.slow_ranges.get("smooth", (None,))[0]
+    smooth_share = families.get("smooth", 0.0) + families.get("slow", 0.0)
+    line_share = families.get("line", 0.0)
+    family_test = rotation_fit.family_tests["line" if line_share > smooth_share else "smooth"]
+    share, limit = max(line_share, smooth_share), rotation_fit.smooth_limit
     if share > 0:
-        limit *= share / family_test.share  # what rotations hold is taken off both
-    facts = Smooth(n, sum(shares.values()), shares["line"], limit, view.half_length)
-    interval = 0.0, max(limit, MIN_FAMILY_SHARE)
-    test = Test(share, family_test.p, interval=interval, of="family")
+        # Near its maximum, a log likelihood falls with the square of a share.
+        limit = share * float(np.sqrt(family_test.min_gain / family_test.gain))
+    length = view.half_length
+    facts = Smooth(n, smooth_share + line_share, line_share, limit, length, least)
+    test = Test(
+        share, family_test.p, interval=(0.0, max(limit, MIN_FAMILY_SHARE)), of="family"
+    )
     answer: Verdict = "no" if limit <= MAX_DENIAL_SMOOTH_SHARE else "cannot tell"
     reason = "none" if answer == "no" else "hidden"
     if share > 0:
         answer, reason = "yes", "line" if facts.is_line else "curve"
+        reason = reason if least is None else "slow"
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
 
 

@@ -37,6 +37,7 @@ MAX_NAMED_PERIODS = 6
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "rotations": ("rotation", "sway"),
     "codes": ("rows", "columns"),
+    "curves": ("smooth", "slow"),
 }
 
 
@@ -129,10 +130,12 @@ def _name_part(name: str, shares: Sequence[Share], *, is_grid: bool) -> tuple[st
         return " plus ".join(
             names[code] for code in ("rows", "columns") if code in codes
         ), False
+    if name == "curves":
+        name = "slow" if any(share.part == "slow" for share in shares) else "smooth"
     names = ANSWER_TEXTS["kinds"]["names"]
     grid_keys = {"smooth": "surface", "special": "special_patches"}
     key = grid_keys.get(name, name) if is_grid else name
-    return names[key], name in {"special", "breaks", "untrained", "alternating"}
+    return names[key], name in {"special", "breaks", "slow", "untrained", "alternating"}
 
 
 def _name_rotations(shares: Sequence[Share]) -> tuple[str, bool]:

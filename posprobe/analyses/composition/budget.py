@@ -58,6 +58,7 @@ PartName: TypeAlias = Literal[
     "preferred",
     "line",
     "smooth",
+    "slow",
     "walk",
     "rough",
     "alternating",
@@ -89,12 +90,23 @@ class Share:
     error
         Half the width of an interval that held 95 % of planted shares or more, given that the table
         has this part; None where no such interval is known, or the model does not explain it.
+    ranges
+        Smallest and largest share of each family of slow changes that cannot be told apart; None
+        for other parts.
     """
 
     part: PartName
     share: float
     period: float | None = None
     error: float | None = None
+    ranges: Mapping[str, tuple[float, float]] | None = None
+
+    def scale(self, factor: float) -> Share:
+        """Return the part with its shares, without error, times a factor."""
+        ranges = self.ranges and {
+            name: (low * factor, high * factor) for name, (low, high) in self.ranges.items()
+        }
+        return replace(self, share=self.share * factor, ranges=ranges)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,6 +126,8 @@ class Budget(Result):
     line, smooth, walk, rough
         Shares of a straight line, of a smooth curve, of a random walk, and of a curve that is
         similar from row to row but not smooth.
+    slow
+        Share of a smooth curve and a random walk or rough part that cannot be told apart.
     alternating
         Share of the part that changes sign from row to row.
     noise
@@ -153,6 +167,7 @@ class Budget(Result):
     )
     line: Annotated[float | None, Number("straight line", SHARE_UNIT)] = None
     smooth: Annotated[float | None, Number("smooth part", SHARE_UNIT)] = None
+    slow: Annotated[float | None, Number("slow changes", SHARE_UNIT)] = None
     walk: Annotated[float | None, Number("random walk", SHARE_UNIT)] = None
     rough: Annotated[float | None, Number("rough part", SHARE_UNIT)] = None
     alternating: Annotated[float | None, Number("alternating signs", SHARE_UNIT)] = None
@@ -176,7 +191,7 @@ class Budget(Result):
         """Return the parts but for the mean row, as shares of the variance around it."""
         terms = [term for term in self.parts if term.part != "mean"]
         total = sum(term.share for term in terms) or 1.0
-        return tuple(replace(term, share=term.share / total) for term in terms)
+        return tuple(term.scale(1 / total) for term in terms)
 
 
 def stretch_parts(fit: RotationFit) -> tuple[Share, ...]:
@@ -294,11 +309,14 @@ class _Ledger:
         Sum of squares of each term, by its name and period.
     squared_errors
         Squares of the errors of the shares, by term.
+    slow_ranges
+        Smallest and largest share of the families of slow changes.
     """
 
     total: float
     amounts: dict[tuple[PartName, float | None], float] = field(default_factory=dict)
     squared_errors: dict[str, float] = field(default_factory=dict)
+    slow_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def add(self, part: PartName, amount: float, period: float | None = None) -> None:
         """Add a sum of squares to a term."""
@@ -328,12 +346,22 @@ class _Ledger:
         for term, error in _share_errors(fit).items():
             squared_error = (error * amount / self.total) ** 2
             self.squared_errors[term] = self.squared_errors.get(term, 0.0) + squared_error
+        for family, (low, high) in fit.slow_ranges.items():
+            total_low, total_high = self.slow_ranges.get(family, (0.0, 0.0))
+            share = amount / self.total
+            self.slow_ranges[family] = total_low + low * share, total_high + high * share
 
     def parts(self) -> tuple[Share, ...]:
         """Return every part with its share, in the order of `BUDGET_TERMS`."""
         errors = {term: float(np.sqrt(square)) for term, square in self.squared_errors.items()}
         terms = [
-            Share(name, amount / self.total, period, errors.get(name))
+            Share(
+                name,
+                amount / self.total,
+                period,
+                errors.get(name),
+                dict(self.slow_ranges) if name == "slow" else None,
+            )
             for (name, period), amount in self.amounts.items()
         ]
         terms.sort(key=lambda term: (BUDGET_TERMS.index(term.part), term.period or 0.0))
@@ -382,8 +410,11 @@ def _share_errors(fit: RotationFit) -> Mapping[str, float]:
     misfit = fit.misfit
     if misfit is None or not misfit.is_explained:
         return {}
-    has_fixed_pace = all(rotation.pace == "fixed" for rotation in fit.rotations)
-    return misfit.errors if has_fixed_pace else {}
+    if any(rotation.pace != "fixed" for rotation in fit.rotations):
+        return {}
+    if not fit.slow_ranges:
+        return misfit.errors
+    return {name.replace("smooth", "slow"): error for name, error in misfit.errors.items()}
 
 
 def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel | None:

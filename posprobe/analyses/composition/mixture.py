@@ -395,14 +395,22 @@ def fit_weights(observed: Floats, degrees: Floats, design: Floats, start: Floats
 
 
 def update_weights(
-    observed: Floats, degrees: Floats, design: Floats, weights: Floats, steps: int
+    observed: Floats,
+    degrees: Floats,
+    design: Floats,
+    weights: Floats,
+    steps: int,
+    pulls: Floats | float = 0.0,
 ) -> Floats:
-    """Update the weights ``[r, m]`` of several spectra ``[r, b]`` at once."""
+    """Update the weights ``[r, m]`` of several spectra ``[r, b]`` at once.
+
+    ``pulls`` ``[r, m]`` raise weights: twice the log likelihood that a unit of each adds.
+    """
     for _ in range(steps):
         mean = floor_power(weights @ design.T)
         precision = degrees / mean
         slope = np.maximum(precision @ design, 1e-100)
-        updated = weights * ((precision * observed / mean) @ design) / slope
+        updated = weights * ((precision * observed / mean) @ design + pulls) / slope
         weights = np.minimum(updated, MAX_COMPONENT_WEIGHT)
     return weights
 

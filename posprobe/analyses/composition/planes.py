@@ -36,6 +36,7 @@ from posprobe.analyses.composition.waves import (
     component_shares,
     find_waves,
     fit_lines,
+    largest_share,
     leading_plane,
     measure_misfit,
     prune_families,
@@ -85,6 +86,15 @@ N_PLANE_DRAWS = 599
 MAX_PLANE_P = 0.02
 #: Draws that are transformed at once: at 1.6 kilobytes a row they stay in the cache.
 PLANE_DRAWS_PER_BATCH = 50
+
+
+#: Families that a smooth part may be mixed with.
+MIXED_FAMILIES = ("walk", "rough")
+#: Loss of log likelihood at which a share is still likely: the bound of a 95 % interval (Wilks).
+MAX_MIXED_LOSS = 1.92
+#: Smallest share of a family that makes a smooth part a mixture. Smooth curves in noise leave at
+#: most .07 to a random walk in 16 tables of 128 and 512 rows, mixtures .20 to .33.
+MIN_MIXED_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -176,6 +186,11 @@ class RotationFit:
         ``rotations`` and ``humps`` they add up to 1.
     family_tests
         Test of each family but noise, in the table or not.
+    smooth_limit
+        Share of the variance up to which a smooth part would not be needed.
+    slow_ranges
+        Smallest and largest share of each family of the slow changes, where a smooth curve cannot
+        be told from a random walk or a rough part; empty where it can.
     misfit
         Comparison of the fit with fits of draws from it; None where there are too few rows.
     """
@@ -192,6 +207,8 @@ class RotationFit:
     clock: ClockFit | None = None
     families: Mapping[str, float] = field(default_factory=dict)
     family_tests: Mapping[str, FamilyTest] = field(default_factory=dict)
+    smooth_limit: float = 1.0
+    slow_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     misfit: Misfit | None = None
 
 
@@ -245,6 +262,13 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
             located_humps, shares[len(located_rotations) :].tolist(), strict=True
         )
     ]
+    smooth_limit = 0.0
+    if not families.get("smooth"):
+        min_gain = family_tests["smooth"].min_gain
+        smooth_limit = largest_share(power, waves, fit.weights, "smooth", min_gain)
+    slow_ranges = _find_slow_ranges(power, waves, fit.weights, families)
+    if slow_ranges:
+        families["slow"] = sum(families.pop(name, 0.0) for name in slow_ranges)
     turns = thresholds.strongest_turns
     if rotations:
         turns = max(rotations, key=lambda rotation: rotation.share).turns
@@ -261,8 +285,38 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         clock=clock,
         families=families,
         family_tests=family_tests,
+        smooth_limit=smooth_limit,
+        slow_ranges=slow_ranges,
         misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
     )
+
+
+def _find_slow_ranges(
+    power: Power, waves: Waves, weights: Floats, families: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Return the ranges of the shares of slow families that a smooth part may be mixed with.
+
+    A random walk or a rough part that left the fit may still hold much of what the smooth part
+    does. Where only a walk or a rough part is needed, they are named alone: the fewest parts.
+    """
+    smooth_share = families.get("smooth", 0.0)
+    if not smooth_share:
+        return {}
+    fit_share = component_shares(power, Fit(waves.fit.components, weights))[
+        waves.fit.components.has_family("smooth", "slow") & (waves.wave_indices < 0)
+    ].sum()
+    ranges: dict[str, tuple[float, float]] = {}
+    for name in MIXED_FAMILIES:
+        if name in families:
+            continue
+        share = largest_share(power, waves, weights, name, MAX_MIXED_LOSS)
+        share *= min(smooth_share / max(float(fit_share), 1e-300), 1.0)
+        if share >= MIN_MIXED_SHARE:
+            ranges[name] = 0.0, min(share, smooth_share)
+    if not ranges:
+        return {}
+    largest = max(high for _, high in ranges.values())
+    return {"smooth": (smooth_share - largest, smooth_share), **ranges}
 
 
 def _strongest_share(thresholds: WaveThresholds) -> float:

@@ -550,7 +550,7 @@ REMOVABLE_FAMILIES = (
 #: Probability of at most so large a gain in tables without the family, at the least gain of those
 #: above: they had it in 1 of 250, and in 3 of 1,000.
 NEEDED_FAMILY_P = 0.005
-#: Weights of components up to this share of the variance are next to nothing.
+#: Weight, as a share of the variance, with which every component begins a fit.
 MIN_ACTIVE_WEIGHT = 1e-3
 #: Smallest share of a family: nobody reports less, and fits of 128 rows are no better.
 MIN_FAMILY_SHARE = 0.02
@@ -568,14 +568,11 @@ class FamilyTest:
         Log likelihood that the fit gains by the family.
     min_gain
         Gain from which on the family is needed.
-    limit
-        Share of the variance from which on it would be needed.
     """
 
     share: float
     gain: float
     min_gain: float
-    limit: float
 
     @property
     def is_needed(self) -> bool:
@@ -595,27 +592,52 @@ def _test_family(
     is_family: NDArray[np.bool_],
     min_gain: float,
 ) -> FamilyTest:
-    """Compare a fit with a family to the best fit without it.
-
-    Near its maximum, a log likelihood falls with the square of a share. Where the family is not
-    needed, the information about its components beside all others gives the limit.
-    """
+    """Compare a fit with a family to the best fit without it."""
     bands = with_family.bands
     gain = banded_log_likelihood(power, with_family, bands)
     gain = max(gain - banded_log_likelihood(power, without, bands), 0.0)
     share = float(component_shares(power, with_family.fit)[is_family].sum())
-    if gain >= min_gain:
-        return FamilyTest(share, gain, min_gain, share * float(np.sqrt(min_gain / gain)))
-    mean = floor_power(bands.mean(without.fit.mean))
-    scale = np.sqrt(bands.mean(power.columns) * bands.sizes / 2) / mean
-    design = bands.mean(without.fit.components.power, 0) * scale[:, None]
-    others = design[:, without.fit.weights > MIN_ACTIVE_WEIGHT]
-    is_short = is_family & ~without.fit.components.has_family("slow")
-    members = design[:, is_short if is_short.any() else is_family]
-    residuals = members - others @ np.linalg.lstsq(others, members, rcond=None)[0]
-    information = float(np.median(np.square(residuals).sum(axis=0))) if members.size else 0.0
-    limit = float(np.sqrt(2 * min_gain / max(information, 1e-300)))
-    return FamilyTest(share, gain, min_gain, min(limit, 1.0))
+    return FamilyTest(share, gain, min_gain)
+
+
+#: Pulls on the weights of a family, in log likelihood per share of the variance. The largest would
+#: give up 300 for the whole variance, far beyond any loss that is allowed.
+FAMILY_PULLS = np.append(0.0, np.geomspace(0.3, 300.0, 16))
+
+
+def largest_share(
+    power: Power, waves: Waves, weights: Floats, family: str, max_loss: float
+) -> float:
+    """Return the largest share that a family can hold at a small loss of log likelihood.
+
+    Parameters
+    ----------
+    power
+        Table in the cosine basis.
+    waves
+        Waves of the table, with the components of their fit.
+    weights
+        ``[m]``: weights of the fit, 0 for everything that left.
+    family
+        Family that is pulled up in place of others.
+    max_loss
+        Largest loss of log likelihood.
+    """
+    components, bands = waves.fit.components, waves.bands
+    is_family = components.has_family(family)
+    selected = (weights > 0) | is_family | components.has_family("noise")
+    is_pulled = is_family[selected]
+    design = bands.mean(components.power[:, selected], 0)
+    degrees = bands.mean(power.columns) * bands.sizes
+    observed = bands.mean(power.share)
+    start = np.tile(np.maximum(weights[selected], MIN_ACTIVE_WEIGHT), (len(FAMILY_PULLS), 1))
+    spectra, all_degrees = (np.tile(values, (len(start), 1)) for values in (observed, degrees))
+    pulls = 2 * FAMILY_PULLS[:, None] * is_pulled
+    fitted = update_weights(spectra, all_degrees, design, start, N_UPDATES, pulls)
+    means = floor_power(fitted @ design.T)
+    log_likelihoods = -0.5 * (degrees * (np.log(means) + observed / means)).sum(axis=1)
+    shares = ((observed / means * bands.sizes) @ design * fitted)[:, is_pulled].sum(axis=1)
+    return float(shares[log_likelihoods.max() - log_likelihoods <= max_loss].max())
 
 
 def prune_families(
