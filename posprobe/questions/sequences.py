@@ -248,11 +248,13 @@ def ask_smooth(view: View) -> Answer:
     rotation_fit = view.rotation_fit
     if not rotation_fit.family_tests:
         return Answer("smooth", "cannot tell", "too_few", TooFew(n, d), keys=SMOOTH_KEYS)
-    families, least = rotation_fit.families, rotation_fit.slow_ranges.get("smooth", (None,))[0]
-    smooth_share = families.get("smooth", 0.0) + families.get("slow", 0.0)
-    line_share = families.get("line", 0.0)
+    families, ranges = rotation_fit.families, rotation_fit.slow_ranges
+    smooth_share, line_share = families.get("smooth", 0.0), families.get("line", 0.0)
+    limit, least = rotation_fit.smooth_limit, None
+    if rotation_fit.family_tests["smooth"].is_needed and "smooth" in ranges:
+        smooth_share, least = families["slow"], ranges["smooth"][0]
     family_test = rotation_fit.family_tests["line" if line_share > smooth_share else "smooth"]
-    share, limit = max(line_share, smooth_share), rotation_fit.smooth_limit
+    share = max(line_share, smooth_share)
     if share > 0:
         # Near its maximum, a log likelihood falls with the square of a share.
         limit = share * float(np.sqrt(family_test.min_gain / family_test.gain))

@@ -412,9 +412,9 @@ def _share_errors(fit: RotationFit) -> Mapping[str, float]:
         return {}
     if any(rotation.pace != "fixed" for rotation in fit.rotations):
         return {}
-    if not fit.slow_ranges:
-        return misfit.errors
-    return {name.replace("smooth", "slow"): error for name, error in misfit.errors.items()}
+    return {
+        name: error for name, error in misfit.errors.items() if name not in fit.slow_ranges
+    }
 
 
 def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel | None:

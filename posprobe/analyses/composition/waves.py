@@ -630,14 +630,18 @@ def largest_share(
     design = bands.mean(components.power[:, selected], 0)
     degrees = bands.mean(power.columns) * bands.sizes
     observed = bands.mean(power.share)
-    start = np.tile(np.maximum(weights[selected], MIN_ACTIVE_WEIGHT), (len(FAMILY_PULLS), 1))
+    start = np.maximum(weights[selected], MIN_ACTIVE_WEIGHT)
+    # A family that begins with next to nothing would grow slowly.
+    start[is_pulled] = np.maximum(start[is_pulled], 0.5 * start.sum() / is_pulled.sum())
+    start = np.tile(start, (len(FAMILY_PULLS), 1))
     spectra, all_degrees = (np.tile(values, (len(start), 1)) for values in (observed, degrees))
     pulls = 2 * FAMILY_PULLS[:, None] * is_pulled
     fitted = update_weights(spectra, all_degrees, design, start, N_UPDATES, pulls)
     means = floor_power(fitted @ design.T)
     log_likelihoods = -0.5 * (degrees * (np.log(means) + observed / means)).sum(axis=1)
     shares = ((observed / means * bands.sizes) @ design * fitted)[:, is_pulled].sum(axis=1)
-    return float(shares[log_likelihoods.max() - log_likelihoods <= max_loss].max())
+    losses = np.maximum.accumulate(log_likelihoods.max() - log_likelihoods)
+    return float(np.interp(max_loss, losses, np.maximum.accumulate(shares)))
 
 
 def prune_families(
