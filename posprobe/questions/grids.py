@@ -239,7 +239,7 @@ CIRCLE_TURN_STEP = 0.05
 #: Draws of each null model of circles in any case.
 N_FIRST_CIRCLE_DRAWS = 299
 #: Draws of each null model where the first ones do not exclude a yes. The smallest p-value of one
-#: of two codes, or of both together, is 3 / 600: significant alone among the questions of a grid.
+#: of two codes is 2 / 600: significant alone among the questions of a grid.
 N_CIRCLE_DRAWS = 599
 #: Length of the squared exponential kernel whose curves rotate most evenly, as a share of theirs.
 ROUNDEST_KERNEL_SHARE = 0.2
@@ -252,6 +252,8 @@ MIN_LINE_CODE_POSITIONS = 16
 MIN_SHORT_CODE_TURNS = 2.5
 #: Share of a code in a circle below which a rotation may be denied.
 MIN_CIRCLE_SHARE = 0.25
+#: Codes of a grid, as the additive model names them.
+CODE_AXES = ("rows", "columns")
 AXIS_ROTATION_KEYS = ("axis_codes.rows.share", "axis_codes.columns.share")
 
 
@@ -341,7 +343,11 @@ def ask_axis_rotations(view: View) -> Answer:
     """Ask whether the row code or the column code rotates."""
     if refusal := unfit_grid_answer("axis_rotations", view, AXIS_ROTATION_KEYS):
         return refusal
+    has_codes = any(view.grid_model.shares[axis] >= MIN_EFFECT_SHARE for axis in CODE_AXES)
     codes = _long_codes(view)
+    if not has_codes:
+        facts = AxisRotations(*view.shape)
+        return Answer("axis_rotations", "no", "no_codes", facts, keys=AXIS_ROTATION_KEYS)
     if not codes:
         facts = AxisRotations(*view.shape)
         return Answer("axis_rotations", "cannot tell", "short", facts, keys=AXIS_ROTATION_KEYS)
@@ -357,10 +363,11 @@ def _long_codes(view: View) -> list[tuple[Code, Floats]]:
     min_power = max(1e-9 * float(np.square(view.points).sum()), MIN_CODE_SHARE * max(powers))
     return [
         (Code(axis, len(points)), points)
-        for axis, points, power in zip(
-            ("rows", "columns"), (rows, columns), powers, strict=True
-        )
-        if len(points) >= MIN_QUESTION_ROWS and points.shape[1] > 1 and power > min_power
+        for axis, points, power in zip(CODE_AXES, (rows, columns), powers, strict=True)
+        if view.grid_model.shares[axis] >= MIN_EFFECT_SHARE
+        and len(points) >= MIN_QUESTION_ROWS
+        and points.shape[1] > 1
+        and power > min_power
     ]
 
 
@@ -393,13 +400,12 @@ def _find_lines(code_view: View) -> tuple[Rotation, ...]:
 
 
 def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
-    """Answer by the share of the codes in a circle, in one code or in both together."""
+    """Answer by the share of each code in a circle."""
     rng = view.rng(16)
     shortened_codes = [_shorten_code(points) for _, points in codes]
     shares, turns = np.stack([_fit_circles(points[None]) for points in shortened_codes])[
         ..., 0
     ].T
-    n_tests = len(codes) + 1 if len(codes) > 1 else 1
     null_draws = np.empty((len(codes), 4, 0))
     for n_draws in (N_FIRST_CIRCLE_DRAWS, N_CIRCLE_DRAWS - N_FIRST_CIRCLE_DRAWS):
         extra_draws = [_draw_circle_shares(points, rng, n_draws) for points in shortened_codes]
@@ -408,8 +414,7 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
             max(rank_p_value(share, draws) for draws in code_draws)
             for share, code_draws in zip(shares, null_draws, strict=True)
         ]
-        joint_p = max(rank_p_value(shares.mean(), draws) for draws in null_draws.mean(axis=0))
-        p = min(1.0, n_tests * min(joint_p, *code_p_values))
+        p = min(1.0, len(codes) * min(code_p_values))
         if p > MAX_YES_P:
             break
     typical_shares = np.median(null_draws, axis=2).max(axis=1)
@@ -417,43 +422,29 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         Circle(*map(float, circle_numbers))
         for circle_numbers in zip(turns, shares, typical_shares, code_p_values, strict=True)
     ]
-    rotating = _rotating_axes(codes, circles, joint_p)
+    rotating = tuple(
+        code.axis
+        for (code, _), code_p in zip(codes, code_p_values, strict=True)
+        if len(codes) * code_p <= MAX_YES_P
+    )
     best_code = int(np.argmin(code_p_values))
-    statistic, statistic_draws = shares.mean(), null_draws.mean(axis=0)
-    if code_p_values[best_code] <= joint_p:
-        statistic, statistic_draws = shares[best_code], null_draws[best_code]
-    p_values = [rank_p_value(statistic, draws) for draws in statistic_draws]
-    medians = np.median(statistic_draws, axis=1)
-    nearest_draws = statistic_draws[int(np.lexsort((medians, p_values))[-1])]
-    test = null_test(float(statistic), nearest_draws, "smooth", p, n_statistics=n_tests)
+    p_values = [rank_p_value(shares[best_code], draws) for draws in null_draws[best_code]]
+    medians = np.median(null_draws[best_code], axis=1)
+    nearest_draws = null_draws[best_code][int(np.lexsort((medians, p_values))[-1])]
+    test = null_test(
+        float(shares[best_code]), nearest_draws, "smooth", p, n_statistics=len(codes)
+    )
     answer: Verdict = "cannot tell"
     reason = "open"
-    if p <= MAX_YES_P and rotating:
+    if rotating:
         answer, reason = "yes", "circles"
     elif p > MAX_OPEN_P and shares.max() < MIN_CIRCLE_SHARE:
         answer, reason = "no", "none"
     codes_with_circles = tuple(
         replace(code, circle=circle) for (code, _), circle in zip(codes, circles, strict=True)
     )
-    facts = AxisRotations(*view.shape, codes_with_circles, rotating if answer == "yes" else ())
+    facts = AxisRotations(*view.shape, codes_with_circles, rotating)
     return Answer("axis_rotations", answer, reason, facts, test, AXIS_ROTATION_KEYS)
-
-
-def _rotating_axes(
-    codes: list[tuple[Code, Floats]], circles: list[Circle], joint_p: float
-) -> tuple[str, ...]:
-    """Return the axes of the codes that rotate.
-
-    Where only both codes together are significant, a code rotates if its share exceeds the typical.
-    """
-    axes = []
-    for (code, _), circle in zip(codes, circles, strict=True):
-        is_large = circle.share >= circle.typical + MIN_EFFECT_SHARE
-        if circle.p <= MAX_YES_P or (
-            joint_p <= MAX_YES_P and circle.p <= MAX_OPEN_P and is_large
-        ):
-            axes.append(code.axis)
-    return tuple(axes)
 
 
 def _shorten_code(code: Floats) -> Floats:

@@ -295,6 +295,10 @@ def _lay_out_mosaic(cosines: NDArray[Any], height: int, width: int) -> Floats:
     return gapped_tiles.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
 
 
+#: Small norms that are labelled: more would overlap.
+MAX_LABELLED_NORMS = 1
+
+
 def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) -> list[str]:
     """Draw the norms of the rows; outlier rows do not set the scale."""
     n = len(norms)
@@ -316,9 +320,23 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
     seam_lines = [
         f"M{left_edge + side * row / n:.1f},{top - 4}v{height + 8}" for row in seam_rows
     ]
+    marked_rows = outlier_rows[: STYLE.max_marked_rows]
+    # A triangle points up at a large norm, above the strip, and down at a small one, below it.
+    is_small = {row: norms[row] < lowest for row in marked_rows if 0 <= row < n}
     outlier_marks = [
-        f"M{left_edge + side * (row + 0.5) / n - 4:.1f},{top + 4}h8l-4,-6z"
-        for row in outlier_rows[: STYLE.max_marked_rows]
+        f"M{left_edge + side * (row + 0.5) / n - 4:.1f},"
+        + (f"{top + height + 2}h8l-4,6z" if is_small.get(row) else f"{top + 4}h8l-4,-6z")
+        for row in marked_rows
+    ]
+    small_labels = [
+        text_element(
+            left_edge + side * (row + 0.5) / n,
+            top + height + 18,
+            _format_briefly(float(norms[row])),
+            "ax",
+            "middle",
+        )
+        for row in [row for row, small in is_small.items() if small][:MAX_LABELLED_NORMS]
     ]
     return [
         text_element(left_edge, 342, "row norm", "h2"),
@@ -328,6 +346,7 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
         text_element(left_edge - 5, top + height + 4, _format_briefly(lowest), "ax", "end"),
         *(path_element("seamline", commands) for commands in seam_lines),
         *(path_element("mark", commands) for commands in outlier_marks),
+        *small_labels,
     ]
 
 
@@ -465,7 +484,7 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
     band_x = x(np.concatenate([period, period[::-1]]))
     band_y = y(np.concatenate([high, low[::-1]]))
     left_edge, top, side = STYLE.plot_left, STYLE.plot_top, STYLE.plot_side
-    two_turns_x = float(x(np.array([n]))[0])
+    two_turns_x = float(x(np.array([n / 2]))[0])
     elements = [
         rect_element("plotbg", left_edge, top, side, side),
         rect_element("far", left_edge, top, two_turns_x - left_edge, side),

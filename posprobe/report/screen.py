@@ -148,8 +148,8 @@ def _align_columns(
     for row in rows:
         grid.add_row(
             *(
-                Text(escape_invisible(cell_text), no_wrap=True, overflow="ellipsis")
-                for cell_text in row
+                Text(escape_invisible(cell_text), no_wrap=column != 1, overflow="ellipsis")
+                for column, cell_text in enumerate(row)
             )
         )
     if (

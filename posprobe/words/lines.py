@@ -35,6 +35,10 @@ def _format_cosine(value: float) -> str:
     return f"{value:.3f}" if 0.995 <= value < 1 else format_hundredths(value)
 
 
+def _format_dimension(value: float) -> str:
+    return format_two_figures(value) if value < 100 else f"{value:.0f}"
+
+
 _SIGN_MEASURES: Mapping[str, str] = {
     "products": "not due to distance",
     "norms": "trend in norms",
@@ -78,6 +82,12 @@ def _ladder_measure(facts: Block) -> tuple[str, NumberFormat]:
     return f"deviation from × {facts['factor']:.1f}", _format_share
 
 
+def _circle_measure(facts: Block) -> tuple[str, NumberFormat]:
+    axes: list[str] = facts.get("rotating") or []
+    name = f"{axes[0].removesuffix('s')} code" if len(axes) == 1 else "codes"
+    return f"{name} on a circle", _format_share
+
+
 #: Measure that was tested and its format, from the facts of an answer, by question.
 _TEST_MEASURES: Mapping[str, Callable[[Block], tuple[str, NumberFormat]]] = {
     "order": _order_measure,
@@ -85,10 +95,10 @@ _TEST_MEASURES: Mapping[str, Callable[[Block], tuple[str, NumberFormat]]] = {
     "absolute_position": _position_measure,
     "winding": _winding_measure,
     "ladder": _ladder_measure,
-    "low_dimensional": lambda _: ("participation ratio", format_two_figures),
+    "low_dimensional": lambda _: ("effective dimension", _format_dimension),
     "rotations": lambda _: ("strongest component", _format_share),
     "rows_and_columns": lambda _: ("share in both codes", _format_share),
-    "axis_rotations": lambda _: ("share on a circle", _format_share),
+    "axis_rotations": _circle_measure,
 }
 
 
@@ -164,8 +174,10 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
     """Return an answer's block as a line."""
     name, facts = answer["question"], answer.get("facts") or {}
     question = QUESTION_TEXTS[name]
-    if name == "special_rows" and grid:
-        question = "Outlier patches?"
+    if grid:
+        question = {"special_rows": "Outlier patches?", "smooth": "Smooth?"}.get(
+            name, question
+        )
     if name == "smooth" and facts.get("curve") is not None:
         return AnswerLine(
             name,
@@ -179,7 +191,11 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
     if name in _FACT_COLUMNS:
         return AnswerLine(name, answer["answer"], question, **_FACT_COLUMNS[name](facts))
     if answer.get("interval") and name in _TEST_MEASURES:
-        return chance_line(answer, question, *_TEST_MEASURES[name](facts))
+        measure, number_format = _TEST_MEASURES[name](facts)
+        value = ""
+        if name == "low_dimensional" and facts.get("columns"):
+            value = f"{number_format(answer['tested'])} of {facts['columns']}"
+        return chance_line(answer, question, measure, number_format, value)
     if name == "absolute_position" and facts.get("invariance") is not None:
         share = _format_share(facts["invariance"])
         return AnswerLine(name, answer["answer"], question, "explained by distance", share)
