@@ -421,8 +421,13 @@ def make_names_unique(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand:
-    """Return null bands of the CKA of two tables, the same for either order of the pair."""
+    """Return null bands of the CKA of two tables, the same for either order of the pair.
+
+    A formula is the same in every draw, unless both tables are formulas.
+    """
     table_pair = sorted((x, y), key=_table_order)
+    is_fixed = [t.kind == "fixed" for t in table_pair]
+    is_drawn = [True, True] if all(is_fixed) else [not fixed for fixed in is_fixed]
     scaled = [
         np.asarray(t.values, dtype=np.float64) / (float(np.abs(t.values).max()) or 1.0)
         for t in table_pair
@@ -434,13 +439,15 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
         for draw in range(draws if name in null_models(x.layout) else 0):
             surrogates = [
                 draw_rows(
-                    values_scaled,
+                    scaled[side],
                     name,
                     np.random.default_rng([seed, index, draw, side]),
                     x.layout,
-                    fit,
+                    fitted[side],
                 )
-                for side, (values_scaled, fit) in enumerate(zip(scaled, fitted, strict=True))
+                if is_drawn[side]
+                else scaled[side].astype(np.float32)
+                for side in range(2)
             ]
             values.append(_cka_or_none(*surrogates))
         bands[name] = null_band(values)

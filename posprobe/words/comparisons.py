@@ -51,22 +51,33 @@ def agreement_sentence(shared_answers: Sequence[Shared]) -> str:
     )
 
 
+def _chance_band(pair: Block) -> tuple[str, Block | None]:
+    """Return what random tables of a pair are, in the plural, and the band of their CKA.
+
+    Patches on a grid have no walk: random fields as smooth as the two tables take its place.
+    """
+    bands = pair["nulls"] or {}
+    if bands.get("walk") is not None:
+        return "random walks", bands["walk"]
+    return "random fields", bands.get("stationary")
+
+
 def pair_sentence(pair: Block) -> str:
-    """Return the sentence on the similarity of two tables, compared with random walks."""
+    """Return the sentence on the similarity of two tables, compared with random ones."""
     first, second = pair["tables"]
     if pair["cka"] is None:
         return (
             f"{first} and {second}: no distance ({pair['undefined'].get('cka', 'undefined')})."
         )
-    walk = (pair["nulls"] or {}).get("walk")
-    if walk is None:
+    noun, band = _chance_band(pair)
+    if band is None:
         return f"{first} and {second} have a CKA of {format_similarity(pair['cka'])} (0 to 1)."
     comparison = "more similar" if similarity_verdict(pair) == "yes" else "no more similar"
-    low, high = format_similarity(walk["p5"]), format_similarity(walk["p95"])
+    low, high = format_similarity(band["p5"]), format_similarity(band["p95"])
+    kept_property = "the same steps" if noun == "random walks" else "the same smoothness"
     return (
-        f"{first} and {second} are {comparison} than two random walks: CKA "
-        f"{format_similarity(pair['cka'])} (random walks with the same "
-        f"steps: {low} to {high})."
+        f"{first} and {second} are {comparison} than {noun}: CKA "
+        f"{format_similarity(pair['cka'])} ({noun} with {kept_property}: {low} to {high})."
     )
 
 
@@ -74,13 +85,18 @@ def comparison_headline(pairs: Sequence[Block]) -> str:
     """Say how similar tables are: two of them, or of several pairs how many."""
     if len(pairs) == 1 and not similarity_verdict(pairs[0]):
         return pair_sentence(pairs[0])
-    return walk_comparison(
-        [(pair["tables"], similarity_verdict(pair)) for pair in pairs], "{} are"
+    nouns = dict.fromkeys(_chance_band(pair)[0] for pair in pairs if similarity_verdict(pair))
+    return chance_comparison(
+        [(pair["tables"], similarity_verdict(pair)) for pair in pairs],
+        "{} are",
+        " or ".join(nouns) or "random walks",
     )
 
 
-def walk_comparison(pairs: Sequence[tuple[Sequence[str], str]], noun: str) -> str:
-    """Say which pairs are more similar than random walks: of several how many.
+def chance_comparison(
+    pairs: Sequence[tuple[Sequence[str], str]], noun: str, random_tables: str = "random walks"
+) -> str:
+    """Say which pairs are more similar than random tables: of several how many.
 
     Parameters
     ----------
@@ -88,28 +104,33 @@ def walk_comparison(pairs: Sequence[tuple[Sequence[str], str]], noun: str) -> st
         The names of each pair, and yes or no; empty where that cannot be told.
     noun
         Name of the similar things, with braces for the names of a pair.
+    random_tables
+        Name of the random tables, in the plural.
     """
     if len(pairs) == 1:
         ((names, answer),) = pairs
         comparison = "more" if answer == "yes" else "no more"
-        return (
-            f"{noun.format(' and '.join(names))} {comparison} similar than two random walks."
-        )
-    count = sum(answer == "yes" for _, answer in pairs)
+        return f"{noun.format(' and '.join(names))} {comparison} similar than {random_tables}."
+    compared_pairs = [answer for _, answer in pairs if answer]
+    if not compared_pairs:
+        return f"The similarity of the {len(pairs)} pairs cannot be compared with chance."
+    count = sum(answer == "yes" for answer in compared_pairs)
+    n_unknown = len(pairs) - len(compared_pairs)
+    noun = "comparable pairs" if n_unknown else "pairs"
     sentence = (
-        f"{count or 'None'} of {len(pairs)} pairs {'is' if count < 2 else 'are'} more similar"
+        f"{count or 'None'} of {len(compared_pairs)} {noun} "
+        f"{'is' if count < 2 else 'are'} more similar"
     )
-    n_unknown = sum(not answer for _, answer in pairs)
-    comparison = f" {format_count(n_unknown, 'pair')} cannot be told." if n_unknown else ""
-    return f"{sentence} than two random walks.{comparison}"
+    comparison = f" {format_count(n_unknown, 'pair')} cannot be compared." if n_unknown else ""
+    return f"{sentence} than {random_tables}.{comparison}"
 
 
 def similarity_verdict(pair: Block) -> str:
-    """Return whether two tables are more similar than random walks; empty without a band."""
-    walk = (pair["nulls"] or {}).get("walk")
-    if pair["cka"] is None or walk is None:
+    """Return whether two tables are more similar than random ones; empty without a band."""
+    _, band = _chance_band(pair)
+    if pair["cka"] is None or band is None:
         return ""
-    return "yes" if pair["cka"] > walk["p95"] else "no"
+    return "yes" if pair["cka"] > band["p95"] else "no"
 
 
 def pair_line(pair: Block, name: str) -> AnswerLine:
@@ -117,19 +138,19 @@ def pair_line(pair: Block, name: str) -> AnswerLine:
     question, cka = " · ".join(pair["tables"]), pair["cka"]
     if cka is None:
         return AnswerLine(name, "", question, "CKA (0–1)")
-    walk = (pair["nulls"] or {}).get("walk")
-    if walk is None:
+    _, band = _chance_band(pair)
+    if band is None:
         return AnswerLine(name, "", question, "CKA (0–1)", format_similarity(cka))
-    chance = f"{format_similarity(walk['p5'])} to {format_similarity(walk['p95'])}"
+    # Only similarity beyond chance is a yes, so that its range has no lower end.
     return AnswerLine(
         name,
         similarity_verdict(pair),
         question,
         "CKA (0–1)",
         format_similarity(cka),
-        chance,
+        f"0 to {format_similarity(band['p95'])}",
         tested=cka,
-        interval=(walk["p5"], walk["p95"]),
+        interval=(0.0, band["p95"]),
         facts=_distances_sentence(pair),
     )
 
@@ -163,7 +184,8 @@ def citation_sentence(value: Block) -> str:
 
 #: What the answers about tables side by side are about.
 COMPARISON_KEY = (
-    "By chance: 5–95 % of random walks with the same steps. Answers: each table's own rows."
+    "By chance: 95 % of random walks with the same steps, or of random fields as smooth. Answers: "
+    "each table's own rows."
 )
 
 

@@ -19,7 +19,7 @@ from posprobe.questions.schemes import (
 )
 from posprobe.text import Block, use_minus_sign
 from posprobe.words import ANSWER_TEXTS, QUESTION_TEXTS, answer_sentence
-from posprobe.words.comparisons import walk_comparison
+from posprobe.words.comparisons import chance_comparison
 from posprobe.words.formats import (
     Template,
     capitalise,
@@ -381,7 +381,7 @@ def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
     if len(pairs) == 1 and ("heads" in pairs[0] or not _curve_verdict(pairs[0], walk)):
         return " ".join(curve_sentences(pairs[0], walk))
     verdicts = [(pair["records"], _curve_verdict(pair, walk)) for pair in pairs]
-    return walk_comparison(verdicts, "The curves of {} over distance are")
+    return chance_comparison(verdicts, "The curves of {} over distance are")
 
 
 def _curve_verdict(pair: Block, walk: Block | None) -> str:
