@@ -205,19 +205,23 @@ def ask_kept(run: ModelRun) -> Answer | None:
         test = Test(
             last_layer.share, math.nan, last_layer.noise, band, "sampling noise", n_draws
         )
-    return Answer("kept", *_judge_last_layer(last_layer), facts, test, keys)
+    is_outside = bool(test and test.interval and test.value > test.interval[1])
+    return Answer("kept", *_judge_last_layer(last_layer, is_outside), facts, test, keys)
 
 
-def _judge_last_layer(last_layer: LayerShare) -> tuple[Verdict, str]:
+def _judge_last_layer(last_layer: LayerShare, is_outside: bool) -> tuple[Verdict, str]:
+    """Return the verdict on a layer and its reason; a share outside its noise is not denied."""
     if last_layer.rank is None:
         return "no", "rounding"
     if last_layer.rank == 0:
         # Only where there is little noise, it is evidence that no direction stands out.
         is_quiet = last_layer.noise is not None and last_layer.noise <= MAX_HIDING_NOISE_SHARE
-        return ("no", "noise") if is_quiet else ("cannot tell", "few_contexts")
+        is_noise = is_quiet and not is_outside
+        return ("no", "noise") if is_noise else ("cannot tell", "few_contexts")
     if not last_layer.clear:
         return "cannot tell", "noisy"
-    return ("no", "small") if (last_layer.share or 0.0) < MIN_EFFECT_SHARE else ("yes", "seen")
+    is_small = (last_layer.share or 0.0) < MIN_EFFECT_SHARE and not is_outside
+    return ("no", "small") if is_small else ("yes", "seen")
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,8 @@ def _answer_change(
     reason = (
         "rounding" if change < rounding else "slight" if change < min_change else "changed"
     )
-    test = Test(change, math.nan, rounding, (0.0, rounding), "rounding")
+    # A change that is too slight to matter is no evidence either.
+    test = Test(change, math.nan, rounding, (0.0, max(rounding, min_change)), "rounding")
     return Answer(question, answer, reason, facts, test, keys)
 
 
@@ -315,16 +320,18 @@ def ask_apart(run: ModelRun) -> Answer | None:
     keys = ("subspaces.variance",)
     if share.value is None:
         return Answer("apart", "cannot tell", "all_alike", facts, keys=keys)
-    test = Test(share.value, math.nan, share.expected, (low, high), "random subspaces")
-    # One random subspace in ten lies outside the band, so that a claim needs a margin.
+    # One random subspace in ten lies outside the band, so that a claim needs a margin. A larger
+    # share is no evidence of avoidance, whatever chance gives.
     margin = max(high - low, SENTENCE_SHARE_STEP)
+    interval = max(low - margin, 0.0), 1.0
+    test = Test(share.value, math.nan, share.expected, interval, "random subspaces")
     answer: Verdict = "no"
     reason = "more" if share.value > high + margin else "chance"
     if share.expected > MAX_RANDOM_SUBSPACE_SHARE:
         answer, reason = "cannot tell", "no_room"
     elif share.value < low - margin:
         is_small = share.value > MAX_SEPARATE_SHARE_RATIO * share.expected
-        answer, reason = ("no", "small") if is_small else ("yes", "less")
+        answer, reason = ("cannot tell", "small") if is_small else ("yes", "less")
     elif share.value < low:
         answer, reason = "cannot tell", "open"
     return Answer("apart", answer, reason, facts, test, keys)
