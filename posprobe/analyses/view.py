@@ -126,6 +126,12 @@ class View:
         return find_rotations(self.points, self.seed)
 
     @cached_property
+    def null_offsets(self) -> Floats:
+        """Covariance by offset of random tables like this one, but without rotations, ``[n]``."""
+        offsets = self.rotation_fit.null_offsets
+        return offsets if offsets.any() else self.kernel.by_offset
+
+    @cached_property
     def grid_model(self) -> GridModel:
         """The additive model of a table of patches."""
         return fit_grid(self.values, *self.shape, self.seed)

@@ -281,7 +281,7 @@ def _draw_statistics(
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, stride) / kernel_length))
     factors = [
         covariance_root(toeplitz(correlations))
-        for correlations in (view.kernel.by_offset[::stride], smoothest)
+        for correlations in (view.null_offsets[::stride], smoothest)
     ]
     column_norms = np.sqrt(np.square(rows).sum(axis=0))
     rng = view.rng(2)

@@ -62,9 +62,17 @@ def state_table_shares(
             continue
         if answer.yes and share > 0 and own_share > 0:
             stated_answers[question] = _scale_answer(answer, share, own_share)
-        elif not answer.yes and share >= MIN_EFFECT_SHARE:
+        elif not answer.yes and share - shares.get("slow", 0.0) >= MIN_EFFECT_SHARE:
             stated_answers[question] = answer.with_correction(
                 "yes", "elsewhere", "budget", facts=PartElsewhere(share), test=None
+            )
+        elif answer.answer == "no" and share >= MIN_EFFECT_SHARE:
+            stated_answers[question] = answer.with_correction(
+                "cannot tell",
+                "slow_elsewhere",
+                "budget",
+                facts=PartElsewhere(share),
+                test=None,
             )
     return stated_answers
 

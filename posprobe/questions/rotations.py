@@ -318,7 +318,8 @@ def ask_winding(view: View) -> Answer:
     if pair is None or statistic <= 0:
         # No statistic is smaller, so that no draws are needed.
         return Answer("winding", "no", "none", None, Test(0.0, 1.0), WINDING_KEYS)
-    p, null_model, null_draws = _draw_windings(points, statistic, view.rng(11))
+    offsets = view.null_offsets
+    p, null_model, null_draws = _draw_windings(points, offsets, statistic, view.rng(11))
     facts = _winding_facts(pair, plane_share)
     # Draws are reported as turns of a pair with the same share and radius CV.
     null_turns = null_draws * (pair.turns / statistic)
@@ -381,12 +382,16 @@ def strongest_winding(points: Floats) -> tuple[float, WindingPair | None, float]
 
 
 def _draw_windings(
-    points: Floats, statistic: float, rng: np.random.Generator
+    points: Floats, offsets: Floats, statistic: float, rng: np.random.Generator
 ) -> tuple[float, str, Floats]:
-    """Return the p-value, and the name and the draws of the nearest null model."""
+    """Return the p-value, and the name and the draws of the nearest null model.
+
+    ``offsets`` ``[n]`` are the covariances by offset of the stationary one.
+    """
     n = len(points)
     leading_steps = leading_coordinates(np.diff(points, axis=0), N_WINDING_COMPONENTS)
-    process = fit_process(leading_coordinates(points, 2 * N_WINDING_COMPONENTS), Sequence(n))
+    coordinates = leading_coordinates(points, 2 * N_WINDING_COMPONENTS)
+    process = fit_process(coordinates, Sequence(n), offsets)
 
     def draw() -> list[float]:
         signs = rng.choice([-1.0, 1.0], size=(n - 1, 1))

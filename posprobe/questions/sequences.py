@@ -10,17 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.copies import Copies
-from posprobe.analyses.composition.processes import (
-    HALF_WIDTH_RATIO,
-    Kernel,
-    fit_kernels,
-    kernel_covariances,
-)
 from posprobe.analyses.composition.waves import MIN_FAMILY_SHARE
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import (
     covariance_root,
-    half_length,
     leading_coordinates,
     offset_sums,
     participation_ratio,
@@ -250,7 +243,7 @@ def ask_smooth(view: View) -> Answer:
         return Answer("smooth", "cannot tell", "too_few", TooFew(n, d), keys=SMOOTH_KEYS)
     families, ranges = rotation_fit.families, rotation_fit.slow_ranges
     smooth_share, line_share = families.get("smooth", 0.0), families.get("line", 0.0)
-    limit, least = rotation_fit.smooth_limit, None
+    limit, least = max(rotation_fit.smooth_limit, ranges.get("smooth", (0.0, 0.0))[1]), None
     if rotation_fit.family_tests["smooth"].is_needed and "smooth" in ranges:
         smooth_share, least = families["slow"], ranges["smooth"][0]
     family_test = rotation_fit.family_tests["line" if line_share > smooth_share else "smooth"]
@@ -275,8 +268,6 @@ def ask_smooth(view: View) -> Answer:
 MAX_FEWER_RATIO = 0.75
 #: Smallest p-value that is extrapolated for a ratio below all draws.
 MIN_EXTRAPOLATED_P = 1e-3
-#: Names of the null models, in the order in which they are drawn.
-DIMENSION_NULL_NAMES = ("stationary", "smooth", "walk")
 COMPONENT_KEYS = ("pca.participation_ratio", "pca.top3")
 
 
@@ -319,21 +310,21 @@ class LowDimensional:
 def ask_low_dimensional(view: View) -> Answer:
     """Ask whether the table has fewer directions than its smoothness alone gives.
 
-    The null models have as many independent columns as the table: of the fitted kernel, of the
-    smoothest kernel with the same half-length, or of a random walk.
+    The null model has as many independent columns as the table, each made of all that the table is
+    made of, but of its rotations.
     """
     if refusal := small_table_answer("low_dimensional", view, COMPONENT_KEYS):
         return refusal
     n, d = view.points.shape
     stride = _thinning_stride(view.points)
     rows = normalise_rows(view.points[::stride])
-    kernel = fit_kernels(_cosine_power(rows - rows.mean(axis=0))[None])[0]
+    null_draws = _draw_dimensions(view, len(rows), stride)
     facts = LowDimensional(
         rows=n,
         directions=count_directions(view),
         columns=min(n - 1, d),
         participation=participation_ratio(rows),
-        expected=_expected_dimension(kernel.by_offset, d),
+        expected=float(np.median(null_draws)),
         every=stride,
     )
     if d < 3:
@@ -343,16 +334,11 @@ def ask_low_dimensional(view: View) -> Answer:
     if view.half_length > n / MIN_HALF_LENGTHS:
         # With few independent stretches, any slow curve has few directions.
         return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
-    # Each draw is relative to the expectation of its own kernel, so that all are comparable.
-    null_draws = facts.expected * _draw_dimension_ratios(view, rows, kernel)
-    p = max(_small_dimension_p(facts.participation, draws) for draws in null_draws)
-    nearest_null = int(np.median(null_draws, axis=1).argmin())
-    nearest_draws, null_model = null_draws[nearest_null], DIMENSION_NULL_NAMES[nearest_null]
-    facts = replace(facts, expected=float(np.median(nearest_draws)))
+    p = _small_dimension_p(facts.participation, null_draws)
     test = null_test(
         facts.participation,
-        nearest_draws,
-        null_model,
+        null_draws,
+        "composition",
         p,
         bound=float(facts.columns),
         smallest_effect=MAX_FEWER_RATIO * facts.expected,
@@ -364,38 +350,14 @@ def ask_low_dimensional(view: View) -> Answer:
     return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
 
 
-def _draw_dimension_ratios(view: View, rows: Floats, kernel: Kernel) -> Floats:
-    """Return participation ratios of draws of each null model over those that kernels predict."""
-    n, n_columns = len(rows), min(view.points.shape[1], MAX_DRAW_ROWS)
-    rng = view.rng(3)
-    factor = covariance_root(toeplitz(kernel.by_offset))
-    # The smoothest kernel of a given length has the fewest directions.
-    length = max(half_length(rows), 0.5) / HALF_WIDTH_RATIO
-    smoothest = covariance_root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
-    dimensions = np.empty((len(DIMENSION_NULL_NAMES), N_NULL_DRAWS))
-    powers = np.empty((len(DIMENSION_NULL_NAMES), N_NULL_DRAWS, n - 1))
-    for k in range(N_NULL_DRAWS):
-        white = rng.standard_normal((n, n_columns))
-        null_tables = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
-        for null_index, null_table in enumerate(null_tables):
-            unit_rows = normalise_rows(null_table - null_table.mean(axis=0))
-            dimensions[null_index, k] = participation_ratio(unit_rows)
-            powers[null_index, k] = _cosine_power(unit_rows)
-    kernels = fit_kernels(powers.reshape(-1, n - 1))
-    expected = np.array(
-        [
-            _expected_dimension(covariance, n_columns)
-            for covariance in kernel_covariances(kernels)
-        ]
+def _draw_dimensions(view: View, n_rows: int, stride: int) -> Floats:
+    """Return participation ratios of random tables with independent columns: ``[draws]``."""
+    factor = covariance_root(toeplitz(view.null_offsets[::stride][:n_rows]))
+    shape, rng = (n_rows, view.points.shape[1]), view.rng(3)
+    tables = (factor @ rng.standard_normal(shape) for _ in range(N_NULL_DRAWS))
+    return np.array(
+        [participation_ratio(normalise_rows(table - table.mean(axis=0))) for table in tables]
     )
-    return np.asarray(dimensions / expected.reshape(dimensions.shape))
-
-
-def _cosine_power(points: Floats) -> Floats:
-    """Return the power of centred rows ``[n, d]`` in each bin of the cosine transform."""
-    from scipy.fft import dct
-
-    return np.asarray(np.square(dct(points, axis=0, norm="ortho")[1:]).sum(axis=1))
 
 
 def _thinning_stride(points: Floats) -> int:
@@ -422,29 +384,6 @@ def count_directions(view: View) -> int:
         gram = small_gram(view.points.astype(np.float32))
         variances = np.linalg.eigvalsh(gram)[::-1].astype(np.float64)
     return int(np.searchsorted(np.cumsum(variances), 0.9 * len(view) * (1 - 1e-6)) + 1)
-
-
-def _expected_dimension(covariances: Floats, d: int) -> float:
-    """Return the expected participation ratio of ``d`` independent columns of a kernel.
-
-    ``covariances`` are those of the kernel at each offset. The expectation of a ratio is taken as
-    the ratio of the expectations.
-    """
-    n = len(covariances)
-    cumulative = np.cumsum(covariances)
-    row_means = (cumulative + cumulative[::-1] - covariances[0]) / n
-    grand_mean = row_means.mean()
-    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
-    squared_norm = (
-        np.square(covariances) @ pairs
-        - 2 * n * np.square(row_means).sum()
-        + (n * grand_mean) ** 2
-    )
-    trace = n * (covariances[0] - grand_mean)
-    if trace <= 0 or squared_norm <= 0:
-        return 1.0
-    dimension = trace**2 / squared_norm
-    return float(1 / ((1 + 1 / d) / dimension + 1 / d))
 
 
 def _small_dimension_p(dimension: float, null_draws: Floats) -> float:

@@ -188,6 +188,9 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
         )
     if name == "rotations" and answer["reason"] == "formula" and not facts.get("lines"):
         return AnswerLine(name, answer["answer"], question, "periodic components", "many")
+    if name == "rotations" and facts.get("preferred") and not facts.get("lines"):
+        share = _format_share(facts["preferred"]["share"])
+        return AnswerLine(name, answer["answer"], question, "noise with a period", share)
     if name in _FACT_COLUMNS:
         return AnswerLine(name, answer["answer"], question, **_FACT_COLUMNS[name](facts))
     if answer.get("interval") and name in _TEST_MEASURES:

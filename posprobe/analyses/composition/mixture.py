@@ -26,6 +26,9 @@ MAX_NOISE_LENGTH_POSITIONS = 0.9
 #: The same limit for kernels of alternating sign. Where 0.4 of the variance alternates in noise,
 #: 0.38 to 0.49 is found in 128 rows (12 tables; up to 0.72 where all lengths count as alternating).
 MAX_ALTERNATING_NOISE_POSITIONS = 0.6
+#: Shortest length of a smooth curve. A shorter one bends within a few rows, as moving averages of
+#: four rows do.
+MIN_SMOOTH_LENGTH_POSITIONS = 3.0
 #: Steps of the multiplicative update.
 N_UPDATES = 100
 #: Steps of Fisher scoring after the update, which usually end by themselves sooner.
@@ -216,7 +219,10 @@ def kernels(n: int) -> tuple[KernelShape, ...]:
     rough_families = np.where(
         rough < MAX_NOISE_LENGTH_POSITIONS, "noise", np.where(rough > n / 2, "walk", "rough")
     )
-    smooth_families = np.where(smooth > n / 3, "slow", "smooth").tolist()
+    is_short = smooth < MIN_SMOOTH_LENGTH_POSITIONS
+    smooth_families = np.where(
+        smooth > n / 3, "slow", np.where(is_short, "rough", "smooth")
+    ).tolist()
     exponential = ["exponential"] * len(rough)
     matern, normal = ["matern"] * len(smooth), ["normal"] * len(smooth)
     return (

@@ -26,6 +26,7 @@ from posprobe.analyses.composition.wave_scores import (
     MIN_LINE_TURNS,
 )
 from posprobe.analyses.composition.waves import (
+    MIN_ACTIVE_WEIGHT,
     MIN_FAMILY_SHARE,
     MIN_PLANE_SHARE,
     MIN_WAVE_ROWS,
@@ -40,6 +41,8 @@ from posprobe.analyses.composition.waves import (
     leading_plane,
     measure_misfit,
     prune_families,
+    refit_selected,
+    stationary_covariance,
     wave_shares,
 )
 from posprobe.arrays import Floats
@@ -195,6 +198,9 @@ class RotationFit:
     slow_ranges
         Smallest and largest share of each family of the slow changes, where a smooth curve cannot
         be told from a random walk or a rough part; empty where it can.
+    null_offsets
+        ``[n]``: covariance by offset of the stationary process without rotations that is most like
+        the table, preferred periods included; empty where there are too few rows.
     misfit
         Comparison of the fit with fits of draws from it; None where there are too few rows.
     """
@@ -213,6 +219,7 @@ class RotationFit:
     family_tests: Mapping[str, FamilyTest] = field(default_factory=dict)
     smooth_limit: float = 1.0
     slow_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    null_offsets: Floats = field(default_factory=lambda: np.zeros(0))
     misfit: Misfit | None = None
 
 
@@ -266,6 +273,12 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
             located_humps, shares[len(located_rotations) :].tolist(), strict=True
         )
     ]
+    rotating_waves = [k for located in located_rotations for k in located.members]
+    is_rotation = np.isin(waves.wave_indices, rotating_waves)
+    null_weights = fit.weights
+    if is_rotation.any():
+        start = np.maximum(fit.weights, MIN_ACTIVE_WEIGHT)
+        null_weights = refit_selected(power, waves, ~is_rotation, start).fit.weights
     smooth_limit = 0.0
     if not families.get("smooth"):
         min_gain = family_tests["smooth"].min_gain
@@ -291,6 +304,7 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         family_tests=family_tests,
         smooth_limit=smooth_limit,
         slow_ranges=slow_ranges,
+        null_offsets=stationary_covariance(waves, null_weights),
         misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
     )
 
@@ -446,7 +460,8 @@ def _share_variance(
 
     Planes whose pace changes are taken off as circles with the phases that they have; other waves
     hold what the model gives them. All else is shared out among the families as the model has them
-    in what the circles leave of each bin. The shares of waves and families add up to 1.
+    in what the circles leave of each bin. Waves that keep their phase for less than a period are a
+    rough part. The shares of waves and families add up to 1.
     """
     components = waves.fit.components
     owner_by_wave = np.full(
@@ -456,8 +471,7 @@ def _share_variance(
         owner_by_wave[members] = k
     owners = owner_by_wave[waves.wave_indices]
     shares = np.zeros(len(rotations) + len(hump_members))
-    reported = np.flatnonzero(owner_by_wave[:-1] >= 0).tolist()
-    weights, family_tests = prune_families(power, waves, reported)
+    weights, family_tests = prune_families(power, waves)
     fit = Fit(components, weights)
     is_owned = owners >= 0
     np.add.at(shares, owners[is_owned], component_shares(power, fit)[is_owned])
@@ -475,8 +489,9 @@ def _share_variance(
         return shares, {"noise": remaining}, fit, family_tests
     family_shares *= remaining / unowned
     families: dict[str, float] = {}
+    names = np.where(waves.wave_indices >= 0, "rough", components.family)
     for family, owner, share in zip(
-        components.family, owners.tolist(), family_shares.tolist(), strict=True
+        names.tolist(), owners.tolist(), family_shares.tolist(), strict=True
     ):
         if owner < 0 and share > 0:
             name = "smooth" if family == "slow" else family

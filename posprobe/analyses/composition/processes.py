@@ -164,7 +164,9 @@ class Process:
         return np.asarray(table, dtype=np.float32)
 
 
-def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
+def fit_process(
+    values: NDArray[np.floating[Any]], layout: Layout, offsets: Floats | None = None
+) -> Process:
     """Fit a stationary process to a table, on a grid an isotropic one.
 
     Parameters
@@ -173,13 +175,15 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
         ``[n, d]``.
     layout
         Layout of the positions.
+    offsets
+        ``[n]``: covariance of the rows of a sequence by offset, where it is known.
     """
     mean = values.mean(axis=0)
     points = values - mean
     n, d = points.shape
     if np.abs(points).max(initial=0.0) <= 1e-12 * n * np.abs(values).max(initial=0.0):
         points = np.zeros_like(points)
-    amplitude, ring_variance = _embed_kernel(points, layout)
+    amplitude, ring_variance = _embed_kernel(points, layout, offsets)
     variances, directions = _principal_directions(points, mean)
     deviations = np.sqrt(np.maximum(variances, 0.0))
     # The variances rise.
@@ -195,13 +199,18 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
     return Process(amplitude, deviations, projected_mean)
 
 
-def _embed_kernel(points: Floats, layout: Layout) -> tuple[Floats, float]:
+def _embed_kernel(
+    points: Floats, layout: Layout, offsets: Floats | None
+) -> tuple[Floats, float]:
     """Return the amplitude of `Process`, and the variance of its draws around their mean."""
     sides = (layout.height, layout.width) if isinstance(layout, Grid) else (len(points),)
     distances = [
         np.minimum(np.arange(2 * size), 2 * size - np.arange(2 * size)) for size in sides
     ]
-    fitted = fit_surface(points, *sides) if len(sides) > 1 else fit_kernel(points).by_offset
+    if len(sides) > 1:
+        fitted = fit_surface(points, *sides)
+    else:
+        fitted = fit_kernel(points).by_offset if offsets is None else offsets
     indices = [
         np.minimum(distance, size - 1) for distance, size in zip(distances, sides, strict=True)
     ]

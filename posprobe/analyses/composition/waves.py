@@ -644,9 +644,23 @@ def largest_share(
     return float(np.interp(max_loss, losses, np.maximum.accumulate(shares)))
 
 
-def prune_families(
-    power: Power, waves: Waves, reported: Sequence[int]
-) -> tuple[Floats, dict[str, FamilyTest]]:
+def refit_selected(
+    power: Power, waves: Waves, selected: NDArray[np.bool_], start: Floats
+) -> Waves:
+    """Fit the selected components ``[m]`` alone, from the weights ``start`` ``[m]`` on."""
+    components = waves.fit.components
+    subset = Components(
+        tuple(np.array(components.family)[selected]),
+        components.power[:, selected],
+        components.covariance[:, selected],
+    )
+    weights = np.zeros(len(selected))
+    fit = fit_components(power.share, power.columns, subset, waves.bands, start[selected])
+    weights[selected] = fit.weights
+    return replace(waves, fit=Fit(components, weights))
+
+
+def prune_families(power: Power, waves: Waves) -> tuple[Floats, dict[str, FamilyTest]]:
     """Refit without each family that is not needed to explain the table as well.
 
     Parameters
@@ -654,42 +668,56 @@ def prune_families(
     power
         Table in the cosine basis.
     waves
-        Waves of the table and the fit that they are part of.
-    reported
-        Indices of the waves that are reported; families explain what the others hold.
+        Waves of the table, which all stay, and the fit that they are part of.
 
     Returns
     -------
     tuple
         Weights of the fit ``[m]``, 0 for everything that left, and the test of each family.
     """
-    components, bands = waves.fit.components, waves.bands
+    components = waves.fit.components
     tests: dict[str, FamilyTest] = {}
 
-    def refit(selected: NDArray[np.bool_], start: Floats) -> Waves:
-        subset = Components(
-            tuple(np.array(components.family)[selected]),
-            components.power[:, selected],
-            components.covariance[:, selected],
-        )
-        weights = np.zeros(len(selected))
-        fit = fit_components(power.share, power.columns, subset, bands, start[selected])
-        weights[selected] = fit.weights
-        return replace(waves, fit=Fit(components, weights))
-
-    retained = (waves.wave_indices < 0) | np.isin(waves.wave_indices, reported)
-    current = waves if retained.all() else refit(retained, waves.fit.weights)
+    retained, current = np.ones(len(waves.wave_indices), dtype=bool), waves
     for families, min_gain in REMOVABLE_FAMILIES:
         remaining = retained & ~components.has_family(*families)
         removed = retained & ~remaining
         reduced = current
         if current.fit.weights[removed].any():
-            reduced = refit(remaining, current.fit.weights)
+            reduced = refit_selected(power, waves, remaining, current.fit.weights)
         test = _test_family(power, current, reduced, removed, min_gain)
         tests.setdefault(families[0], test)
         if not test.is_needed:
             retained, current = remaining, reduced
     return current.fit.weights, tests
+
+
+def stationary_covariance(model: Waves, weights: Floats) -> Floats:
+    """Return the covariance by offset ``[n]`` of a stationary process like a fit.
+
+    A random walk and a straight line are not stationary: the slowest rough and the slowest smooth
+    kernel take their places.
+
+    Parameters
+    ----------
+    model
+        Waves of the table, with the components of their fit.
+    weights
+        ``[m]``: weights of the components.
+    """
+    components = model.fit.components
+    n = len(components.covariance)
+    covariance = components.covariance.copy()
+    slow = np.flatnonzero(components.has_family("slow"))
+    walks = np.flatnonzero(components.has_family("walk"))
+    covariance[:, walks[0]] = covariance[:, walks[-1]]
+    covariance[:, components.has_family("line")] = covariance[:, slow[-1:]]
+    offsets = covariance @ weights
+    for k, wave in enumerate(model.waves):
+        if wave.is_line:
+            angle = 2 * np.pi * wave.turns * np.arange(n) / n
+            offsets += np.cos(angle) * weights[model.wave_indices == k].sum() / n
+    return np.asarray(offsets)
 
 
 def row_covariance(model: Waves, *, waves: bool) -> Floats:
