@@ -343,15 +343,23 @@ def ask_axis_rotations(view: View) -> Answer:
     """Ask whether the row code or the column code rotates."""
     if refusal := unfit_grid_answer("axis_rotations", view, AXIS_ROTATION_KEYS):
         return refusal
-    has_codes = any(view.grid_model.shares[axis] >= MIN_EFFECT_SHARE for axis in CODE_AXES)
     codes = _long_codes(view)
-    if not has_codes:
+    if not any(_has_code(view, axis) for axis in CODE_AXES):
         facts = AxisRotations(*view.shape)
         return Answer("axis_rotations", "no", "no_codes", facts, keys=AXIS_ROTATION_KEYS)
     if not codes:
         facts = AxisRotations(*view.shape)
         return Answer("axis_rotations", "cannot tell", "short", facts, keys=AXIS_ROTATION_KEYS)
     return _answer_by_lines(view, codes) or _answer_by_circles(view, codes)
+
+
+def _has_code(view: View, axis: str) -> bool:
+    """Tell whether a code may be a part of the table.
+
+    On a short grid the model cannot tell a code from a long surface.
+    """
+    is_short = min(view.shape) < MIN_RESOLVED_SIDE_PATCHES
+    return is_short or view.grid_model.shares[axis] >= MIN_EFFECT_SHARE
 
 
 def _long_codes(view: View) -> list[tuple[Code, Floats]]:
@@ -364,7 +372,7 @@ def _long_codes(view: View) -> list[tuple[Code, Floats]]:
     return [
         (Code(axis, len(points)), points)
         for axis, points, power in zip(CODE_AXES, (rows, columns), powers, strict=True)
-        if view.grid_model.shares[axis] >= MIN_EFFECT_SHARE
+        if _has_code(view, axis)
         and len(points) >= MIN_QUESTION_ROWS
         and points.shape[1] > 1
         and power > min_power

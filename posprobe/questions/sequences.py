@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.copies import Copies
-from posprobe.analyses.composition.waves import MIN_FAMILY_SHARE
+from posprobe.analyses.composition.waves import MIN_FAMILY_SHARE, NEEDED_FAMILY_P
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import (
     covariance_root,
@@ -253,9 +253,8 @@ def ask_smooth(view: View) -> Answer:
         limit = share * float(np.sqrt(family_test.min_gain / family_test.gain))
     length = view.half_length
     facts = Smooth(n, smooth_share + line_share, line_share, limit, length, least)
-    test = Test(
-        share, family_test.p, interval=(0.0, max(limit, MIN_FAMILY_SHARE)), of="family"
-    )
+    interval, least_p = (0.0, max(limit, MIN_FAMILY_SHARE)), NEEDED_FAMILY_P
+    test = Test(share, family_test.p, 0.0, interval, of="family", least=least_p)
     answer: Verdict = "no" if limit <= MAX_DENIAL_SMOOTH_SHARE else "cannot tell"
     reason = "none" if answer == "no" else "hidden"
     if share > 0:

@@ -239,7 +239,7 @@ def chance_line(
 
 def format_p_value(answer: Block) -> str:
     """Format the p-value of an answer's block, with ``≤`` where more draws could lower it."""
-    if answer["p"] is None or not answer.get("draws", True):
+    if answer["p"] is None or not (answer.get("draws", True) or answer.get("least")):
         return NO_VALUE
     if answer["p"] > (answer.get("least") or 0.0):
         return f"{answer['p']:.2g}"

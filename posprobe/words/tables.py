@@ -24,7 +24,6 @@ from posprobe.words.formats import (
     choose_plural,
     format_rounded,
     format_similarity,
-    format_two_figures,
     format_whole_percent,
     join_words,
     name_patches,
@@ -40,12 +39,6 @@ def copies_clause(copies: Copies) -> str:
 
 #: Smallest share of the variance of similarity at which distance is its main explanation.
 MIN_MAIN_INVARIANCE = 0.9
-
-
-def _length_sentence(facts: Smooth) -> str:
-    if not 0 < facts.length < facts.rows - 1:
-        return ""
-    return f" Similarity halves within {format_two_figures(facts.length)} positions."
 
 
 def _own_share_phrase(facts: Smooth | Rotations) -> str:
@@ -224,7 +217,7 @@ TABLE_PARTS: Mapping[str, Mapping[str, Template]] = {
         "copies": lambda f: copies_clause(f.copies),
     },
     "smooth": {
-        "length": _length_sentence,
+        "halves": lambda f: "length" if 0 < f.length < f.rows - 1 else "",
         "own": _own_share_phrase,
         "surface": lambda f: "halving" if f.halves else "wide",
     },

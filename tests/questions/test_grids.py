@@ -86,6 +86,11 @@ TABLES: dict[str, tuple[Any, int, int]] = {
         14,
         14,
     ),
+    "codes of noise": (
+        lambda: sum_codes(gaussian(14, 64), gaussian(14, 64, 1), 0.05),
+        14,
+        14,
+    ),
     "codes of walks": (lambda: sum_codes(walk(12, 32), walk(12, 32, 1), 0.3), 12, 12),
     "weak codes": (
         lambda: sum_codes(smooth(10, 32, 2.0, 0), smooth(10, 32, 2.0, 10), 3.0),
@@ -128,7 +133,7 @@ def answers_of(name: str) -> dict[str, Any]:
 EXPECTED_ANSWERS = [
     ("noise", "order", "no", "patch_none"),
     ("noise", "rows_and_columns", "no", "none"),
-    ("noise", "axis_rotations", "no", "none"),
+    ("noise", "axis_rotations", "no", "no_codes"),
     ("noise", "smooth", "no", "patch_rough"),
     ("noise", "absolute_position", "cannot tell", "patch_unlike"),
     ("noise", "low_dimensional", "no", "patch_as_many"),
@@ -142,7 +147,9 @@ EXPECTED_ANSWERS = [
     ("noise of few columns", "low_dimensional", "cannot tell", "too_few"),
     *(("noise 40 x 60", name, "cannot tell", "large") for name in PATCH_QUESTIONS),
     ("field", "order", "yes", "patch_neighbours"),
-    ("field", "axis_rotations", "cannot tell", "open"),
+    ("field", "axis_rotations", "no", "no_codes"),
+    ("smooth codes", "axis_rotations", "cannot tell", "open"),
+    ("codes of noise", "axis_rotations", "no", "none"),
     ("field", "smooth", "yes", "patch_surface"),
     ("field", "absolute_position", "no", "patch_displacement"),
     ("field of few columns", "low_dimensional", "yes", "patch_fewer"),

@@ -582,7 +582,8 @@ class FamilyTest:
     @property
     def p(self) -> float:
         """Upper limit of the probability of such a gain in a table without the family."""
-        return min(1.0, NEEDED_FAMILY_P * float(np.exp(self.min_gain - self.gain)))
+        missing_gain = max(self.min_gain - self.gain, 0.0)
+        return min(1.0, NEEDED_FAMILY_P * float(np.exp(missing_gain)))
 
 
 def _test_family(
