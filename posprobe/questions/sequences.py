@@ -244,7 +244,7 @@ def ask_smooth(view: View) -> Answer:
     families, ranges = rotation_fit.families, rotation_fit.slow_ranges
     smooth_share, line_share = families.get("smooth", 0.0), families.get("line", 0.0)
     limit, least = max(rotation_fit.smooth_limit, ranges.get("smooth", (0.0, 0.0))[1]), None
-    if rotation_fit.family_tests["smooth"].is_needed and "smooth" in ranges:
+    if ranges.get("smooth", (0.0, 0.0))[0] > 0:
         smooth_share, least = families["slow"], ranges["smooth"][0]
     family_test = rotation_fit.family_tests["line" if line_share > smooth_share else "smooth"]
     share = max(line_share, smooth_share)

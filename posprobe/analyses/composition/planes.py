@@ -91,6 +91,9 @@ MAX_PLANE_P = 0.02
 PLANE_DRAWS_PER_BATCH = 50
 
 
+#: Smallest second difference of squared distances on a smooth curve, over the first: kernels have
+#: .67 at short offsets and .26 to .34 at offsets up to their length, moving averages 0.
+MIN_BEND = 0.05
 #: Families that a smooth or a rough part may be mixed with.
 MIXED_FAMILIES = ("smooth", "walk", "rough")
 #: Loss of log likelihood at which a share is still likely: the bound of a 95 % interval (Wilks).
@@ -283,6 +286,8 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
     if not families.get("smooth"):
         min_gain = family_tests["smooth"].min_gain
         smooth_limit = largest_share(power, waves, fit.weights, "smooth", min_gain)
+    if families.get("smooth") and not _bends_smoothly(power, waves, fit.weights, is_rotation):
+        families["rough"] = families.get("rough", 0.0) + families.pop("smooth")
     slow_ranges = _find_slow_ranges(power, waves, fit.weights, families)
     if slow_ranges:
         families["slow"] = sum(families.pop(name, 0.0) for name in slow_ranges)
@@ -307,6 +312,36 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         null_offsets=stationary_covariance(waves, null_weights),
         misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
     )
+
+
+def _bends_smoothly(
+    power: Power, waves: Waves, weights: Floats, is_rotation: NDArray[np.bool_]
+) -> bool:
+    """Tell whether distances of rows grow faster than their offsets, as they do on a smooth curve.
+
+    Mean squared distances grow with the square of small offsets on a smooth curve, and with the
+    offset on a walk or in moving averages, however smooth kernels fit these. Three offsets up to
+    the mean length of the smooth kernels are looked at, without the rotations; noise adds the same
+    to all.
+    """
+    components = waves.fit.components
+    is_smooth = components.has_family("smooth", "slow") & (waves.wave_indices < 0)
+    n = power.n_rows
+    rotation_power = components.power[:, is_rotation] @ weights[is_rotation]
+    mean = floor_power(components.power @ weights)
+    residual_power = power.share * (1 - rotation_power / mean)
+    smooth_weights = weights[is_smooth]
+    # Offset at which a kernel has fallen to .6: its length, where it is normal.
+    lengths = np.argmax(
+        components.covariance[:, is_smooth] < 0.6 * components.covariance[0, is_smooth], axis=0
+    )
+    step = max(round(float(lengths @ smooth_weights / smooth_weights.sum()) / 3), 1)
+    bins = np.arange(1, n)
+    distances = [
+        float(residual_power @ (1 - np.cos(np.pi * bins * k * step / n))) for k in (1, 2, 3)
+    ]
+    bend = distances[2] - 2 * distances[1] + distances[0]
+    return bend >= MIN_BEND * (distances[1] - distances[0])
 
 
 def _find_slow_ranges(
