@@ -33,6 +33,7 @@ from posprobe.analyses.models.states import (
     MeanDecomposition,
 )
 from posprobe.analyses.models.subspaces import SubspaceOverlap
+from posprobe.analyses.view import MAX_YES_P, N_NULL_DRAWS
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
 #: Largest share of the variance in sampling noise at which the noise can hide no effect.
@@ -200,8 +201,12 @@ def ask_kept(run: ModelRun) -> Answer | None:
     test = None
     if last_layer.noise is not None:
         noise_draws = decomposition.layers[last_layer.layer].noise_draws
-        low, high = np.quantile(noise_draws or [last_layer.noise], (0.05, 0.95)).tolist()
-        band, n_draws = (low, high) if len(noise_draws) > 1 else None, len(noise_draws)
+        quantiles = (MAX_YES_P, 1 - MAX_YES_P)
+        low, high = np.quantile(noise_draws or [last_layer.noise], quantiles).tolist()
+        n_draws = len(noise_draws)
+        # A few draws do not reach such quantiles: the range is then wider by itself.
+        margin = high - low if n_draws < N_NULL_DRAWS else 0.0
+        band = (max(low - margin, 0.0), high + margin) if n_draws > 1 else None
         test = Test(
             last_layer.share, math.nan, last_layer.noise, band, "sampling noise", n_draws
         )

@@ -15,6 +15,7 @@ from rich.text import Text
 from posprobe.page import NO_VALUE, AnswerLine, Page, Table
 from posprobe.report.render import build_page
 from posprobe.text import Block, escape_invisible
+from posprobe.words import SHORT_QUESTION_TEXTS
 from posprobe.words.lines import BudgetTerm, budget_note, budget_terms
 
 #: Mark of each answer.
@@ -72,7 +73,8 @@ def _answer_lines(lines: Sequence[AnswerLine], width: int) -> list[str]:
     rows: list[Sequence[str]] = [("", heading, "measure", "value", "by chance")]
     for line in lines:
         mark = ANSWER_MARKS.get(line.answer, "")
-        rows.append((mark, line.question, line.measure, line.value, line.chance))
+        question = SHORT_QUESTION_TEXTS.get(line.question, line.question)
+        rows.append((mark, question, line.measure, line.value, line.chance))
     if all(shown_line.chance == NO_VALUE for shown_line in lines):
         rows = [row[:-1] for row in rows]
     return _align_columns(rows, width, right_aligned={3})
@@ -148,8 +150,8 @@ def _align_columns(
     for row in rows:
         grid.add_row(
             *(
-                Text(escape_invisible(cell_text), no_wrap=column != 1, overflow="ellipsis")
-                for column, cell_text in enumerate(row)
+                Text(escape_invisible(cell_text), no_wrap=True, overflow="ellipsis")
+                for cell_text in row
             )
         )
     if (

@@ -24,6 +24,12 @@ ANSWER_TEXTS = read_data("words/answers.toml")
 QUESTION_TEXTS: Mapping[str, str] = {
     name: texts["ask"] for name, texts in ANSWER_TEXTS.items() if "ask" in texts
 }
+#: Questions for lines of 80 letters, by their text, where it is too long for them.
+SHORT_QUESTION_TEXTS: Mapping[str, str] = {
+    texts["ask"]: texts["ask_in_short"]
+    for texts in ANSWER_TEXTS.values()
+    if "ask_in_short" in texts
+}
 #: Descriptions of drawings, by their subject and name.
 PICTURE_TEXTS: Mapping[str, Mapping[str, str]] = read_data("words/pictures.toml")
 #: Note on the answers about a grid with outlier patches.
@@ -45,7 +51,7 @@ def templates() -> Mapping[tuple[str, str], str]:
         (name, reason): text
         for name in QUESTION_TEXTS
         for reason, text in ANSWER_TEXTS[name].items()
-        if reason not in {"ask", "parts", "summary"}
+        if reason not in {"ask", "ask_in_short", "parts", "summary"}
     }
 
 

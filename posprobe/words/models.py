@@ -267,7 +267,7 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
 # Lines of answers and their key, from the blocks of a document.
 
 #: Key to the ranges by chance.
-RUN_KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces and a margin."
+RUN_KEY = "By chance: sampling noise (2–98 %), rounding, or random subspaces and a margin."
 
 
 def _change_measure(_: Block) -> tuple[str, str]:

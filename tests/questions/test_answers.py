@@ -477,7 +477,7 @@ def test_rows_of_zeros_are_special_and_reported_as_zeros() -> None:
 
 @pytest.mark.parametrize("scale", [1e-300, 1e150])
 def test_no_scale_leaves_the_range_of_numbers(scale: float) -> None:
-    answers = verdicts_of(scale * smooth(32, 8, 4.0)).answers
+    answers = verdicts_of(scale * smooth(64, 8, 6.0)).answers
     assert answers["smooth"].yes
     assert all(answer.p is None or np.isfinite(answer.p) for answer in answers.values())
 

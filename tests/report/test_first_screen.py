@@ -20,6 +20,7 @@ from posprobe.errors import UsageError
 from posprobe.report.overview import draw_answer_strip, draw_overview
 from posprobe.report.render import render
 from posprobe.report.screen import render_text
+from posprobe.words import SHORT_QUESTION_TEXTS
 from posprobe.words.lines import table_lines
 
 SAMPLES = ("all-minilm-l6-v2", "rxnmapper-albert", "digits-vit")
@@ -47,7 +48,8 @@ def test_a_terminal_shows_a_table_on_one_screen(name: str) -> None:
     answer_lines = table_lines(analysis_of(name).verdict or {}, grid=name == "digits-vit")
     for line_shown in answer_lines:
         mark = {"yes": "yes ", "no": "no  ", "cannot tell": "?   "}[line_shown.answer]
-        (row,) = (line for line in screen if line_shown.question in line)
+        question = SHORT_QUESTION_TEXTS.get(line_shown.question, line_shown.question)
+        (row,) = (line for line in screen if question in line)
         assert row.startswith(mark)
         assert line_shown.value in row
         assert len(line_shown.question.split()) <= 5

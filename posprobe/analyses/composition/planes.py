@@ -94,6 +94,8 @@ PLANE_DRAWS_PER_BATCH = 50
 #: Smallest second difference of squared distances on a smooth curve, over the first: kernels have
 #: .67 at short offsets and .26 to .34 at offsets up to their length, moving averages 0.
 MIN_BEND = 0.05
+#: Longest mean length of kernels that may be moving averages: those of up to 16 rows look like it.
+MAX_TESTED_BEND_POSITIONS = 8.0
 #: Families that a smooth or a rough part may be mixed with.
 MIXED_FAMILIES = ("smooth", "walk", "rough")
 #: Loss of log likelihood at which a share is still likely: the bound of a 95 % interval (Wilks).
@@ -321,8 +323,8 @@ def _bends_smoothly(
 
     Mean squared distances grow with the square of small offsets on a smooth curve, and with the
     offset on a walk or in moving averages, however smooth kernels fit these. Three offsets up to
-    the mean length of the smooth kernels are looked at, without the rotations; noise adds the same
-    to all.
+    the mean length of the kernels are looked at, without the rotations; noise adds the same to all.
+    Kernels longer than `MAX_TESTED_BEND_POSITIONS` are not tested.
     """
     components = waves.fit.components
     is_smooth = components.has_family("smooth", "slow") & (waves.wave_indices < 0)
@@ -332,10 +334,14 @@ def _bends_smoothly(
     residual_power = power.share * (1 - rotation_power / mean)
     smooth_weights = weights[is_smooth]
     # Offset at which a kernel has fallen to .6: its length, where it is normal.
-    lengths = np.argmax(
-        components.covariance[:, is_smooth] < 0.6 * components.covariance[0, is_smooth], axis=0
-    )
-    step = max(round(float(lengths @ smooth_weights / smooth_weights.sum()) / 3), 1)
+    covariance = components.covariance[:, is_smooth]
+    is_below = covariance < 0.6 * covariance[0]
+    lengths = np.where(is_below.any(axis=0), is_below.argmax(axis=0), n)
+    # Short kernels decide how a curve bends, so that the harmonic mean is taken.
+    mean_length = smooth_weights.sum() / (smooth_weights @ (1 / lengths))
+    if mean_length > MAX_TESTED_BEND_POSITIONS:
+        return True
+    step = max(round(float(mean_length) / 3), 1)
     bins = np.arange(1, n)
     distances = [
         float(residual_power @ (1 - np.cos(np.pi * bins * k * step / n))) for k in (1, 2, 3)
