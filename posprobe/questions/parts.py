@@ -61,7 +61,10 @@ def state_table_shares(
         if answer is None:
             continue
         if answer.yes and share > 0 and own_share > 0:
-            stated_answers[question] = _scale_answer(answer, share, own_share)
+            # Of several rotations, the strongest was tested.
+            largest = max(part.share for part in budget.around_mean() if part.part in parts)
+            tested_share = largest if question == "rotations" else share
+            stated_answers[question] = _scale_answer(answer, share, own_share, tested_share)
         elif not answer.yes and share - shares.get("slow", 0.0) >= MIN_EFFECT_SHARE:
             stated_answers[question] = answer.with_correction(
                 "yes", "elsewhere", "budget", facts=PartElsewhere(share), test=None
@@ -77,8 +80,20 @@ def state_table_shares(
     return stated_answers
 
 
-def _scale_answer(answer: Answer, share: float, own_share: float) -> Answer:
-    """Replace the share of a stretch and its test by those of the table."""
+def _scale_answer(
+    answer: Answer, share: float, own_share: float, tested_share: float
+) -> Answer:
+    """Replace the share of a stretch and its test by those of the table.
+
+    Parameters
+    ----------
+    answer
+        Answer about the stretch.
+    share, own_share
+        Share of the variance of the table, and of that of the stretch.
+    tested_share
+        Share of the variance of the table that was tested, where there is a test.
+    """
     ratio = share / own_share
     changes: dict[str, float | None] = {"share": share}
     if abs(share - own_share) > 1e-9:
@@ -86,7 +101,10 @@ def _scale_answer(answer: Answer, share: float, own_share: float) -> Answer:
     if hasattr(answer.facts, "straight"):
         changes["straight"] = answer.facts.straight * ratio
     facts = replace(answer.facts, **changes)
-    return replace(answer, facts=facts, test=answer.test and _scale_test(answer.test, ratio))
+    test = answer.test
+    if test is not None and test.value > 0:
+        test = _scale_test(test, tested_share / test.value)
+    return replace(answer, facts=facts, test=test)
 
 
 def _scale_test(test: Test, ratio: float) -> Test:

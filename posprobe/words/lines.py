@@ -199,6 +199,9 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
         if name == "low_dimensional" and facts.get("columns"):
             value = f"{number_format(answer['tested'])} of {facts['columns']}"
         return chance_line(answer, question, measure, number_format, value)
+    if answer["reason"] == "clock":
+        value = f"± {format_whole_percent(facts['variation'])}"
+        return AnswerLine(name, answer["answer"], question, "pace of the clock", value)
     if name == "absolute_position" and facts.get("invariance") is not None:
         share = _format_share(facts["invariance"])
         return AnswerLine(name, answer["answer"], question, "explained by distance", share)
