@@ -123,6 +123,14 @@ def document_of(values: Floats, layout: Any = None) -> Document:
     return dict(pp.analyze(table).to_dict())
 
 
+def share_of(document: Document, name: str) -> float:
+    """Return the share of a part in the variance around the mean row."""
+    shares = {"mean": 0.0}
+    for part in document["budget"]["parts"]:
+        shares[part["part"]] = shares.get(part["part"], 0.0) + part["share"]
+    return float(shares[name] / (1 - shares["mean"]))
+
+
 def test_a_curve_in_noise_has_its_share_in_bar_and_answer() -> None:
     document = document_of(
         of_size(smooth(256, 32, 20.0), 0.39) + of_size(gaussian(256, 32, 1), 0.61)
@@ -131,6 +139,58 @@ def test_a_curve_in_noise_has_its_share_in_bar_and_answer() -> None:
     assert answer["answer"] == "yes"
     assert answer["facts"]["share"] == pytest.approx(0.39, abs=0.05)
     assert contradictions(document) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cubic_in_noise_has_its_share_in_bar_and_answer(seed: int) -> None:
+    position = np.linspace(-1, 1, 256)
+    polynomials = np.polynomial.legendre.legvander(position, 3)[:, 1:]
+    cubic = of_size(polynomials @ gaussian(3, 96, seed), 0.39)
+    document = document_of(cubic + of_size(gaussian(256, 96, seed + 30), 0.61))
+    answer = answer_of(document, "smooth")
+    assert answer["answer"] == "yes"
+    assert answer["facts"]["share"] == pytest.approx(0.39, abs=0.05)
+    assert answer["facts"]["share"] == pytest.approx(share_of(document, "smooth"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_line_beside_a_walk_in_noise_is_in_bar_answer_and_headline(seed: int) -> None:
+    line = of_size(np.outer(np.linspace(-1, 1, 256), gaussian(1, 48, seed)), 0.4)
+    values = line + of_size(walk(256, 48, seed + 10), 0.1)
+    document = document_of(values + of_size(gaussian(256, 48, seed + 20), 0.5))
+    answer = answer_of(document, "smooth")
+    assert (answer["answer"], answer["reason"]) == ("yes", "line")
+    assert answer["facts"]["straight"] == pytest.approx(share_of(document, "line"))
+    (line_part,) = (part for part in document["budget"]["parts"] if part["part"] == "line")
+    assert line_part["share"] == pytest.approx(0.4, abs=line_part["error"])
+    assert "straight line" in document["verdict"]["summary"].lower()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_largest_part_comes_first_however_small_the_noise(seed: int) -> None:
+    values = of_size(smooth(256, 48, 12.0, seed), 0.62)
+    values += of_size(waves(256, [9.0]) @ rotation(48, seed)[:2], 0.11)
+    document = document_of(values + of_size(gaussian(256, 48, seed + 20), 0.27))
+    assert share_of(document, "smooth") == pytest.approx(0.62, abs=0.05)
+    assert share_of(document, "rotation") == pytest.approx(0.11, abs=0.02)
+    assert document["verdict"]["summary"].startswith("A smooth curve")
+
+
+@pytest.mark.slow
+def test_the_clock_of_minilm_is_its_absolute_position() -> None:
+    document = golden.document("sample:all-minilm-l6-v2", None)
+    position, rotations = (
+        answer_of(document, name) for name in ("absolute_position", "rotations")
+    )
+    assert (position["answer"], position["reason"]) == ("yes", "clock")
+    assert rotations["facts"]["share"] == pytest.approx(share_of(document, "rotation"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_smooth_independent_columns_have_as_many_dimensions_as_by_chance(seed: int) -> None:
+    answer = answer_of(document_of(smooth(256, 64, 8.0, seed)), "low_dimensional")
+    assert answer["answer"] == "no"
+    assert answer["interval"][0] <= answer["tested"] <= answer["interval"][1]
 
 
 def test_a_small_plane_beside_a_curve_is_named_after_the_curve() -> None:
