@@ -208,6 +208,9 @@ def relation_phrase(likeness: Likeness) -> str:
         if likeness.relation == "rows_cut":
             return f"first {rows} cut off from"
         return f"{rows} put in front of"
+    if likeness.relation == "rounded":
+        # Fingerprints do not tell which of the two was rounded.
+        return "the same up to rounding as"
     preposition = "to" if likeness.relation in ("identical", "unrelated") else "from"
     return f"{likeness.relation} {preposition}"
 

@@ -173,5 +173,5 @@ def test_a_rounded_copy_is_called_one() -> None:
     table = pp.load("sample:all-minilm-l6-v2")
     rounded = np.asarray(table.values).astype(np.float16).astype(np.float32)
     found = likeness(fingerprint(pp.table(rounded)), fingerprint(table))
-    assert relations.relation_phrase(found) == "rounded from"
+    assert relations.relation_phrase(found) == "the same up to rounding as"
     assert "float16" in relations.evidence_sentences(found)
