@@ -64,7 +64,10 @@ def state_table_shares(
             # Of several rotations, the strongest was tested.
             largest = max(part.share for part in budget.around_mean() if part.part in parts)
             tested_share = largest if question == "rotations" else share
-            stated_answers[question] = _scale_answer(answer, share, own_share, tested_share)
+            scaled_answer = _scale_answer(answer, share, own_share, tested_share)
+            if question == "smooth" and answer.reason != "line" and "slow" in shares:
+                scaled_answer = _state_least_share(scaled_answer, budget)
+            stated_answers[question] = scaled_answer
         elif not answer.yes and share - shares.get("slow", 0.0) >= MIN_EFFECT_SHARE:
             stated_answers[question] = answer.with_correction(
                 "yes", "elsewhere", "budget", facts=PartElsewhere(share), test=None
@@ -105,6 +108,16 @@ def _scale_answer(
     if test is not None and test.value > 0:
         test = _scale_test(test, tested_share / test.value)
     return replace(answer, facts=facts, test=test)
+
+
+def _state_least_share(answer: Answer, budget: Budget) -> Answer:
+    """State what of all slow changes is surely smooth, where some of them may not be."""
+    least = sum(
+        part.ranges.get("smooth", (0.0, 0.0))[0] if part.ranges else part.share
+        for part in budget.around_mean()
+        if part.part in {"smooth", "line", "slow"}
+    )
+    return replace(answer, reason="slow", facts=replace(answer.facts, least=least))
 
 
 def _scale_test(test: Test, ratio: float) -> Test:

@@ -32,6 +32,7 @@ from posprobe.analyses.composition.waves import (
     MIN_WAVE_ROWS,
     FamilyTest,
     Misfit,
+    Wave,
     Waves,
     WaveThresholds,
     component_shares,
@@ -501,8 +502,8 @@ def _share_variance(
 
     Planes whose pace changes are taken off as circles with the phases that they have; other waves
     hold what the model gives them. All else is shared out among the families as the model has them
-    in what the circles leave of each bin. Waves that keep their phase for less than a period are a
-    rough part. The shares of waves and families add up to 1.
+    in what the circles leave of each bin. Waves that keep their phase for less than a period belong
+    to the family around them. The shares of waves and families add up to 1.
     """
     components = waves.fit.components
     owner_by_wave = np.full(
@@ -530,7 +531,13 @@ def _share_variance(
         return shares, {"noise": remaining}, fit, family_tests
     family_shares *= remaining / unowned
     families: dict[str, float] = {}
-    names = np.where(waves.wave_indices >= 0, "rough", components.family)
+    wave_families = [_surrounding_family(waves, weights, wave) for wave in waves.waves]
+    names = np.array(
+        [
+            wave_families[wave] if wave >= 0 else family
+            for wave, family in zip(waves.wave_indices, components.family, strict=True)
+        ]
+    )
     for family, owner, share in zip(
         names.tolist(), owners.tolist(), family_shares.tolist(), strict=True
     ):
@@ -542,6 +549,18 @@ def _share_variance(
         if name != "noise":
             families["noise"] = families.get("noise", 0.0) + families.pop(name)
     return shares, families, fit, family_tests
+
+
+def _surrounding_family(waves: Waves, weights: Floats, wave: Wave) -> str:
+    """Return which of smooth and rough has more power at the frequency of a wave."""
+    components = waves.fit.components
+    middle = min(max(round(2 * wave.turns) - 1, 0), len(components.power) - 1)
+    power = np.where(waves.wave_indices < 0, components.power[middle] * weights, 0.0)
+    smooth_power, rough_power = (
+        float(power[components.has_family(*families)].sum())
+        for families in (("smooth", "slow"), ("rough",))
+    )
+    return "smooth" if smooth_power > rough_power else "rough"
 
 
 def _circle_shares(

@@ -552,6 +552,8 @@ REMOVABLE_FAMILIES = (
 NEEDED_FAMILY_P = 0.005
 #: Weight, as a share of the variance, with which every component begins a fit.
 MIN_ACTIVE_WEIGHT = 1e-3
+#: Level of a yes, which p exceeds for smaller gains.
+MAX_NEEDLESS_P = 0.02
 #: Smallest share of a family: nobody reports less, and fits of 128 rows are no better.
 MIN_FAMILY_SHARE = 0.02
 
@@ -582,8 +584,9 @@ class FamilyTest:
     @property
     def p(self) -> float:
         """Upper limit of the probability of such a gain in a table without the family."""
-        missing_gain = max(self.min_gain - self.gain, 0.0)
-        return min(1.0, NEEDED_FAMILY_P * float(np.exp(missing_gain)))
+        if self.gain >= self.min_gain:
+            return NEEDED_FAMILY_P
+        return min(1.0, MAX_NEEDLESS_P * float(np.exp(self.min_gain - self.gain)))
 
 
 def _test_family(
