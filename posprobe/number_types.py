@@ -17,7 +17,7 @@ def limits(**keywords: float | str) -> tuple[tuple[str, float | str], ...]:
 #: Whole numbers from 0, and from 1.
 Count: TypeAlias = Annotated[int, limits(minimum=0)]
 Natural: TypeAlias = Annotated[int, limits(minimum=1)]
-#: A position, counted without reserved and special rows.
+#: A position, counted without prefix and dropped rows.
 Row: TypeAlias = Annotated[int, limits(minimum=0)]
 #: Numbers from 0.
 NonNegative: TypeAlias = Annotated[float, limits(minimum=0)]

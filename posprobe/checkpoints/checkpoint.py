@@ -10,6 +10,7 @@ import functools
 import hashlib
 import math
 import mmap
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -129,6 +130,16 @@ class TensorInfo:
     def subject(self) -> str:
         """File, name and shape, with which messages about the tensor begin."""
         return f"{self.file}: tensor {self.name}, shape {list(self.shape)}"
+
+    @property
+    def where(self) -> str:
+        """Former name of `subject`; version 0.3 drops it."""
+        warnings.warn(
+            "TensorInfo.where is now TensorInfo.subject; the old name leaves with version 0.3.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.subject
 
 
 @dataclass(frozen=True)

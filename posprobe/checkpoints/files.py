@@ -11,6 +11,7 @@ import io
 import mmap
 import os
 import struct
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,19 @@ class Files(Protocol):
 
     def path(self, file: str) -> Path:
         """Return where a file lies on this disk, downloaded whole if it has to be."""
+
+
+class FormerNames:
+    """Former names of the methods of `Files`, which version 0.3 drops."""
+
+    def told(self: Files, file: str) -> str:
+        """Former name of `display_name`."""
+        warnings.warn(
+            "Files.told is now Files.display_name; the old name leaves with version 0.3.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.display_name(file)
 
 
 class Stream(io.RawIOBase):
@@ -131,7 +145,7 @@ def member_range(files: Files, archive: str, member: zipfile.ZipInfo) -> tuple[i
 
 
 @dataclass(frozen=True)
-class LocalFiles:
+class LocalFiles(FormerNames):
     """The files of a folder on disk, mapped into memory when they are first read.
 
     Parameters

@@ -25,7 +25,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from posprobe.checkpoints import hub_local, transfer
 from posprobe.checkpoints.checkpoint import Checkpoint
-from posprobe.checkpoints.files import map_file
+from posprobe.checkpoints.files import FormerNames, map_file
 from posprobe.checkpoints.hub_local import count_bytes
 from posprobe.checkpoints.local import MODEL_INDEX, choose_weights, open_model, open_models
 from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable, explain_errors
@@ -57,7 +57,7 @@ class _StartedFile:
 
 
 @dataclass(frozen=True)
-class RemoteFiles:
+class RemoteFiles(FormerNames):
     """The files of one commit of a repository, named ``file_names``.
 
     The length of a header is often unknown until it is read, so successive requests from one offset

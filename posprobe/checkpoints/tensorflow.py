@@ -23,9 +23,13 @@ _TABLE_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER_BYTES = 48
 #: Longest index in bytes; an entry has about a hundred bytes.
 MAX_INDEX_BYTES = 16 * 1024 * 1024
+#: Largest number of entries, one per tensor; shared prefixes could pack millions into an index.
 _MAX_INDEX_ENTRIES = 100_000
+#: Largest number of dimensions of a tensor: NumPy 1 has no more.
 _MAX_BUNDLE_DIMENSIONS = 32
+#: Longest name of a tensor in bytes; those of models have about a hundred.
 _MAX_KEY_BYTES = 1000
+#: Longest description of a tensor in bytes; dtype, shape and place take less than a hundred.
 _MAX_ENTRY_BYTES = 2**16
 #: Type and bytes per number, by the number of the type in ``types.proto``.
 _TENSORFLOW_TYPES = {

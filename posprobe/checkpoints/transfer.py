@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from huggingface_hub import ModelInfo
 
+#: Attempts of one request: with the waits below, an outage of 3.5 seconds is bridged.
 MAX_ATTEMPTS = 4
 #: Wait in seconds before the second attempt; each further wait is twice as long.
 FIRST_WAIT_SECONDS = 0.5
@@ -48,6 +49,7 @@ MAX_WAIT_SECONDS = 10.0
 MAX_REQUEST_SECONDS = 60.0
 #: Lowest mean rate of a body, in bytes per second, after the first `BODY_GRACE_SECONDS` seconds.
 MIN_BYTES_PER_SECOND = 1024.0
+#: Time in seconds after which the rate of a body counts: a proxy may begin slowly.
 BODY_GRACE_SECONDS = 15.0
 #: Function that waits; tests replace it.
 pause: Callable[[float], None] = time.sleep
@@ -262,7 +264,7 @@ def read_range(
 
     Raises
     ------
-    Replaced
+    ReplacedFile
         If they are of another version or commit.
     UnknownReference, Unreachable
         As `request_patiently`; also if the answer is not the requested range, or arrives more

@@ -246,7 +246,7 @@ def _logit_settings(side: Side) -> tuple[float | None, float | None]:
 
     Both are None where a GGUF file omits them, because llama.cpp knows some by the architecture.
     """
-    assert side.checkpoint is not None  # noqa: S101 - the caller asked
+    assert side.checkpoint is not None  # noqa: S101 - callers check this
     may_omit_scale = side.checkpoint.format == "GGUF"
     scale, cap = (None, None) if may_omit_scale else (1.0, 0.0)
     for section in list_sections(side.checkpoint.config):

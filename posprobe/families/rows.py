@@ -456,7 +456,7 @@ def resize_config(
     """Return a configuration that states another size for one table.
 
     Only keys of the section that the table belongs to change: numbers of positions that equal that
-    of the table, with or without its special rows, and sizes of images. The size of a patch stays.
+    of the table, with or without its excluded rows, and sizes of images. The size of a patch stays.
 
     Parameters
     ----------

@@ -98,12 +98,12 @@ def _stride_label(noun: str, step: int) -> str:
 table_figure: Builder = single_plot(plot_table, 2.5)
 
 
-#: At most this many special rows, and this many seams, are labelled with their numbers.
+#: At most this many outlier rows, and this many seams, are labelled with their numbers.
 MAX_NAMED_ROWS = 12
 
 
 def plot_seams(ax: Axes, result: Seams) -> None:
-    """Draw the adjacent centred cosine against position, with seams and special rows marked."""
+    """Draw the adjacent centred cosine against position, with seams and outlier rows marked."""
     if result.undefined:
         write_undefined(ax, result.undefined)
         return
@@ -131,7 +131,7 @@ def plot_seams(ax: Axes, result: Seams) -> None:
                 xycoords=("data", "axes fraction"),
                 ha="right" if is_late else "left",
             )
-    _mark_special_rows(ax, result)
+    _mark_outlier_rows(ax, result)
     ax.set(xlabel="position", ylabel="adjacent centred cosine")
     low = float(np.nanmin(result.cosines)) if np.isfinite(result.cosines).any() else 0.0
     ax.set_ylim(min(0.0, low) - 0.05, 1.05)
@@ -140,8 +140,8 @@ def plot_seams(ax: Axes, result: Seams) -> None:
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0)
 
 
-def _mark_special_rows(ax: Axes, seams: Seams) -> None:
-    """Mark special rows at the height of their cosines, and number each group of neighbours."""
+def _mark_outlier_rows(ax: Axes, seams: Seams) -> None:
+    """Mark outlier rows at the height of their cosines, and number each group of neighbours."""
     rows = np.array([outlier.row for outlier in seams.special], dtype=int)
     if not rows.size:
         return

@@ -69,7 +69,7 @@ def check_counts(config: Mapping[str, Any], subject: str) -> None:
     Raises
     ------
     InvalidCheckpoint
-        If it states more than `settings.MOST_LAYERS` layers, heads or experts, or no layers at all.
+        If it states more than `settings.MAX_CONFIG_LAYERS` layers, heads or experts, or no layers.
     """
     for key, value in _iterate_settings(config):
         if not _COUNT_KEYS.fullmatch(key):

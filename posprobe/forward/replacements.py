@@ -106,7 +106,7 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     (`analyses.descriptive.matching_pursuit`); the rotations that stand out of a smooth spectrum
     (`analyses.composition.planes`); the sinusoid of its shape, and that of the base that
     fits best, each rotated and scaled to fit (Procrustes: Schönemann 1966); the table smoothed; row
-    code plus column code; the table without its special rows, or patches; a draw of each null model
+    code plus column code; the table without its outlier rows, or patches; a draw of each null model
     (`posprobe.nulls`); the mean row; zeros. Explanations that do not apply are left out: a grid has
     no sinusoids of one axis, a sequence no row code, and not every table has outlier rows.
 

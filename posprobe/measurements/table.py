@@ -225,7 +225,7 @@ class TableInputs:
 
     @cached_property
     def kept_positions(self) -> Positions:
-        """Rows of the `find_stretch`; all patches of a grid, less the `replaced_patches`."""
+        """Rows of `stretch`; for a grid all patches, with `replaced_patches` replaced."""
         positions = self.positions
         layout, rows = positions.layout, self.stretch.rows
         if isinstance(layout, Grid) and self.replaced_patches:

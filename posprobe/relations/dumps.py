@@ -258,7 +258,7 @@ def _query_residual(
 
     Without ``rotations`` ``[pairs]`` each pair may turn by any angle.
     """
-    assert dump.q is not None and dump.q_rotated is not None  # noqa: S101, PT018 - the caller asked
+    assert dump.q is not None and dump.q_rotated is not None  # noqa: S101, PT018 - callers check this
     n_pairs = min(len(ladder.frequencies), dump.q.shape[1] // 2)
     before, after = (
         _complex_pairs(states, pair_order, n_pairs) for states in (dump.q, dump.q_rotated)

@@ -306,7 +306,7 @@ def _find_angle_rounding(frequencies: Floats, b: Ladder) -> Finding | None:
     b
         Ladder with cosines and sines.
     """
-    assert b.cos is not None and b.sin is not None  # noqa: S101, PT018 - asked for by the caller
+    assert b.cos is not None and b.sin is not None  # noqa: S101, PT018 - callers check this
     cos, sin = b.cos, b.sin
     positions = np.arange(len(cos), dtype=np.float64)
     exact = np.outer(positions, frequencies)

@@ -80,7 +80,7 @@ class NotCompared:
     what
         Subject, as in `Finding`, or the kind of an encoding.
     reason
-        Key of the sentence in `words`.
+        Key of the sentence in `words/checks.toml`.
     about
         Name that the sentence uses.
     decides

@@ -74,11 +74,11 @@ def run_ways(
         first_table = next(iter(resized_tables.values()))
         write_checkpoint(reference, first_table, folder, tensor=tensor, grid=grid, **location)
         table_name = parse_reference(reference).table
-        copy = f"{folder}#{table_name}" if table_name else str(folder)
+        copy_reference = f"{folder}#{table_name}" if table_name else str(folder)
         before = forward.load_model(reference, head=True, **location)
-        after = forward.load_model(copy, head=True)
+        after = forward.load_model(copy_reference, head=True)
         used_contexts = replace(contexts, length=context_length(after) or len(first_table))
-        inputs = _make_inputs(copy, after, used_contexts)
+        inputs = _make_inputs(copy_reference, after, used_contexts)
         losses = partial(_measure_losses, inputs, reference)
         unchanged = losses("before", before, context_length(before))
         batch = next(inputs.batches(_LABEL))
@@ -138,13 +138,13 @@ def _collect_run(
 ) -> ToldRun:
     """Collect the losses of each way or rule with those of the unchanged model."""
     losses = {
-        name: _mean_losses(token_losses)
-        for name, token_losses in {"before": before, **after}.items()
+        name: _mean_losses(losses_by_context)
+        for name, losses_by_context in {"before": before, **after}.items()
     }
     old_length = len(losses["before"])
     costs_by_way = {
-        name: _cost(token_losses, losses[name], old_length)
-        for name, token_losses in after.items()
+        name: _cost(losses_by_context, losses[name], old_length)
+        for name, losses_by_context in after.items()
     }
     return ToldRun(
         kind=inputs.context_source.description,
@@ -180,12 +180,13 @@ def _cheapest_ways(losses_by_way: Mapping[str, TokenLosses]) -> tuple[str, ...]:
     A single context has no standard error, so that no way is clearly worse than another.
     """
     sums = {
-        way: token_losses.losses.sum(axis=1) for way, token_losses in losses_by_way.items()
+        way: losses_by_context.losses.sum(axis=1)
+        for way, losses_by_context in losses_by_way.items()
     }
     cheapest = min(sums, key=lambda way: float(sums[way].sum()))
     weights = losses_by_way[cheapest].prediction_counts.sum(axis=1)
     extra_costs = costs(
-        np.stack([token_losses - sums[cheapest] for token_losses in sums.values()]), weights, 0
+        np.stack([way_sums - sums[cheapest] for way_sums in sums.values()]), weights, 0
     )
     costs_by_way: dict[str, float] = {}
     for way, cost in zip(sums, extra_costs, strict=True):
@@ -280,17 +281,19 @@ def _check_rope_parameters(model: Any, reference: str) -> None:
         )
 
 
-def _mean_losses(token_losses: TokenLosses) -> Floats:
+def _mean_losses(losses_by_context: TokenLosses) -> Floats:
     """Return the mean loss at each position, NaN if no token there is predicted."""
-    count = token_losses.prediction_counts.sum(axis=0)
-    total = token_losses.losses.sum(axis=0)
+    count = losses_by_context.prediction_counts.sum(axis=0)
+    total = losses_by_context.losses.sum(axis=0)
     mean = np.full(len(count), np.nan)
     np.divide(total, count, out=mean, where=count > 0)
     return mean
 
 
-def _cost(token_losses: TokenLosses, losses: Floats, old_length: int) -> Cost:
+def _cost(losses_by_context: TokenLosses, losses: Floats, old_length: int) -> Cost:
     (mean,) = costs(
-        token_losses.losses.sum(axis=1)[None], token_losses.prediction_counts.sum(axis=1), 0
+        losses_by_context.losses.sum(axis=1)[None],
+        losses_by_context.prediction_counts.sum(axis=1),
+        0,
     )
     return Cost(mean.value or 0.0, mean.error, _average_ranges(losses, old_length))

@@ -47,7 +47,7 @@ NEGATIVE_SEARCH_FACTOR = 2
 
 @dataclass(frozen=True)
 class ToldRule(Rule):
-    """A scaling rule at the new length, with its effect in numbers and in words."""
+    """One rule of scaling, at the new length, and that in words."""
 
     @property
     def sentence(self) -> Text:
@@ -57,7 +57,7 @@ class ToldRule(Rule):
 
 @dataclass(frozen=True, eq=False)
 class ToldRun(Run):
-    """Losses of the model with each table or rule, with a sentence."""
+    """The model run with each table, or by each rule, and that in words."""
 
     @property
     def sentence(self) -> Text:

@@ -504,7 +504,7 @@ def lay_out_figure(
     Parameters
     ----------
     draw
-        Draws it on the sheet that the venue gives.
+        Function that draws it in a `FigureFormat`.
     venue, span, columns
         Same as for `paper_figure`.
 

@@ -64,7 +64,7 @@ class ForwardAnalysis(Saveable):
         Description of the contexts: ``kind`` in words, whether they are ``random``, ``length`` in
         tokens or ``shape`` of an image, and ``seed``, None where nothing was drawn.
     results
-        Frozen results by name, any of `posprobe.measurements.model.MODEL`, in its order.
+        Frozen results by name, any of `posprobe.measurements.model.MODEL_MEASUREMENTS`, in its order.
     missing
         Reasons by name for requested measurements that were not taken.
     environment
@@ -236,8 +236,8 @@ def analyze_model(
         Inputs; None for random tokens or pixels. The experiments, which
         run each context several times, take the first 16.
     only
-        Names from `posprobe.measurements.model.MODEL`; None for all that apply, without slow ones.
-        The result says why something was not measured.
+        Names from `posprobe.measurements.model.MODEL_MEASUREMENTS`; None for all that apply,
+        without slow ones. The result says why something was not measured.
     positions, layers
         Positions and hidden states to look at, as for `posprobe.decompose`.
     nulls

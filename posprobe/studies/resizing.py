@@ -72,7 +72,7 @@ def measure_effect(
         a reason.
     """
     values, old_values = (table.values.astype(np.float64) for table in (resized, original))
-    mean, lengths, new_seams = old_values.mean(axis=0), norms(resized), seams(resized)
+    mean, row_norms, new_seams = old_values.mean(axis=0), norms(resized), seams(resized)
     nearest_rows = _nearest_patches(original.layout, resized.layout)
     old_shared, new_shared = _shared_patches(original.layout, resized.layout)
     created_seams = (
@@ -81,13 +81,13 @@ def measure_effect(
         else _created_seams(original, new_seams.between, resized, stretched=stretched)
     )
     special = tuple(outlier.row + resized.start for outlier in new_seams.special)
-    zero, too_many = (
+    zero_message, too_many = (
         "no row differs from the mean row",
         f"more than {MAX_MATRIX_ROWS} positions",
     )
     undefined = {
-        "same_place": zero,
-        "same_position": zero,
+        "same_place": zero_message,
+        "same_position": zero_message,
         "neighbour_cosine": too_many,
         "translation_invariance": too_many,
         "seams": new_seams.undefined,
@@ -95,14 +95,16 @@ def measure_effect(
     }
     neighbours, invariance = _measure_cosines(resized, undefined)
     measured = Effect(
-        norm_mean=float(lengths.norms.mean()),
-        norm_min=float(lengths.norms.min()),
+        norm_mean=float(row_norms.norms.mean()),
+        norm_min=float(row_norms.norms.min()),
         neighbour_cosine=neighbours,
         same_place=_mean_cosine(values - mean, (old_values - mean)[nearest_rows]),
         same_position=_mean_cosine(values[new_shared] - mean, old_values[old_shared] - mean),
         translation_invariance=invariance,
         copies=len(resized) - len({row.tobytes() for row in resized.values}),
-        turns={name: _turns(pairs) for name, pairs in _windings(resized).items()},
+        turns={
+            name: _turns(axis_winding) for name, axis_winding in _windings(resized).items()
+        },
         seams=created_seams,
         special=None if new_seams.no_special else special,
         undefined=undefined,
@@ -149,9 +151,9 @@ def _windings(table: PositionTable) -> dict[str, Winding]:
     return {name: axis.winding for name, axis in axis_codes(table).axes.items()}
 
 
-def _turns(winding: Winding) -> Turns:
+def _turns(axis_winding: Winding) -> Turns:
     # The table does not hold one turn of a period that is longer than the table.
-    pairs = [pair for pair in winding.pairs if pair.turns >= 1][:MAX_LISTED_PERIODS]
+    pairs = [pair for pair in axis_winding.pairs if pair.turns >= 1][:MAX_LISTED_PERIODS]
     return Turns(tuple(pair.period for pair in pairs), pairs[0].turns if pairs else None)
 
 
@@ -212,7 +214,7 @@ def _created_seams(
 
 @dataclass(frozen=True)
 class ToldWay(Way):
-    """A way of resizing, with its effect in numbers and in words."""
+    """One way of resizing, what it does to the table, and that in words."""
 
     @property
     def sentences(self) -> Annotated[tuple[Text, ...], ""]:

@@ -257,7 +257,7 @@ def list_revisions(reference: str, pattern: str) -> list[Entry]:
     UsageError
         If the reference is not a repository, names a revision, or nothing matches.
     UnknownReference, Unreachable
-        As `posprobe.checkpoints.transfer.patiently`.
+        As `posprobe.checkpoints.transfer.request_patiently`.
     """
     parsed = parse_reference(reference)
     if parsed.is_path or ":" in parsed.source or parsed.revision:
