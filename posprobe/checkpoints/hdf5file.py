@@ -50,7 +50,7 @@ KERAS_INDEX_SUFFIX = ".weights.json"
 _GZIP_FILTER = 1
 _LZF_FILTER = 32000
 #: Filters that h5py can undo: gzip, shuffle, checksum, LZF.
-_KNOWN_FILTERS = {1, 2, 3, 32000}
+_KNOWN_FILTERS = {_GZIP_FILTER, 2, 3, _LZF_FILTER}
 #: Largest ratio of unpacked to stored bytes with gzip.
 _MAX_GZIP_RATIO = 1032
 #: First bit and length of sign, exponent and mantissa of a bfloat16.

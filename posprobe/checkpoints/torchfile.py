@@ -106,13 +106,13 @@ def _iter_pickles(path: Path) -> Iterator[IO[bytes]]:
                     yield cast("IO[bytes]", mapped_file)
 
 
-def _find_excess(pickle: IO[bytes]) -> str:
+def _find_excess(content: IO[bytes]) -> str:
     """Follow the instructions of a pickle; return a phrase for its excess, or an empty text."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[Any, Any] = {}
     n_steps = n_stored = n_requested = 0
-    for opcode, argument, _ in pickletools.genops(pickle):
+    for opcode, argument, _ in pickletools.genops(content):
         if opcode.name in _PUT_OPCODES:
             memo[argument] = stack[-1]
             continue

@@ -409,14 +409,14 @@ def count_heads(
     for info in infos:
         if len(info.shape) != 2 or info.shape[0] % head_dim:
             raise contradiction_error(info.subject, f"that heads are {head_dim} wide")
-    n_heads = [info.shape[0] // head_dim for info in infos]
+    head_counts = [info.shape[0] // head_dim for info in infos]
     if not names.fused:
-        return n_heads[0], n_heads[1]
+        return head_counts[0], head_counts[1]
     heads = read_head_count(ConfigSection("", config)) or 0
-    keys, remainder = divmod(n_heads[0] - heads, 2)
+    keys, remainder = divmod(head_counts[0] - heads, 2)
     if remainder or heads < 1 or keys < 1 or heads % keys:
         raise InvalidCheckpoint(
-            f"{infos[0].subject}: {n_heads[0]} heads {head_dim} wide are "
+            f"{infos[0].subject}: {head_counts[0]} heads {head_dim} wide are "
             f"not {heads} of queries and as many of keys as of values. "
             "State num_attention_heads in config.json."
         )

@@ -33,6 +33,8 @@ _SLIDING_NAMES = ("sliding_attention", "hybrid_sliding", "local")
 _RADIUS_WINDOW_TYPES = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
 #: Widest head; a configuration that states more is damaged.
 MAX_HEAD_DIM = 2**16
+#: Longest side of an image or a patch in pixels; a configuration that states more is damaged.
+MAX_CONFIG_PIXELS = 2**16
 #: Longest context or window in positions; a configuration that states more is damaged.
 MAX_CONFIG_POSITIONS = 2**31
 
@@ -520,15 +522,15 @@ def _read_step(
     """
     if section.model_type == "pixtral":
         image, patch = (
-            section.read_integer(key, maximum=MAX_HEAD_DIM) or 0
+            section.read_integer(key, maximum=MAX_CONFIG_PIXELS) or 0
             for key in ("image_size", "patch_size")
         )
         extent = image // patch if image >= patch > 0 else None
         return 1.0, base ** (-2 / head_dim), extent, ()  # rows and columns take pairs in turn
     if section.model_type not in ("dinov3_vit", "eomt_dinov3"):
         return 1.0, 1.0, None, ()
-    image_size = settings.read_size(section.config, "image_size", maximum=MAX_HEAD_DIM)
-    patch_size = settings.read_size(section.config, "patch_size", maximum=MAX_HEAD_DIM)
+    image_size = settings.read_size(section.config, "image_size", maximum=MAX_CONFIG_PIXELS)
+    patch_size = settings.read_size(section.config, "patch_size", maximum=MAX_CONFIG_PIXELS)
     if image_size is None or patch_size is None or min(image_size) < max(patch_size):
         raise InvalidCheckpoint(
             "its coordinates run from -1 to 1 over the image, but the configuration does not give "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.figures.styles import LINE_STYLES, PALE
 from posprobe.layouts import Grid, Layout
-from posprobe.text import escape_invisible as as_seen
+from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -209,7 +209,7 @@ def escape_figure_text(figure: Figure) -> Figure:
     for text in figure.findobj(Text):
         label = text.get_text()
         if not label.isprintable():
-            text.set_text("\n".join(map(as_seen, label.split("\n"))))
+            text.set_text("\n".join(map(escape_invisible, label.split("\n"))))
     return figure
 
 

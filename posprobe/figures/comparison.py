@@ -424,7 +424,7 @@ def _plot_series_answers(
 
 
 def series_figure(
-    figure_format: FigureFormat, _: FigureExtras, extras: FigureExtras
+    figure_format: FigureFormat, _: Mapping[str, Any], extras: FigureExtras
 ) -> Figure:
     """Draw the extra ``numbers`` by label, ``path`` and ``answers`` over the ``steps``."""
     steps = extras["steps"]

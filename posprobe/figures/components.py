@@ -154,12 +154,12 @@ def _position_colors(first: int, last: int) -> ScalarMappable:
     return ScalarMappable(Normalize(first, max(last, first + 1)), ONE_SIDED_COLORMAP)
 
 
-def _draw_path(ax: Axes, steps: list[Floats], shades: Any) -> None:
+def _draw_path(ax: Axes, pieces: list[Floats], shades: Any) -> None:
     """Draw the pieces of a path in a plane, both axes on one scale."""
     from matplotlib.collections import LineCollection
 
     draw_axis_cross(ax)
-    ax.add_collection(LineCollection(steps, colors=shades, linewidths=1.1, capstyle="round"))
+    ax.add_collection(LineCollection(pieces, colors=shades, linewidths=1.1, capstyle="round"))
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.07)
 
@@ -255,9 +255,9 @@ def plot_pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappa
         [pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)]
     )
     colors = _position_colors(result.start, result.start + len(path) - 1)
-    steps, number = _cut_path(path)
+    pieces, middles = _cut_path(path)
     has_many_turns = pair.turns > MAX_LINE_TURNS
-    _draw_path(ax, [] if has_many_turns else steps, colors.to_rgba(result.start + number))
+    _draw_path(ax, [] if has_many_turns else pieces, colors.to_rgba(result.start + middles))
     if has_many_turns:
         shades = colors.to_rgba(result.start + np.arange(len(path)))
         ax.scatter(path[:, 0], path[:, 1], c=shades, s=3, linewidths=0, zorder=3)

@@ -206,7 +206,7 @@ def rotary_usage_figure(figure_format: FigureFormat, use: RotaryUse) -> Figure:
     ).ravel()
     ladders = {layer.layer: layer.ladder for layer in use.layers}
     head_layers = [head.layer for head in use.heads]
-    n_turning = [
+    turning_counts = [
         int(np.sum(ladders[number] * use.length >= 2 * np.pi)) for number in head_layers
     ]
     # Layers can have different ladders; pairs are labelled by the first layer that rotates.
@@ -216,7 +216,7 @@ def rotary_usage_figure(figure_format: FigureFormat, use: RotaryUse) -> Figure:
     ladder = rotating[0] if rotating else np.zeros(1)
     for ax, title, name in zip(axes, titles, ("usage", "curve_share"), strict=True):
         values = stack_columns([getattr(head, name) for head in use.heads])
-        plot_pair_shares(ax, values, head_layers, ladder, n_turning)
+        plot_pair_shares(ax, values, head_layers, ladder, turning_counts)
         ax.set_title(title)
     axes[0].set_ylabel("wavelength (tokens)")
     figure.colorbar(axes[0].images[0], ax=axes.tolist(), label="share", aspect=30)
@@ -236,7 +236,7 @@ def plot_pair_shares(
     values: NDArray[np.float64],
     head_layers: Sequence[int],
     ladder: NDArray[np.float64],
-    n_turning: Sequence[int],
+    turning_counts: Sequence[int],
 ) -> None:
     """Draw shares of pairs, fastest on top, with a line below those that complete a turn.
 
@@ -250,7 +250,7 @@ def plot_pair_shares(
         The layer of each head.
     ladder
         Frequencies by which pairs are named, radians per position.
-    n_turning
+    turning_counts
         Number of pairs of each head that turn.
     """
     ax.imshow(
@@ -282,7 +282,7 @@ def plot_pair_shares(
     ]
     labelled_names = pick_evenly(list(range(len(names))), 8)
     ax.set_yticks(labelled_names, [names[k] for k in labelled_names])
-    for head, count in enumerate(n_turning):
+    for head, count in enumerate(turning_counts):
         ax.plot(
             [head - 0.5, head + 0.5],
             [count - 0.5] * 2,

@@ -191,7 +191,9 @@ def _cosine_colors_with_gaps() -> dict[str, Any]:
     return cosine_colors() | {"cmap": colormap_with_gaps(DIVERGING_COLORMAP)}
 
 
-def paths_figure(figure_format: FigureFormat, _: FigureExtras, extras: FigureExtras) -> Figure:
+def paths_figure(
+    figure_format: FigureFormat, _: Mapping[str, Any], extras: FigureExtras
+) -> Figure:
     """Draw the path of positions through two components of each layer: the extra ``components``."""
     components: Mapping[int, PCA] = extras["components"]
     max_columns = 2 if figure_format.is_narrow else 3

@@ -30,8 +30,8 @@ from posprobe.forward.files import (
 from posprobe.forward.models import load_model as load_model
 from posprobe.forward.replacements import explanations as explanations
 from posprobe.forward.rotary import (
+    has_image_rotation as has_image_rotation,
     is_rotary as is_rotary,
     rotary_use as rotary_use,
-    turns_images as turns_images,
 )
 from posprobe.forward.substitute import substitution_effect as substitution_effect

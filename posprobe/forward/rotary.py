@@ -66,7 +66,7 @@ def is_rotary(model: Any) -> bool:
     return not is_timm(model) and any(map(_is_ladder, getattr(model, "modules", list)()))
 
 
-def turns_images(model: Any) -> bool:
+def has_image_rotation(model: Any) -> bool:
     """Tell whether a model rotates queries and keys along rows and columns of an image."""
     names = [type(module).__name__ for module in getattr(model, "modules", list)()]
     return any("Rope" in name or "Rotary" in name for name in names)
@@ -237,7 +237,9 @@ class ObservedLayer:
     stop_query: int
 
 
-def unmeasured_layer(number: int, reason: Reason, residual: float | None = None) -> LayerUse:
+def build_unmeasured_layer(
+    number: int, reason: Reason, residual: float | None = None
+) -> LayerUse:
     """Return the record of a layer that cannot be measured."""
     return LayerUse(
         layer=number,
@@ -283,7 +285,7 @@ def prepare_layers(
         if isinstance(observed, ObservedLayer):
             layers[number] = observed
         else:
-            unmeasured[number] = unmeasured_layer(number, *observed)
+            unmeasured[number] = build_unmeasured_layer(number, *observed)
     if not layers:
         reasons = sorted({REASON_MESSAGES[layer.reason] for layer in unmeasured.values()})
         raise UsageError(f"{title}: no layer can be measured: {', '.join(reasons)}.")
@@ -557,7 +559,7 @@ def rotary_use(
         raise UsageError(
             f"{title}: {type(model).__name__} has no rotary embedding of "
             "transformers that turns queries and keys by their place in a "
-            f"text.{axes if turns_images(model) else ''}"
+            f"text.{axes if has_image_rotation(model) else ''}"
         )
     layers: dict[int, ObservedLayer] = {}
     unmeasured: dict[int, LayerUse] = {}
@@ -580,7 +582,7 @@ def rotary_use(
                 return
             # A layer is measured on all contexts or not at all.
             del layers[number]
-            unmeasured[number] = unmeasured_layer(number, "not_finite")
+            unmeasured[number] = build_unmeasured_layer(number, "not_finite")
 
         run_observed(model, batch, add_window, title)
         return batch_sums

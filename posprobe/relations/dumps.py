@@ -36,7 +36,7 @@ MAX_DUMP_FREQUENCY = 100.0
 #: Within one table cos² + sin² differs by at most this between positions and pairs, in bfloat16.
 _MAX_COSINE_LENGTH_ERROR = 2**-6
 #: The two orders of rows by which heads are divided into pairs.
-_PAIR_ORDERS = ("halves", "neighbours")
+_PAIR_ORDER_NAMES = ("halves", "neighbours")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ def _check_rotated_query(dump: Dump, position: float, file: str) -> None:
     rotations = np.exp(1j * position * dump.ladder.frequencies)
     residuals = [
         _query_residual(dump.ladder, dump, pair_order, rotations)
-        for pair_order in _PAIR_ORDERS
+        for pair_order in _PAIR_ORDER_NAMES
     ]
     if min(residuals) >= RULES["pairs_wrong"].tolerance:
         raise InvalidCheckpoint(
@@ -240,7 +240,7 @@ def relate_query(ladder: Ladder, dump: Dump, are_neighbours: bool | None) -> Fin
     """
     if dump.q is None or dump.q_rotated is None or are_neighbours is None:
         return None
-    residuals = {order: _query_residual(ladder, dump, order) for order in _PAIR_ORDERS}
+    residuals = {order: _query_residual(ladder, dump, order) for order in _PAIR_ORDER_NAMES}
     tolerance = RULES["pairs_wrong"].tolerance
     fitting_orders = [order for order, residual in residuals.items() if residual < tolerance]
     if len(fitting_orders) != 1:

@@ -9,7 +9,7 @@ from textwrap import fill
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table as Grid
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from posprobe.page import NO_VALUE, AnswerLine, Page, Table
@@ -144,7 +144,7 @@ def _align_columns(
 ) -> list[str]:
     """Align rows in columns; text that is wider than the line is cut."""
     console = Console(file=StringIO(), width=width, color_system=None)
-    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for column in range(len(rows[0])):
         grid.add_column(justify="right" if column in right_aligned else "left")
     for row in rows:

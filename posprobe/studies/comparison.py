@@ -109,8 +109,8 @@ class PairwiseComparison(Saveable):
         """Return the builders of the bundle's figures by name."""
         return self._figures({"distances": self._matrices()})
 
-    def _figures(self, references: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
-        """Return the builders of the figures, with the matrices among ``references``."""
+    def _figures(self, extras: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
+        """Return the builders of the figures, with the matrices among ``extras``."""
         raise NotImplementedError
 
     def _subject_name(self) -> str:
@@ -193,7 +193,7 @@ class Comparison(PairwiseComparison):
     def _encoding_arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
         return self.analyses[index].arrays()
 
-    def _figures(self, references: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
+    def _figures(self, extras: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
         from posprobe.figures import report_figures
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import curves_figure, distances_figure
@@ -209,17 +209,15 @@ class Comparison(PairwiseComparison):
             for name, result in similarities.items()
             if name in spectra and not isinstance(result.layout, Grid)
         }
-        references["spectra"] = make_labels_printable(
-            {name: spectra[name] for name in sequences}
-        )
+        extras["spectra"] = make_labels_printable({name: spectra[name] for name in sequences})
         figures = report_figures(similarities, ("similarity",)) if similarities else {}
         if components := select_results(results_by_label, "pca", PCA):
-            figures |= report_figures(components, ("variance",), references)
+            figures |= report_figures(components, ("variance",), extras)
         labels = make_labels_printable(dict.fromkeys(self.labels))
-        figures["distances"] = partial(distances_figure, REPORT, labels, references)
+        figures["distances"] = partial(distances_figure, REPORT, labels, extras)
         if sequences:
             results_on_lines = make_labels_printable(sequences)
-            figures["curves"] = partial(curves_figure, REPORT, results_on_lines, references)
+            figures["curves"] = partial(curves_figure, REPORT, results_on_lines, extras)
         return figures
 
     def _describe(self, index: int) -> str:

@@ -184,7 +184,7 @@ def draw_tables(
         raise UsageError("comparison: it does not fit half a slide. Use --span page.")
     drawing, names = drawings()[kind], make_names_unique([table.name for table in tables])
     drawables: dict[str, Any] = dict(zip(names, tables, strict=True))
-    references: dict[str, Any] = {"centred": centred}
+    extras: dict[str, Any] = {"centred": centred}
     if kind != "table":
         results_by_name = _measure_tables(drawing, drawables, seed, device)
         drawables = {
@@ -192,13 +192,13 @@ def draw_tables(
         }
         if kind == "comparison":
             spectra = {name: results["spectrum"] for name, results in results_by_name.items()}
-            references["spectra"] = make_labels_printable(spectra)
+            extras["spectra"] = make_labels_printable(spectra)
     for name, drawable in drawables.items():
         if absence := drawing.explain_absence(drawable):
             raise UsageError(f"{name}: {kind} cannot be drawn: {absence}.")
     first_drawable = next(iter(drawables.values()))
     build = comparison_figure if kind == "comparison" else find_builder(first_drawable, kind)
-    figure = build(figure_format, make_labels_printable(drawables), references)
+    figure = build(figure_format, make_labels_printable(drawables), extras)
     options = {"centred": centred} if drawing.has_centring else {}
     subject = drawables if drawing.shows_several_tables else first_drawable
     text = captions.reading_caption(kind, drawing.help_text, subject, **options)

@@ -21,7 +21,7 @@ from posprobe.arrays import Floats
 from posprobe.blocks import describe_environment
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
-from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
+from posprobe.layouts import Grid, Layout, Sequence as Line, describe_layout
 from posprobe.progress import stage
 from posprobe.questions.schemes import answer_kernel
 from posprobe.report.document import shared_block
@@ -173,7 +173,7 @@ class KernelComparison(PairwiseComparison):
     def _encoding_arrays(self, index: int) -> dict[str, NDArray[Any]]:
         return {"curve": self.curves[index], "kernel": self.kernels[index]}
 
-    def _figures(self, references: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
+    def _figures(self, extras: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import KERNEL_FIGURES
         from posprobe.figures.styles import make_labels_printable
@@ -186,7 +186,7 @@ class KernelComparison(PairwiseComparison):
         ]
         results = make_labels_printable(dict(zip(self.labels, curves, strict=True)))
         figures: dict[str, Callable[[], Figure]] = {
-            name: partial(build, REPORT, results, references)
+            name: partial(build, REPORT, results, extras)
             for name, build in KERNEL_FIGURES.items()
         }
         match self.records:
@@ -205,13 +205,13 @@ class KernelComparison(PairwiseComparison):
         n, places = self.layout.size, (first.places, second.places)
         curves = _visible_curves(first, second, n)
         by_distance = [
-            dict(zip(heads, head_curves[:, ::-1], strict=True))
-            for heads, head_curves in zip(places, curves, strict=True)
+            dict(zip(head_indices, head_curves[:, ::-1], strict=True))
+            for head_indices, head_curves in zip(places, curves, strict=True)
         ]
         results = make_labels_printable(dict(zip(self.labels, by_distance, strict=True)))
         distances = np.arange(n - curves[0].shape[1], n)
-        baselines = {"matched": match_heads(curves, places).matched, "distances": distances}
-        return partial(matched_heads_figure, REPORT, results, baselines)
+        extras = {"matched": match_heads(curves, places).matched, "distances": distances}
+        return partial(matched_heads_figure, REPORT, results, extras)
 
 
 def _visible_curves(
@@ -323,7 +323,7 @@ def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
     max_length = min([*table_lengths, MAX_KERNEL_ROWS])
     if not 3 <= n <= max_length:
         raise UsageError(f"{n} positions: from 3 to {max_length} can be compared.")
-    return Positions(n)
+    return Line(n)
 
 
 def _record_length(record: Encoding) -> int | None:
@@ -468,9 +468,7 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
             raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
         return MeasuredHeads(
             values=_offset_curves(curves, use["layers"], places),
-            layout=Positions(
-                min(layer["window"] for layer in use["layers"] if layer["window"])
-            ),
+            layout=Line(min(layer["window"] for layer in use["layers"] if layer["window"])),
             name=str(document["name"]),
             source=Source(reference, str(folder.resolve())),
             causal=not any(layer["both_sides"] for layer in use["layers"]),

@@ -28,7 +28,7 @@ from posprobe.measurements.model.contexts import (
 )
 from posprobe.nulls import DEFAULT_DRAWS, MAX_DRAWS
 from posprobe.progress import stage
-from posprobe.questions.models import RUN_QUESTIONS as MODEL_QUESTIONS, ModelRun
+from posprobe.questions.models import RUN_QUESTIONS, ModelRun
 from posprobe.reference import parse_reference
 from posprobe.report.document import FindingBlock, answer_block, list_findings
 from posprobe.report.files import FORWARD_SCHEMA, folder_exists, path_exists
@@ -64,7 +64,8 @@ class ForwardAnalysis(Saveable):
         Description of the contexts: ``kind`` in words, whether they are ``random``, ``length`` in
         tokens or ``shape`` of an image, and ``seed``, None where nothing was drawn.
     results
-        Frozen results by name, any of `posprobe.measurements.model.MODEL_MEASUREMENTS`, in its order.
+        Frozen results by name, any of `posprobe.measurements.model.MODEL_MEASUREMENTS`, in its
+        order.
     missing
         Reasons by name for requested measurements that were not taken.
     environment
@@ -113,7 +114,7 @@ class ForwardAnalysis(Saveable):
     @property
     def answers(self) -> Mapping[str, Answer]:
         """The answers that the results allow, by question."""
-        answers = [ask(self.run) for ask in MODEL_QUESTIONS.values()]
+        answers = [ask(self.run) for ask in RUN_QUESTIONS.values()]
         return decide(filter(None, answers), (), self.run)
 
     @property
@@ -195,8 +196,8 @@ class ForwardAnalysis(Saveable):
         )
         caption = PICTURE_TEXTS["model"][kind], f"{self.name}, {run_text}."
         return lay_out_figure(
-            lambda sheet: (
-                find_builder(result, kind)(sheet, {self.name: result}, {}),
+            lambda figure_format: (
+                find_builder(result, kind)(figure_format, {self.name: result}, {}),
                 caption,
             ),
             venue,

@@ -119,7 +119,9 @@ class Series:
         from posprobe.studies.figure import lay_out_figure
 
         return lay_out_figure(
-            lambda sheet: (self._draw(sheet), self._caption_sentences()), venue, span
+            lambda figure_format: (self._draw(figure_format), self._caption_sentences()),
+            venue,
+            span,
         )
 
     def drawing(self, name: str) -> str:
@@ -133,10 +135,10 @@ class Series:
             freeze_layout(figure)
             return render_svg(figure, name)
 
-    def _draw(self, sheet: FigureFormat) -> Figure:
+    def _draw(self, figure_format: FigureFormat) -> Figure:
         from posprobe.figures.comparison import series_figure
 
-        return series_figure(sheet, {}, self.drawn())
+        return series_figure(figure_format, {}, self.drawn())
 
     def drawn(self) -> dict[str, Any]:
         """Return the numbers, answers and path that the figure shows, by their labels."""

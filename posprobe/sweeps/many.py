@@ -36,7 +36,7 @@ from posprobe.errors import (
     check_installed,
     explain_errors,
 )
-from posprobe.measurements import TABLE_MEASUREMENTS as MEASUREMENTS
+from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
 from posprobe.relations.fingerprints import read_fingerprint
@@ -566,8 +566,9 @@ class Sweep:
             for record in self._iterate_records():
                 references += 1
                 failures += record["failures"]
-                columns = record["own"].items()
-                user_values = {f"{USER_PREFIX}{name}": value for name, value in columns}
+                user_values = {
+                    f"{USER_PREFIX}{name}": value for name, value in record["own"].items()
+                }
                 for row in record["rows"]:
                     fingerprint = read_fingerprint(row.pop("fingerprint", None))
                     lineage = row["reference"]
@@ -702,7 +703,9 @@ def _make_options(
     requested = None if names is None else tuple(dict.fromkeys(names))
     check_request(requested, nulls, "cpu")
     if requested == ():
-        raise UsageError(f"no analysis is chosen. Choose from {', '.join(MEASUREMENTS)}.")
+        raise UsageError(
+            f"no analysis is chosen. Choose from {', '.join(TABLE_MEASUREMENTS)}."
+        )
     if rows is not None and rows.step not in (None, 1):
         raise UsageError("rows must be neighbours: a slice without a step.")
     bounds = None if rows is None else (rows.start, rows.stop)

@@ -25,7 +25,7 @@ from posprobe.relations.fingerprints import (
     Likeness as Likeness,
     fingerprint,
     likeness,
-    read_fingerprint as read,
+    read_fingerprint,
 )
 from posprobe.report.files import expand_user
 from posprobe.studies.series import PATH_LABELS, Series
@@ -237,7 +237,7 @@ def read_fingerprints(
 def _read_line(line: bytes, location: str) -> tuple[dict[str, Any], Fingerprint]:
     try:
         metadata = json.loads(line)
-        sketch = read(metadata.pop("fingerprint"))
+        sketch = read_fingerprint(metadata.pop("fingerprint"))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         sketch = None
     if sketch is None:

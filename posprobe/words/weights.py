@@ -17,7 +17,7 @@ from posprobe.words.formats import (
 #: Sentences on why weights show nothing, by reason.
 MISSING_WEIGHTS: Mapping[str, str] = ANSWER_TEXTS["weights"]["missing"]
 #: Phrases on the rows of a pair, by pair order.
-PAIR_ORDERS: Mapping[str, str] = ANSWER_TEXTS["weights"]["pairs"]
+PAIR_ORDER_PHRASES: Mapping[str, str] = ANSWER_TEXTS["weights"]["pairs"]
 
 
 def reading_message(size: int) -> str:
@@ -81,14 +81,16 @@ def _pair_order_sentence(block: Block) -> str:
     margin = f"(margin {format_two_figures(layout['margin'])}, {heads} of queries and keys)"
     if layout["answer"] is None:
         return f"The weights alone do not tell which rows make pairs {margin}."
-    sentence = f"By the weights, rows of a pair are {PAIR_ORDERS[layout['answer']]} {margin}"
+    sentence = (
+        f"By the weights, rows of a pair are {PAIR_ORDER_PHRASES[layout['answer']]} {margin}"
+    )
     if not block["declared"]:
         return f"{sentence}: no architecture is named."
     if layout["answer"] == block["pairs"]:
         return f"{sentence}, as the architecture has them."
     return (
         f"{sentence}, and the architecture has them "
-        f"{PAIR_ORDERS[block['pairs']]}: the rows may have been put in "
+        f"{PAIR_ORDER_PHRASES[block['pairs']]}: the rows may have been put in "
         "another order."
     )
 

@@ -17,7 +17,7 @@ import posprobe as pp
 from posprobe.analyses.descriptive.closeness import cka, closeness, prepare_cloud
 from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids
 from posprobe.analyses.descriptive.sinusoid import (
-    MIN_LADDER_LINES,
+    MIN_BASE_LADDER_LINES,
     SinusoidFit,
     against_sinusoid,
     decompose_ladder,
@@ -114,7 +114,7 @@ def test_a_smooth_or_white_table_has_no_base(length: int, width: int) -> None:
 
 
 def test_a_few_lines_have_no_base() -> None:
-    width = 2 * MIN_LADDER_LINES - 2
+    width = 2 * MIN_BASE_LADDER_LINES - 2
     base_fit = fit_base(prepare_cloud(sinusoid(64, width)), width)
     assert base_fit.base is None
     assert "lines" in base_fit.undefined

@@ -136,11 +136,13 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     spread = robust_sd(lengths)
     # Where rows are equally long by construction, rounding is the only spread there is.
     limit = OUTLIER_NORM_DEVIATIONS * max(spread, 1e-6 * median)
-    odd = np.flatnonzero(np.abs(lengths - median) > limit).tolist()
+    outlier_indices = np.flatnonzero(np.abs(lengths - median) > limit).tolist()
     return Norms(
         norms=lengths,
         mean_row_norm=float(xp.linalg.vector_norm(xp.mean(values, axis=0))),
-        outlier_rows=tuple(OutlierRow(row + inputs.start, float(lengths[row])) for row in odd),
+        outlier_rows=tuple(
+            OutlierRow(row + inputs.start, float(lengths[row])) for row in outlier_indices
+        ),
         zero_rows=tuple((np.flatnonzero(lengths == 0) + inputs.start).tolist()),
         layout=inputs.layout,
         start=inputs.start,

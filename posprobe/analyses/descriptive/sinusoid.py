@@ -147,7 +147,7 @@ MAX_UNEVEN_GAIN = 1.1
 CERTAIN_CKA = 0.99
 #: Fewest lines of a ladder whose base is sought: a few match any table by chance, and a base moves
 #: sixteen of them together.
-MIN_LADDER_LINES = 16
+MIN_BASE_LADDER_LINES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,9 +201,9 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     if len(table) > MAX_BASE_ROWS:
         table = prepare_cloud(table.points[:MAX_BASE_ROWS])
     n = len(table)
-    if d < 2 * MIN_LADDER_LINES:
+    if d < 2 * MIN_BASE_LADDER_LINES:
         return _no_base(
-            n, f"a ladder of fewer than {MIN_LADDER_LINES} lines resembles anything"
+            n, f"a ladder of fewer than {MIN_BASE_LADDER_LINES} lines resembles anything"
         )
     table_power = unbiased_hsic(table.squared_gram, table.power, table.power)
     if table.total == 0 or table_power <= centring_error(table.squared_gram, n):

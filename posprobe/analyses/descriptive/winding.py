@@ -27,7 +27,7 @@ from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
 #: Fewest rows of a table that winds; with fewer, a turn is two or three steps.
-MIN_WINDING_ROWS = 6
+MIN_WINDING_TABLE_ROWS = 6
 #: Components that hold this share of the variance are paired.
 PAIRED_VARIANCE_SHARE = 0.99
 #: Most components that are paired: eight pairs, whose coherence is computed at every lag.
@@ -222,8 +222,8 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
         return undefined_winding(
             undefined="patches lie on a grid: their rows and columns wind on their own"
         )
-    if n < MIN_WINDING_ROWS:
-        return undefined_winding(undefined=f"fewer than {MIN_WINDING_ROWS} rows")
+    if n < MIN_WINDING_TABLE_ROWS:
+        return undefined_winding(undefined=f"fewer than {MIN_WINDING_TABLE_ROWS} rows")
     components = resolve_components(inputs, pca)
     if components.undefined:
         return undefined_winding(undefined=components.undefined)

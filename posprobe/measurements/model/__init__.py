@@ -174,8 +174,8 @@ def _state_rows(document: Block) -> Iterator[LabelledRow]:
         }
         if baselines.get("sinusoid"):
             texts[SINUSOID_COLUMN] = format_cell(baselines["sinusoid"].get(key))
-        if null_band := (baselines.get("walk") or {}).get(key):
-            low, high = (format_value(null_band[end], ".2g") for end in ("p5", "p95"))
+        if walk_band := (baselines.get("walk") or {}).get(key):
+            low, high = (format_value(walk_band[end], ".2g") for end in ("p5", "p95"))
             texts[RANDOM_WALK_COLUMN] = f"{low} to {high}"
         yield f"{label} of what positions add", texts
 
@@ -252,7 +252,7 @@ def _needs_added_rows(inputs: ModelInputs) -> str:
 
 def _needs_rotary(inputs: ModelInputs) -> str:
     # Rotations along rows and columns of images are not measured; the attempt raises that message.
-    is_rotary = forward.turns_images if inputs.takes_images else forward.is_rotary
+    is_rotary = forward.has_image_rotation if inputs.takes_images else forward.is_rotary
     return "" if is_rotary(inputs.model) else models.NEEDS_ROTARY
 
 

@@ -93,20 +93,20 @@ def _answer_evidence(document: Block) -> Iterator[Evidence]:
         for block in blocks
     ]
     for name, question in QUESTION_TEXTS.items():
-        if not any(name in table_lines for table_lines in lines_by_table):
+        if not any(name in lines for lines in lines_by_table):
             continue
         empty_line = AnswerLine(name, "", question)
         yield Evidence(
             tuple(
-                replace(table_lines.get(name, empty_line), question=question)
-                for table_lines in lines_by_table
+                replace(lines.get(name, empty_line), question=question)
+                for lines in lines_by_table
             ),
             sentences=tuple(
                 f"{table['label']}: {texts[name]}"
-                for table, table_lines, texts in zip(
+                for table, lines, texts in zip(
                     tables, lines_by_table, claims_by_table, strict=True
                 )
-                if name in table_lines
+                if name in lines
             ),
         )
 
