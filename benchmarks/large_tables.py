@@ -7,6 +7,7 @@ All ratios are of one run. Peak memory is that of a process of its own. Run with
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -158,7 +159,13 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(PARTS[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]))))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", nargs="?", choices=PARTS, help="one part; all without")
+    parser.add_argument("sides", nargs="*", type=int, help="positions and width of its table")
+    options = parser.parse_args()
+    if len(options.sides) != (2 if options.part else 0):
+        parser.error("a part needs the positions and the width of its table")
+    if options.part:
+        print(json.dumps(PARTS[options.part](*options.sides)))
     else:
         main()

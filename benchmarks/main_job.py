@@ -8,6 +8,7 @@ of their median wall time and median peak memory, and those of starting up. Run 
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -138,7 +139,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--build"]:
-        build(Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--build", type=Path, help="only save the checkpoint in this folder")
+    options = parser.parse_args()
+    if options.build:
+        build(options.build)
     else:
         main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import matplotlib as mpl
@@ -42,4 +42,8 @@ def main(checkpoint: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkpoint", help="folder of a GPT-2 checkpoint")
+    parser.add_argument("folder", type=Path, help="where the figures are saved")
+    options = parser.parse_args()
+    main(options.checkpoint, options.folder)

@@ -146,6 +146,11 @@ def to_numpy(array: Array) -> NDArray[Any]:
     return array if isinstance(array, np.ndarray) else np.asarray(array.detach().cpu())
 
 
+def to_float64(array: Array) -> Floats:
+    """Copy an array to the host as NumPy, in double precision."""
+    return to_numpy(array).astype(np.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Sums over contexts; ``+`` joins those of different contexts."""

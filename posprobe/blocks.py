@@ -56,7 +56,7 @@ class EnvironmentBlock(TypedDict):
     created: Annotated[str, limits(format="date-time")]
 
 
-def describe_table(table: PositionTable) -> dict[str, Any]:
+def table_block(table: PositionTable) -> dict[str, Any]:
     """Return the ``table`` block of ``analysis.json``."""
     return {
         "name": table.name,

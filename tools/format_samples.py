@@ -11,8 +11,8 @@ it depends on, made the files), ``python tools/format_samples.py flax`` (Flax 0.
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +201,15 @@ def onnxruntime_files() -> None:
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    {
+    writers = {
         "keras": keras_files,
         "keras_shards": keras_shard_files,
         "flax": flax_files,
         "diffusers": diffusers_files,
         "onnxruntime": onnxruntime_files,
-    }[sys.argv[1]]()
+    }
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("library", choices=writers, help="whose files are made")
+    library = parser.parse_args().library
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    writers[library]()

@@ -7,6 +7,7 @@ Figures for papers are PDF or SVG at exact width; these are small images of them
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Literal
 
@@ -57,6 +58,7 @@ First screens of real checkpoints: [GPT-2](images/gpt2.png), [DeiT-Ti](images/de
 
 def main() -> None:
     """Draw the figures and write the page."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     text = HEAD
     for number, (kind, references, span, purpose) in enumerate(FIGURES):
         records = [record for reference in references for record in load(reference)]

@@ -9,6 +9,7 @@ docs/how-to/check.md are what it prints.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -429,6 +430,7 @@ def cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
 
 def main() -> None:
     """Print rule by rule how many changes were named, and what others were called."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     correct: Counter[str] = Counter()
     attempts: Counter[str] = Counter()
     mistakes: Counter[tuple[str, str, str]] = Counter()

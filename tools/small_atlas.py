@@ -7,6 +7,7 @@ licence is unknown, or does not let them be passed on, are left out.
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
@@ -139,6 +140,7 @@ def line(provenance: dict[str, Any], table: pp.PositionTable) -> str:
 
 def main() -> None:
     """Write the file."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     text = "".join(line(*entry) for entry in tables())
     TARGET.write_text(text, encoding="utf-8")
     print(f"{TARGET}: {len(text.splitlines())} tables, {len(text)} bytes")

@@ -351,6 +351,8 @@ def centre_rows(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
     ----------
     values
         ``[n, d]``, rows of the table.
+    xp
+        Array namespace of the values.
 
     Returns
     -------

@@ -49,7 +49,7 @@ def figure(
         _write(_draw_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
-        from posprobe.studies.figure import RUN_FIGURES, check_request, paper_figure
+        from posprobe.studies.figure import RUN_FIGURES, check_figure_request, paper_figure
     if kind in RUN_FIGURES:
         if _any_set(label, centred, columns, rows):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
@@ -60,7 +60,7 @@ def figure(
         return
     figure_options: dict[str, Any] = {"centred": centred, "columns": columns}
     # Options are checked before anything is downloaded.
-    check_request(kind, venue, output, **figure_options)
+    check_figure_request(kind, venue, output, **figure_options)
     options.check_arguments(None, None, 0, device)
     if len(refs) > 1 and (load_options.tensor or load_options.grid or load_options.revision):
         raise UsageError(

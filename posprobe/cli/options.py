@@ -102,11 +102,11 @@ def check_arguments(
     """Check the output folder, analyses, draws and device before anything is read."""
     with stage("Starting"):
         from posprobe.report import check_bundle_folder
-        from posprobe.studies import check_request
+        from posprobe.studies import check_table_request
 
     if folder is not None:
         check_bundle_folder(folder)
-    check_request(requested, nulls, device)
+    check_table_request(requested, nulls, device)
 
 
 def bundle_folder(

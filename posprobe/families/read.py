@@ -535,6 +535,10 @@ def choose_table(
 
     Parameters
     ----------
+    checkpoint
+        Checkpoint with the table.
+    reference
+        Reference as the user typed it, which may name a table.
     stored_encodings
         Results of `find_encodings`; ignored where ``tensor`` names one.
     tensor, grid

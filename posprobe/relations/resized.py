@@ -252,6 +252,8 @@ class Run:
 
     Parameters
     ----------
+    kind, contexts, task
+        What the model was run on, the number of contexts, and what it predicts.
     before
         Cost of the unchanged model at its trained length.
     ways
@@ -262,6 +264,8 @@ class Run:
         Number of tokens of a window, and of its beginning that the unchanged model reads.
     losses
         Mean loss by position ``[n]``, under ``before`` and by way.
+    measure
+        Name of what a cost is: the loss.
     """
 
     kind: Annotated[Text, "What it was run on."]

@@ -45,6 +45,8 @@ def reorder_rows(weight: Floats, order: str, head_dim: int, rotated: int) -> Flo
         ``[heads * head_dim, width]``.
     order
         One of `ROW_ORDERS`.
+    head_dim, rotated
+        Number of rows of a head, and of those that rotate.
     """
     heads = weight.reshape(-1, head_dim, weight.shape[1])
     row_order = np.concatenate([_row_order(order, rotated), np.arange(rotated, head_dim)])

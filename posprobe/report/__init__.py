@@ -18,22 +18,24 @@ _MOVED_TO_STUDIES = frozenset(
         "Series",
         "analyze",
         "analyze_schemes",
-        "check_request",
         "compare",
         "compare_kernels",
         "measured_heads",
         "paper_figure",
     }
 )
+#: Names that changed as well, with the new one.
+_RENAMED = {"check_request": "check_table_request"}
 
 
 def __getattr__(name: str) -> _Any:
-    if name not in _MOVED_TO_STUDIES:
+    if name not in _MOVED_TO_STUDIES | _RENAMED.keys():
         return _public(name)
+    new_name = _RENAMED.get(name, name)
     _warn(
-        f"posprobe.report.{name} is now posprobe.studies.{name}; the old "
+        f"posprobe.report.{name} is now posprobe.studies.{new_name}; the old "
         "name leaves with version 0.3.",
         DeprecationWarning,
         stacklevel=2,
     )
-    return getattr(_import_module("posprobe.studies"), name)
+    return getattr(_import_module("posprobe.studies"), new_name)

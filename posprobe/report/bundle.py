@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.blocks import describe_table
+from posprobe.blocks import table_block
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
@@ -449,7 +449,7 @@ def _write_values(table: PositionTable, path: Path) -> None:
 
             # The package's own writer maps the file, so that a full disk would kill the process.
             content = save(
-                {"values": values}, {"posprobe.table": json.dumps(describe_table(table))}
+                {"values": values}, {"posprobe.table": json.dumps(table_block(table))}
             )
             path.write_bytes(content)
         case _:

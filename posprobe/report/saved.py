@@ -53,6 +53,10 @@ class Saveable:
         verdict = self.to_dict().get("verdict") or {}
         return format_repr(self, self._subject_name(), verdict.get("summary") or "no answers")
 
+    def _subject_name(self: Any) -> str:
+        """Return what the analysis is of, as `repr` shows it."""
+        return repr(self.name)
+
     def show(self: Any) -> Path:
         """Write the bundle to a temporary folder, open its page in a browser, and return it."""
         page: Path = self.save(Path(mkdtemp(prefix="posprobe-")) / "report") / "report.html"

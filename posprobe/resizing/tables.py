@@ -36,8 +36,6 @@ from posprobe.tables import PositionTable
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from posprobe.layouts import Grid
-
 
 #: Smallest number of rows for a fit of sinusoids, which are then two.
 MIN_SINUSOID_ROWS = 8

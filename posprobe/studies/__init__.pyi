@@ -30,5 +30,5 @@ from .series import (
 from .table import (
     Analysis as Analysis,
     analyze as analyze,
-    check_request as check_request,
+    check_table_request as check_table_request,
 )

@@ -403,7 +403,7 @@ def _is_own_caption(path: Path) -> bool:
         return False
 
 
-def check_request(
+def check_figure_request(
     kind: str,
     venue: str,
     path: Path,

@@ -204,9 +204,6 @@ class ForwardAnalysis(Saveable):
             span,
         )
 
-    def _subject_name(self) -> str:
-        return repr(self.name)
-
 
 def analyze_model(
     reference: str,

@@ -21,7 +21,7 @@ from posprobe.analyses.descriptive.similarity import MAX_MATRIX_ROWS, similarity
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.result import HIDDEN, JsonType, as_block
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock, TableBlock, describe_environment, describe_table
+from posprobe.blocks import EnvironmentBlock, TableBlock, describe_environment, table_block
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.read import find_model_source
 from posprobe.layouts import Grid, Layout
@@ -443,7 +443,7 @@ def compare_ways(
                     ways_measured.append(_measure_way(way, original, resized, original_effect))
             advance(1)
     return WaysCompared(
-        table=describe_table(original),
+        table=table_block(original),
         to=layout,
         before=original_effect,
         ways=tuple(ways_measured),

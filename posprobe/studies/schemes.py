@@ -163,9 +163,6 @@ class SchemeAnalysis(Plottable):
 
         return scheme_figures(self.records, self.results)
 
-    def _subject_name(self) -> str:
-        return repr(self.name)
-
 
 def _numbers(block: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the numbers of a block, and lists of them, with their key paths."""

@@ -18,7 +18,7 @@ from posprobe.blocks import (
     EnvironmentBlock,
     creation_time,
     describe_environment,
-    describe_table,
+    table_block,
 )
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.measurements import (
@@ -103,7 +103,7 @@ class Analysis(Plottable):
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         document: dict[str, Any] = {
             "schema": ANALYSIS_SCHEMA,
-            "table": describe_table(self.table),
+            "table": table_block(self.table),
             "environment": dict(self.environment),
             **({"verdict": self.verdict} if self.verdicts else {}),
             **_summaries(self.results),
@@ -241,7 +241,7 @@ def analyze(
             )
             raise UsageError(f"{records[0].name}: {refused}")
         return analyze_schemes(*records, seed=seed, command=command)
-    names = check_request(only, nulls, device)
+    names = check_table_request(only, nulls, device)
     table = as_table(table)
     if len(table) < 2:
         raise InvalidTable(
@@ -338,7 +338,7 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
     )
 
 
-def check_request(
+def check_table_request(
     only: Iterable[str] | None, nulls: int, device: Device
 ) -> tuple[str, ...] | None:
     """Check a request before any table is read, and return the names of the analyses.

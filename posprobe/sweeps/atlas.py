@@ -159,7 +159,7 @@ def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnTyp
 
 def _name_cell(row: Mapping[str, Any]) -> Cell:
     """Return the cell that names a row, with its reference below and a link to its report."""
-    name, reference = _row_name(row), str(row["reference"])
+    name, reference = row_name(row), str(row["reference"])
     return Cell(
         _shorten(name),
         note="" if reference == name else _shorten(reference),
@@ -171,7 +171,7 @@ def _with_lineages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Name each lineage after its first table; a single table has no lineage."""
     heads = [row.get("lineage") for row in rows]
     members = Counter(heads)
-    names = {row["reference"]: _row_name(row) for row in rows}
+    names = {row["reference"]: row_name(row) for row in rows}
     return [
         {**row, "lineage": names.get(head) if members[head] > 1 else None}
         for row, head in zip(rows, heads, strict=True)
@@ -209,7 +209,8 @@ def _curves_description(run: Series) -> str:
     )
 
 
-def _row_name(row: Mapping[str, Any]) -> str:
+def row_name(row: Mapping[str, Any]) -> str:
+    """Return the name of a row, or its reference if it has none."""
     return str(row.get("name") or row["reference"])
 
 

@@ -49,7 +49,7 @@ from posprobe.report.files import (
     write_page,
 )
 from posprobe.studies.series import Series
-from posprobe.studies.table import check_request
+from posprobe.studies.table import check_table_request
 from posprobe.sweeps.atlas import atlas
 from posprobe.sweeps.columns import (
     USER_PREFIX,
@@ -701,7 +701,7 @@ def _make_options(
 ) -> Options:
     names = (only,) if isinstance(only, str) else only
     requested = None if names is None else tuple(dict.fromkeys(names))
-    check_request(requested, nulls, "cpu")
+    check_table_request(requested, nulls, "cpu")
     if requested == ():
         raise UsageError(
             f"no analysis is chosen. Choose from {', '.join(TABLE_MEASUREMENTS)}."

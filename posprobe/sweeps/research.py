@@ -25,8 +25,9 @@ from posprobe.studies import Analysis
 from posprobe.studies.checkpoint import analyze_any
 from posprobe.studies.kernels import run_document
 from posprobe.studies.series import HEADLINE_NUMBERS
-from posprobe.studies.table import check_request
+from posprobe.studies.table import check_table_request
 from posprobe.sweeps import many
+from posprobe.sweeps.atlas import row_name
 from posprobe.sweeps.columns import USER_PREFIX, analysis_rows, columns, run_row
 from posprobe.tables import PositionTable
 from posprobe.text import escape_invisible, format_cell
@@ -111,7 +112,7 @@ def research_table(
         keys = DEFAULT_NUMBERS if requested is None else requested
         _check_keys(keys, columns())
         draws = nulls if band else 0
-        check_request(None, draws, "cpu")
+        check_table_request(None, draws, "cpu")
         table_rows = [
             row
             for reference in sources
@@ -119,7 +120,7 @@ def research_table(
                 str(reference), keys, rows, draws, seed, offline=offline
             )
         ]
-    lines = [(_row_name(row), _format_row(row, keys, band)) for row in table_rows]
+    lines = [(row_name(row), _format_row(row, keys, band)) for row in table_rows]
     band_description = (
         f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}"
         if band
@@ -281,10 +282,6 @@ def _format_row(row: Row, keys: Sequence[str], band: str | None) -> list[tuple[s
     return [(_format_number(key, row.get(key)), _format_band(row, key, band)) for key in keys]
 
 
-def _row_name(row: Row) -> str:
-    return str(row.get("name") or row["reference"])
-
-
 def _caption(
     table_rows: Sequence[Row],
     lines: Sequence[Line],
@@ -310,7 +307,7 @@ def _caption(
         )
         sentences.append(f"Positions {start or 0} to {last}.")
     sentences += [
-        f"{_row_name(row)}: {_row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]
+        f"{row_name(row)}: {_row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]
     ]
     if len(table_rows) > MAX_SOURCED_ROWS:
         sentences.append(

@@ -12,7 +12,7 @@ import pytest
 from made_tables import as_table, walk
 
 import posprobe as pp
-from posprobe.blocks import describe_table
+from posprobe.blocks import table_block
 from posprobe.layouts import Sequence
 from posprobe.sources import Source
 from posprobe.studies.published import Published, find_published, published_values
@@ -48,7 +48,7 @@ def named(values: tuple[Published, ...]) -> dict[str, Published]:
 
 
 def document(table: PositionTable, **blocks: Any) -> dict[str, Any]:
-    return {"table": describe_table(table)} | blocks
+    return {"table": table_block(table)} | blocks
 
 
 # --- the file ---

@@ -57,7 +57,7 @@ from posprobe.analyses.breaks.outliers import (
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.linear import SD_PER_MAD, robust_sd
 from posprobe.analyses.result import HIDDEN, NEWER, JsonType, Result, centre_rows
-from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, positions, to_float64, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import PAIR_LIMITS, Reasons, Row, Text
 from posprobe.tables import PositionTable
@@ -169,6 +169,8 @@ class Seams(Result):
     equal
         First and last row of each stretch of `MIN_SIDE_ROWS` or more equal rows, other than zeros;
         none in a table of blocks.
+    rule
+        Thresholds by which seams and outlier rows were found.
     """
 
     figures: ClassVar[str] = "rows.plot_seams"
@@ -350,31 +352,27 @@ def _compute_series(values: Array, xp: ModuleType) -> tuple[RowSeries, Floats, b
     rounding = error * values.shape[1] ** 0.5
     is_defined = to_numpy(lengths > rounding)
     units = centred_rows / xp.where(lengths > rounding, lengths, 1.0)[:, None]
-    cosines = _to_float64(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
+    cosines = to_float64(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
     cosines[~(is_defined[1:] & is_defined[:-1])] = np.nan
-    steps = _to_float64(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
+    steps = to_float64(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
     norms = xp.linalg.vector_norm(values, axis=1)
     directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
     n_nonzero = max(int(xp.sum(norms > 0)), 2)
-    mean_cosines = _to_float64(
+    mean_cosines = to_float64(
         (directions @ xp.sum(directions, axis=0) - 1.0) / (n_nonzero - 1)
     )
     mean_cosines[to_numpy(norms == 0)] = np.nan
     # Rows whose cosine differs from 1 by less than its rounding have one direction.
     is_different = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
     series = RowSeries(
-        norms=_to_float64(norms),
+        norms=to_float64(norms),
         mean_cosines=mean_cosines,
         steps=np.where(steps > rounding, steps, 0.0),
         chords=np.sqrt(np.where(is_different, 2 - 2 * cosines, 0.0) + 0 * cosines),
-        units=_to_float64(units),
-        rows=_to_float64(centred_rows),
+        units=to_float64(units),
+        rows=to_float64(centred_rows),
     )
     return series, cosines, bool(is_defined.any())
-
-
-def _to_float64(array: Array) -> Floats:
-    return np.array(to_numpy(array), dtype=np.float64)
 
 
 def _find_in_sequence(

@@ -66,6 +66,8 @@ class PCA(Result):
         Computes singular vectors and values of the centred table: all, or so many leading ones.
     undefined
         Reason why all numbers are None, or empty.
+    centered
+        What is centred: the columns.
     """
 
     figures: ClassVar[str] = "components.plot_variance"
@@ -354,6 +356,8 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
         ``[n, d]``.
     count
         Number of singular values, k.
+    xp
+        Array namespace of the values.
 
     Returns
     -------

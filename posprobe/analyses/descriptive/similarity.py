@@ -61,6 +61,8 @@ def unit_rows(values: Array, xp: ModuleType, *, centered: bool) -> tuple[Array, 
     ----------
     values
         ``[n, d]``.
+    xp
+        Array namespace of the values.
     centered
         Whether the mean row is subtracted first.
 
@@ -104,6 +106,8 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
         ``[n, c]``, row by row of a grid.
     height, width
         Height and width of the grid; a sequence has height 1.
+    xp
+        Array namespace of the values.
 
     Returns
     -------
@@ -159,6 +163,8 @@ def measure_falling_share(
         Results of `unit_rows`.
     layout
         Layout of the positions.
+    xp
+        Array namespace of the values.
     """
     height, width = layout.height, layout.width
     cells, is_defined_cell = (
@@ -222,6 +228,8 @@ def pool_cosines(units: Array, is_defined: Array, xp: ModuleType) -> tuple[Float
     ----------
     units, is_defined
         Results of `unit_rows`.
+    xp
+        Array namespace of the values.
 
     Returns
     -------
@@ -498,6 +506,8 @@ def sum_cosines(
         Results of `unit_rows`.
     height, width
         Height and width of the grid; a sequence has height 1.
+    xp
+        Array namespace of the values.
     """
     count = _count_pairs(is_defined, height, width)
     return OffsetSums(
@@ -593,6 +603,8 @@ def sum_by_displacement(matrices: Array, height: int, width: int, xp: ModuleType
         ``[..., n, n]``.
     height, width
         Height and width of the grid; a sequence has height 1.
+    xp
+        Array namespace of the values.
 
     Returns
     -------

@@ -377,6 +377,8 @@ class Spectrogram(Result):
         Layout and first of the positions.
     undefined
         Reason why there is no spectrogram, or empty.
+    detrend, window
+        How segments are detrended and tapered.
     """
 
     figures: ClassVar[str] = "frequencies.plot_spectrogram"

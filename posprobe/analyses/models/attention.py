@@ -20,7 +20,7 @@ from posprobe.analyses.result import (
     WithGaps,
     centring_error,
 )
-from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
+from posprobe.arrays import Array, Sums, namespace, quotient, to_float64
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Natural, Reasons, limits
@@ -317,9 +317,6 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     has_peak = np.array([curve[index] > rounding[index] for curve, index in head_peaks])
     peaks = (np.array(peak_indices) - [height - 1, width - 1]) * has_peak[:, None]
     unknown = np.full(len(curves), np.nan)
-
-    def to_float64(array: Array) -> NDArray[np.float64]:
-        return to_numpy(array).astype(np.float64)
 
     mean = to_float64(sums.mean) / sums.contexts
     symmetries = quotient(to_float64(sums.symmetry), to_float64(sums.n_symmetric))

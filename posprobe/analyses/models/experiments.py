@@ -400,6 +400,8 @@ class SubstitutionEffect(Result):
     unchanged
         ``[t]``: loss of the unchanged model by position, at the place whose output predicts; NaN
         where nothing is predicted; None without a loss.
+    early
+        Share of the first positions in what removing the table costs; None where it is undefined.
     distances
         First distance of each range of `Substitute.attention`; the last is open. On a grid the
         larger of those along rows and columns. Attention to the first position of a sequence is

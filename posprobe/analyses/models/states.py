@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, JsonType, NumberSuffixes, Result, StoredArray
-from posprobe.arrays import Array, Sums, map_in_parallel, namespace, to_numpy
+from posprobe.arrays import Array, Sums, map_in_parallel, namespace, to_float64, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, Reasons, Share, Text, limits
@@ -388,17 +388,13 @@ def build_decomposition(
     return MeanDecomposition(by_number, contexts, layout, start, name, is_interrupted)
 
 
-def _to_float64(array: Array) -> NDArray[np.float64]:
-    return to_numpy(array).astype(np.float64)
-
-
 def _decompose_layer(sums: Moments) -> LayerMeans:
     c, n_products = sums.contexts, sums.n_product_contexts
-    origin, context_means = _to_float64(sums.origin), _to_float64(sums.context_means)
-    squared_deviations = _to_float64(sums.squared_deviations)
-    product_context_means = _to_float64(sums.product_context_means)
-    gram = _to_float64(sums.gram)
-    pos = _to_float64(sums.deviations) / c
+    origin, context_means = to_float64(sums.origin), to_float64(sums.context_means)
+    squared_deviations = to_float64(sums.squared_deviations)
+    product_context_means = to_float64(sums.product_context_means)
+    gram = to_float64(sums.gram)
+    pos = to_float64(sums.deviations) / c
     t = len(pos)
     error = np.full_like(pos, np.nan)
     if c > 1:
