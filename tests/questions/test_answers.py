@@ -93,7 +93,7 @@ EXPECTED_ANSWERS: dict[str, dict[str, str]] = {
     },
     "helix": {"smooth": "yes: line", "winding": "yes: rotation"},
     "chirp": {"order": "yes: winding", "absolute_position": "yes: place_speed"},
-    "alternating": {"rotations": "no: none", "low_dimensional": "no: not_fewer"},
+    "alternating": {"rotations": "no: none", "low_dimensional": "yes: fewer"},
     "growing": {"order": "yes: norms", "absolute_position": "yes: place_norms"},
     "mirrored": {"order": "yes: copies", "absolute_position": "yes: place_mirrored"},
     "one-hot": {"order": "no: none", "absolute_position": "no: equally_far"},

@@ -614,6 +614,12 @@ def test_the_participation_ratio_is_that_of_rows_of_equal_length() -> None:
     assert participation == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.parametrize("n", [128, 300, 520])
+def test_rows_that_alternate_use_few_directions(n: int) -> None:
+    values = gaussian(2, 64, seed=1)[np.arange(n) % 2] + 0.3 * gaussian(n, 64)
+    assert ask("low_dimensional", values).yes
+
+
 def test_independent_columns_are_rarely_low_dimensional() -> None:
     tables = [make(120, 16, seed) for make in (gaussian, walk) for seed in range(4)]
     tables += [smooth(160, 32, 4.0, seed) for seed in range(4)]

@@ -279,12 +279,9 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
             located_humps, shares[len(located_rotations) :].tolist(), strict=True
         )
     ]
-    rotating_waves = [k for located in located_rotations for k in located.members]
-    is_rotation = np.isin(waves.wave_indices, rotating_waves)
-    null_weights = fit.weights
-    if is_rotation.any():
-        start = np.maximum(fit.weights, MIN_ACTIVE_WEIGHT)
-        null_weights = refit_selected(power, waves, ~is_rotation, start).fit.weights
+    is_rotation = np.isin(
+        waves.wave_indices, [k for located in located_rotations for k in located.members]
+    )
     smooth_limit = 0.0
     if not families.get("smooth"):
         min_gain = family_tests["smooth"].min_gain
@@ -312,9 +309,27 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         family_tests=family_tests,
         smooth_limit=smooth_limit,
         slow_ranges=slow_ranges,
-        null_offsets=stationary_covariance(waves, null_weights),
+        null_offsets=_fit_null_offsets(power, waves, fit.weights, is_rotation),
         misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
     )
+
+
+def _fit_null_offsets(
+    power: Power, waves: Waves, weights: Floats, is_rotation: NDArray[np.bool_]
+) -> Floats:
+    """Return the covariance by offset of the process without rotations most like the table.
+
+    Alternation that lasts along the table is left out as well: it is one direction, as a rotation
+    is two.
+    """
+    covariance = np.abs(waves.fit.components.covariance)
+    is_lasting = waves.fit.components.has_family("alternating") & (
+        covariance[-1] > 0.5 * covariance[0]
+    )
+    if is_rotation.any() or weights[is_lasting].any():
+        start = np.maximum(weights, MIN_ACTIVE_WEIGHT)
+        weights = refit_selected(power, waves, ~(is_rotation | is_lasting), start).fit.weights
+    return stationary_covariance(waves, weights)
 
 
 def _bends_smoothly(
