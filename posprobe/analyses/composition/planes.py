@@ -282,15 +282,9 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
     is_rotation = np.isin(
         waves.wave_indices, [k for located in located_rotations for k in located.members]
     )
-    smooth_limit = 0.0
-    if not families.get("smooth"):
-        min_gain = family_tests["smooth"].min_gain
-        smooth_limit = largest_share(power, waves, fit.weights, "smooth", min_gain)
-    if families.get("smooth") and not _bends_smoothly(power, waves, fit.weights, is_rotation):
-        families["rough"] = families.get("rough", 0.0) + families.pop("smooth")
-    slow_ranges = _find_slow_ranges(power, waves, fit.weights, families)
-    if slow_ranges:
-        families["slow"] = sum(families.pop(name, 0.0) for name in slow_ranges)
+    families, smooth_limit, slow_ranges = _judge_slow_families(
+        power, waves, fit.weights, families, is_rotation
+    )
     turns = thresholds.strongest_turns
     if rotations:
         turns = max(rotations, key=lambda rotation: rotation.share).turns
@@ -312,6 +306,31 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         null_offsets=_fit_null_offsets(power, waves, fit.weights, is_rotation),
         misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
     )
+
+
+def _judge_slow_families(
+    power: Power,
+    waves: Waves,
+    weights: Floats,
+    families: Mapping[str, float],
+    is_rotation: NDArray[np.bool_],
+) -> tuple[dict[str, float], float, dict[str, tuple[float, float]]]:
+    """Tell a smooth part from a rough one, and join slow families that cannot be told apart.
+
+    Returned are the shares of the families, the share up to which a smooth part would not be
+    needed, and the ranges of the slow families; empty where all are told apart.
+    """
+    families, smooth_limit = dict(families), 0.0
+    smooth_share = families.get("smooth", 0.0)
+    if not smooth_share:
+        smooth_limit = largest_share(power, waves, weights, "smooth", MAX_MIXED_LOSS)
+    elif not _bends_smoothly(power, waves, weights, is_rotation):
+        families["rough"] = families.get("rough", 0.0) + families.pop("smooth")
+        smooth_limit = smooth_share
+    slow_ranges = _find_slow_ranges(power, waves, weights, families)
+    if slow_ranges:
+        families["slow"] = sum(families.pop(name, 0.0) for name in slow_ranges)
+    return families, smooth_limit, slow_ranges
 
 
 def _fit_null_offsets(
