@@ -272,29 +272,43 @@ def budget(
     else:
         longest_run = max(models, key=lambda run: run[1] - run[0], default=None)
         main_fit = models[longest_run] if longest_run else main_fit
-        untrained_row = None if is_undivided else found_seams.untrained
-        right_rows = [right_row for _, right_row in found_seams.between]
-        for first_row, stop in pairwise([0, *right_rows, len(values)]):
-            section_rows = np.setdiff1d(np.arange(first_row, stop), outlier_rows)
-            if not len(section_rows):
-                continue
-            section_level = values[section_rows].mean(axis=0)
-            break_amount = float(np.square(section_level - level).sum())
-            ledger.add("breaks", len(section_rows) * break_amount)
-            runs = (
-                [(first_row, stop)]
-                if is_undivided
-                else [run for run in all_stretches(found_seams) if first_row <= run[0] < stop]
-            )
-            for run in runs:
-                # Where outlier rows alone part them, levels of stretches are slow changes.
-                amount = float(np.square(values[slice(*run)] - section_level).sum())
-                if untrained_row is not None and run[0] >= untrained_row:
-                    ledger.add("untrained", amount)
-                else:
-                    fit = main_fit if is_undivided else models.get(run, RotationFit())
-                    ledger.add_model(amount, fit, main_fit)
+        _add_sections(ledger, values, found_seams, models, main_fit)
     return _describe_budget(ledger, main_fit, layout, start)
+
+
+def _add_sections(
+    ledger: _Ledger,
+    values: Floats,
+    found_seams: Seams,
+    models: Mapping[tuple[int, int], RotationFit],
+    main_fit: RotationFit,
+) -> None:
+    """Add the levels of the sections between seams to a ledger, and what each stretch varies by."""
+    is_undivided = (0, len(values)) in models
+    outlier_rows = [] if is_undivided else [outlier.row for outlier in found_seams.special]
+    untrained_row = None if is_undivided else found_seams.untrained
+    level = np.delete(values, outlier_rows, axis=0).mean(axis=0)
+    right_rows = [right_row for _, right_row in found_seams.between]
+    for first_row, stop in pairwise([0, *right_rows, len(values)]):
+        section_rows = np.setdiff1d(np.arange(first_row, stop), outlier_rows)
+        if not len(section_rows):
+            continue
+        section_level = values[section_rows].mean(axis=0)
+        break_amount = float(np.square(section_level - level).sum())
+        ledger.add("breaks", len(section_rows) * break_amount)
+        runs = (
+            [(first_row, stop)]
+            if is_undivided
+            else [run for run in all_stretches(found_seams) if first_row <= run[0] < stop]
+        )
+        for run in runs:
+            # Where outlier rows alone part them, levels of stretches are slow changes.
+            amount = float(np.square(values[slice(*run)] - section_level).sum())
+            if untrained_row is not None and run[0] >= untrained_row:
+                ledger.add("untrained", amount)
+            else:
+                fit = main_fit if is_undivided else models.get(run, RotationFit())
+                ledger.add_model(amount, fit, main_fit)
 
 
 @dataclass(frozen=True, eq=False)
