@@ -6,10 +6,10 @@ compares are those of the whole table, as the variance budget has them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from posprobe.analyses.composition.budget import Budget
+from posprobe.analyses.composition.budget import Budget, Share
 from posprobe.analyses.facts import Answer, Test
 from posprobe.layouts import Grid
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
@@ -37,7 +37,7 @@ class PartElsewhere:
 
 
 def state_table_shares(
-    answers: Mapping[str, Answer], budget: Budget | None
+    answers: Mapping[str, Answer], own_parts: Iterable[Share], budget: Budget | None
 ) -> dict[str, Answer]:
     """Return the answers about a sequence with shares of the whole table.
 
@@ -45,6 +45,8 @@ def state_table_shares(
     ----------
     answers
         Answers about the longest stretch, by question.
+    own_parts
+        Parts of that stretch.
     budget
         Variance budget of the whole table.
     """
@@ -54,6 +56,7 @@ def state_table_shares(
     shares: dict[str, float] = {}
     for part in budget.around_mean():
         shares[part.part] = shares.get(part.part, 0.0) + part.share
+    own_names = {part.part for part in own_parts}
     for question, parts in PARTS_BY_QUESTION.items():
         answer = answers.get(question)
         share = sum(shares.get(part, 0.0) for part in parts)
@@ -68,6 +71,8 @@ def state_table_shares(
             if question == "smooth" and answer.reason != "line" and "slow" in shares:
                 scaled_answer = _state_least_share(scaled_answer, budget)
             stated_answers[question] = scaled_answer
+        elif own_names & set(parts):
+            continue  # the answer is about this part
         elif not answer.yes and share - shares.get("slow", 0.0) >= MIN_EFFECT_SHARE:
             stated_answers[question] = answer.with_correction(
                 "yes", "elsewhere", "budget", facts=PartElsewhere(share), test=None

@@ -255,7 +255,8 @@ def ask_smooth(view: View) -> Answer:
     facts = Smooth(n, smooth_share + line_share, line_share, limit, length, least)
     interval, least_p = (0.0, max(limit, MIN_FAMILY_SHARE)), NEEDED_FAMILY_P
     test = Test(share, family_test.p, 0.0, interval, of="family", least=least_p)
-    answer: Verdict = "no" if limit <= MAX_DENIAL_SMOOTH_SHARE else "cannot tell"
+    can_deny = limit <= MAX_DENIAL_SMOOTH_SHARE and "smooth" not in ranges
+    answer: Verdict = "no" if can_deny else "cannot tell"
     reason = "none" if answer == "no" else "hidden"
     if share > 0:
         answer, reason = "yes", "line" if facts.is_line else "curve"

@@ -123,7 +123,8 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
     stretch, start, view = inputs.stretch, inputs.table.start, inputs.view
     budget, seams = inputs.result("budget"), inputs.seams
     stretch_answers = _answer_questions(view)
-    answers = state_table_shares(stretch_answers, budget)
+    own_parts = () if is_grid else stretch_parts(view.rotation_fit)
+    answers = state_table_shares(stretch_answers, own_parts, budget)
     untrained = seams.untrained_interval
     return Verdicts(
         answers,
