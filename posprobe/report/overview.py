@@ -328,16 +328,12 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
         + (f"{top + height + 2}h8l-4,6z" if is_small.get(row) else f"{top + 4}h8l-4,-6z")
         for row in marked_rows
     ]
-    small_labels = [
-        text_element(
-            left_edge + side * (row + 0.5) / n,
-            top + height + 18,
-            _format_briefly(float(norms[row])),
-            "ax",
-            "middle",
-        )
-        for row in [row for row, small in is_small.items() if small][:MAX_LABELLED_NORMS]
-    ]
+    small_labels = []
+    for row in [row for row, small in is_small.items() if small][:MAX_LABELLED_NORMS]:
+        is_left = row < n / 2
+        label_x = left_edge + side * (row + 0.5) / n + (7 if is_left else -7)
+        anchor, label = "start" if is_left else "end", _format_briefly(float(norms[row]))
+        small_labels.append(text_element(label_x, top + height, label, "ax", anchor))
     return [
         text_element(left_edge, 342, "row norm", "h2"),
         rect_element("plotbg", left_edge, top - 4, side, height + 8),
