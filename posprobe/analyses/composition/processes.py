@@ -9,7 +9,6 @@ Everything here is unchanged when the columns are rotated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,14 +18,12 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.composition.grid_model import fit_surface
 from posprobe.analyses.composition.mixture import (
-    N_UPDATES,
     Bands,
     cosine_power,
     covariance,
     fit_weights,
     kernels,
     stationary_components,
-    update_weights,
 )
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
@@ -59,7 +56,11 @@ class Kernel:
     @property
     def by_offset(self) -> Floats:
         """``[n_rows]``: the covariance at every offset, summed over columns."""
-        return np.asarray(kernel_covariances([self])[0])
+        weights, lag = self.weights * self.scale, np.arange(self.n_rows, dtype=np.float64)
+        total = np.zeros(self.n_rows)
+        for k in np.flatnonzero(weights):
+            total += weights[k] * covariance(kernels(self.n_rows)[k], lag)
+        return total
 
     @property
     def long_share(self) -> float:
@@ -67,16 +68,6 @@ class Kernel:
         lengths = np.array([kernel.length for kernel in kernels(self.n_rows)])
         is_long = lengths >= self.n_rows / 2
         return float(self.weights[is_long].sum() / max(self.weights.sum(), 1e-300))
-
-
-def kernel_covariances(fitted_kernels: Sequence[Kernel]) -> Floats:
-    """Return the covariances at every offset of kernels of equally many rows: ``[r, n_rows]``."""
-    n = fitted_kernels[0].n_rows
-    weights = np.array([kernel.weights * kernel.scale for kernel in fitted_kernels])
-    lag, total = np.arange(n, dtype=np.float64), np.zeros((len(fitted_kernels), n))
-    for k in np.flatnonzero(weights.any(axis=0)):
-        total += weights[:, k, None] * covariance(kernels(n)[k], lag)
-    return total
 
 
 @lru_cache(maxsize=8)
@@ -108,24 +99,6 @@ def fit_kernel(points: Floats) -> Kernel:
     start = np.full(len(scale), 1 / len(scale))
     weights = fit_weights(bands.mean(power.share), degrees, design, start)
     return Kernel(n, weights, scale * power.total)
-
-
-def fit_kernels(powers: Floats) -> list[Kernel]:
-    """Fit a kernel to each of several tables of independent columns.
-
-    Parameters
-    ----------
-    powers
-        ``[r, n - 1]``: squares of the cosine transform of each table, without the mean row.
-    """
-    n = powers.shape[1] + 1
-    bands, design, scale = _design(n)
-    totals = powers.sum(axis=1)
-    observed = bands.mean(powers / np.maximum(totals, 1e-300)[:, None])
-    degrees = bands.sizes.astype(np.float64)
-    start = np.full((len(powers), len(scale)), 1 / len(scale))
-    weights = update_weights(observed, degrees, design, start, N_UPDATES)
-    return [Kernel(n, w, scale * total) for w, total in zip(weights, totals, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
