@@ -102,7 +102,7 @@ class AnswerLine:
     tested
         The number that was tested.
     interval
-        5 and 95 % of its draws.
+        Range of values that are no evidence.
     facts
         Description of the null in words; empty where nothing was tested.
     """

@@ -13,6 +13,7 @@ from posprobe.analyses.composition.budget import Budget, Share
 from posprobe.analyses.facts import Answer, Test
 from posprobe.layouts import Grid
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
+from posprobe.questions.sequences import Smooth
 
 #: Parts of the budget by the question whose answer says whether they are there.
 PARTS_BY_QUESTION: Mapping[str, tuple[str, ...]] = {
@@ -58,11 +59,9 @@ def state_table_shares(
         shares[part.part] = shares.get(part.part, 0.0) + part.share
     own_names = {part.part for part in own_parts}
     for question, parts in PARTS_BY_QUESTION.items():
-        answer = answers.get(question)
+        answer = answers[question]
         share = sum(shares.get(part, 0.0) for part in parts)
-        own_share = getattr(answer and answer.facts, "share", 0.0)
-        if answer is None:
-            continue
+        own_share = getattr(answer.facts, "share", 0.0)
         if answer.yes and share > 0 and own_share > 0:
             # Of several rotations, the strongest was tested.
             largest = max(part.share for part in budget.around_mean() if part.part in parts)
@@ -106,7 +105,7 @@ def _scale_answer(
     changes: dict[str, float | None] = {"share": share}
     if abs(share - own_share) > 1e-9:
         changes["own_share"] = own_share
-    if hasattr(answer.facts, "straight"):
+    if isinstance(answer.facts, Smooth):
         changes["straight"] = answer.facts.straight * ratio
     facts = replace(answer.facts, **changes)
     test = answer.test

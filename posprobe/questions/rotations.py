@@ -229,7 +229,7 @@ N_WINDING_COMPONENTS = 6
 MIN_WINDING_ROWS = 24
 #: Largest number of turns per row of a winding: at half a turn per row no path has a direction, so
 #: that noise that alternates seems to go round.
-MAX_TOLD_TURNS_PER_ROW = 0.4
+MAX_WINDING_TURNS_PER_ROW = 0.4
 #: Fewest turns that count as winding.
 MIN_WINDING_TURNS = 1.0
 #: Smallest share of a pair of components in the variance of the leading ones.
@@ -332,7 +332,7 @@ def ask_winding(view: View) -> Answer:
         reason = "part_turn"
     elif p > MAX_OPEN_P:
         reason = "smooth"
-    elif p > MAX_YES_P or pair.turns > MAX_TOLD_TURNS_PER_ROW * n:
+    elif p > MAX_YES_P or pair.turns > MAX_WINDING_TURNS_PER_ROW * n:
         answer, reason = "cannot tell", "open"
     elif facts.share < MIN_EFFECT_SHARE:
         answer, reason = "cannot tell", "small"

@@ -105,7 +105,7 @@ MAX_LIKELY_LOSS = 1.92
 #: as needed.
 MAX_MIXED_LOSS = 10.0
 #: Smallest likely share of another family at which slow changes are one part. Of 128 to 512 rows,
-#: all 18 smooth curves in noise keep their name, and 46 of 46 mixtures of two families lie within
+#: all 15 smooth curves in noise keep their name, and 45 of 46 mixtures of two families lie within
 #: the ranges that are then stated.
 MIN_MIXED_SHARE = 0.15
 
@@ -406,12 +406,10 @@ def _find_slow_ranges(
     for name in MIXED_FAMILIES:
         if families.get(name):
             continue
-        likely_share, share = (
-            min(scale * largest_share(power, waves, weights, name, loss), slow_share)
-            for loss in (MAX_LIKELY_LOSS, MAX_MIXED_LOSS)
-        )
-        if likely_share >= MIN_MIXED_SHARE:
-            ranges[name] = 0.0, share
+        likely_share = scale * largest_share(power, waves, weights, name, MAX_LIKELY_LOSS)
+        if min(likely_share, slow_share) >= MIN_MIXED_SHARE:
+            share = scale * largest_share(power, waves, weights, name, MAX_MIXED_LOSS)
+            ranges[name] = 0.0, min(share, slow_share)
     if not ranges:
         return {}
     largest = max(high for _, high in ranges.values())
