@@ -27,7 +27,11 @@ import numpy as np
 import torch
 import transformers
 
-from posprobe.analyses.models.rotary_heads import LayerRotation, RotarySums, build_rotary_use
+from posprobe.analyses.models.rotary_heads import (
+    LayerRotation,
+    RotarySums,
+    build_rotary_use,
+)
 from posprobe.forward import attend, decompose, random_tokens, rotary_use
 from posprobe.forward.rotary import AttentionInputs, ObservedLayer, sum_window
 from posprobe.forward.running import run_body
@@ -155,7 +159,9 @@ def in_turns(
     return {name: statistics.median(spent) for name, spent in times.items()}
 
 
-def report(size: str, device: str, dtype: str, options: argparse.Namespace) -> Iterator[str]:
+def report(
+    size: str, device: str, dtype: str, options: argparse.Namespace
+) -> Iterator[str]:
     """Measure and yield lines to print."""
     model = build(size, device, dtype)
     count = options.batches * options.batch_size
@@ -203,17 +209,25 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--attention", action="store_true", help="time `attend`, too")
-    parser.add_argument("--rotary", action="store_true", help="`rotary_use`, and its memory")
-    parser.add_argument("--beside-cpu", action="store_true", help="and the same on the CPU")
+    parser.add_argument(
+        "--rotary", action="store_true", help="`rotary_use`, and its memory"
+    )
+    parser.add_argument(
+        "--beside-cpu", action="store_true", help="and the same on the CPU"
+    )
     if parser.parse_known_args()[0].rotary:
         parser.set_defaults(**ROTARY)
         # In a process of its own, which holds nothing else.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             peak = pool.submit(rotary_memory).result()
-        description = f"{LAYERS} layers x {HEADS} heads x {LENGTH} tokens, {CONTEXTS} contexts"
+        description = (
+            f"{LAYERS} layers x {HEADS} heads x {LENGTH} tokens, {CONTEXTS} contexts"
+        )
         print(f"rotary_use: {peak:.0f} MiB at most ({description})", flush=True)
     options = parser.parse_args()
-    for device in dict.fromkeys([options.device, *(["cpu"] if options.beside_cpu else [])]):
+    for device in dict.fromkeys(
+        [options.device, *(["cpu"] if options.beside_cpu else [])]
+    ):
         for line in report(options.size, device, options.dtype, options):
             print(line, flush=True)
 

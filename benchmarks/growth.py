@@ -56,14 +56,20 @@ def analysed(path: Path, nulls: int) -> dict[str, float]:
     probe = str(Path(sys.executable).with_name("posprobe"))
     command = [probe, "analyze", str(path), "--out", str(path.with_suffix("")), "--quiet"]
     begin = time.perf_counter()
-    process = subprocess.Popen([*command, "--nulls", str(nulls)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, "--nulls", str(nulls)], stdout=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begin
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{path.name} ended with {process.returncode}")
     processors = usage.ru_utime + usage.ru_stime
-    return {"seconds": seconds, "processors": processors, "mebibytes": usage.ru_maxrss / 1024}
+    return {
+        "seconds": seconds,
+        "processors": processors,
+        "mebibytes": usage.ru_maxrss / 1024,
+    }
 
 
 def exponent(sizes: list[int], costs: list[float], overhead: float) -> float:
@@ -73,7 +79,9 @@ def exponent(sizes: list[int], costs: list[float], overhead: float) -> float:
     if is_measurable.sum() < 2:
         return 0.0
     return float(
-        np.polyfit(np.log(np.array(sizes)[is_measurable]), np.log(excess[is_measurable]), 1)[0]
+        np.polyfit(
+            np.log(np.array(sizes)[is_measurable]), np.log(excess[is_measurable]), 1
+        )[0]
     )
 
 
@@ -106,7 +114,9 @@ def drawn(rows_by_name: dict[str, list[dict[str, Any]]], target: Path) -> None:
                 if axis == "n":
                     ax.axvline(CHANGE, linewidth=0.6, color="#6b6b6b", linestyle=":")
                     ax.set_ylabel(label)
-        figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else None)
+        figure.savefig(
+            target, metadata={"Date": None} if target.suffix == ".svg" else None
+        )
 
 
 def main() -> None:
@@ -151,7 +161,9 @@ def main() -> None:
             for cost in ("processors", "mebibytes")
         ]
         print(f"with {name}: time to the power {powers[0]:.2f}, memory {powers[1]:.2f}")
-    options.output.with_suffix(".json").write_text(json.dumps(rows_by_name, indent=1) + "\n")
+    options.output.with_suffix(".json").write_text(
+        json.dumps(rows_by_name, indent=1) + "\n"
+    )
     drawn(rows_by_name, options.output)
 
 

@@ -75,9 +75,12 @@ def components(n: int, d: int) -> dict[str, float]:
     values -= values.mean(axis=0)
     errors: list[Any] = []
     exact = seconds(lambda: errors.append(np.linalg.svd(values, full_matrices=False)[1]))
-    leading = seconds(lambda: errors.append(leading_svd(values, N_LEADING_COMPONENTS, np)[1]))
+    leading = seconds(
+        lambda: errors.append(leading_svd(values, N_LEADING_COMPONENTS, np)[1])
+    )
     share = [
-        singular[:N_LEADING_COMPONENTS] ** 2 / (errors[0] ** 2).sum() for singular in errors
+        singular[:N_LEADING_COMPONENTS] ** 2 / (errors[0] ** 2).sum()
+        for singular in errors
     ]
     return {
         "exact": exact,
@@ -132,7 +135,10 @@ def main() -> None:
         flush=True,
     )
     n, d = MEDIUM
-    (ours, memory), (reference, reference_memory) = run("similarity", n, d), run("plain", n, d)
+    (ours, memory), (reference, reference_memory) = (
+        run("similarity", n, d),
+        run("plain", n, d),
+    )
     print(
         f"similarity {n} x {d} / plain script: time {ours['seconds'] / reference['seconds']:.2f} "
         f"({ours['seconds']:.1f} s / {reference['seconds']:.1f} s), "
@@ -161,7 +167,9 @@ def main() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("part", nargs="?", choices=PARTS, help="one part; all without")
-    parser.add_argument("sides", nargs="*", type=int, help="positions and width of its table")
+    parser.add_argument(
+        "sides", nargs="*", type=int, help="positions and width of its table"
+    )
     options = parser.parse_args()
     if len(options.sides) != (2 if options.part else 0):
         parser.error("a part needs the positions and the width of its table")

@@ -91,7 +91,9 @@ def median(costs: list[Cost]) -> Cost:
     return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
 
 
-def compare(title: str, ours: list[str], reference_command: list[str], rounds: int) -> None:
+def compare(
+    title: str, ours: list[str], reference_command: list[str], rounds: int
+) -> None:
     """Run two commands alternately and print the ratios of their medians."""
     costs: tuple[list[Cost], list[Cost]] = ([], [])
     for _ in range(rounds):
@@ -128,7 +130,10 @@ def main() -> None:
         everything = [*analyze, "--nulls", "9", "--figures", "all", "--format", "png,svg"]
         compare("posprobe analyze, everything / naive", everything, naive, ROUNDS)
     compare(
-        "posprobe --help / import typer", [probe, "--help"], [python, "-c", "import typer"], 15
+        "posprobe --help / import typer",
+        [probe, "--help"],
+        [python, "-c", "import typer"],
+        15,
     )
     compare(
         "import posprobe / import numpy",
@@ -140,7 +145,9 @@ def main() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--build", type=Path, help="only save the checkpoint in this folder")
+    parser.add_argument(
+        "--build", type=Path, help="only save the checkpoint in this folder"
+    )
     options = parser.parse_args()
     if options.build:
         build(options.build)

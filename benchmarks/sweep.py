@@ -127,7 +127,9 @@ def main() -> None:
             f"all analyses, one at a time: {full_seconds:.2f} s per table swept, "
             f"{plain:.2f} s analysed"
         )
-    print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    print(
+        f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

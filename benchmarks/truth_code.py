@@ -64,7 +64,10 @@ def functions(owner: type) -> tuple[ast.FunctionDef, ...]:
         if parent.__module__.startswith(("transformers.models.", "timm.")):
             definition = classes(parent.__module__).get(parent.__name__)
             for node in ast.walk(definition) if definition else ():
-                if isinstance(node, ast.FunctionDef) and node.name not in functions_by_name:
+                if (
+                    isinstance(node, ast.FunctionDef)
+                    and node.name not in functions_by_name
+                ):
                     functions_by_name[node.name] = node
     return tuple(
         f
@@ -169,7 +172,9 @@ def use(owner: type, attribute: str) -> Use:
     called_names: set[str] = set()
     direct: set[str] = set()
     passed: set[str] = set()
-    flags = dict.fromkeys(("is_added", "concatenated", "multiplied", "indexed", "used"), False)
+    flags = dict.fromkeys(
+        ("is_added", "concatenated", "multiplied", "indexed", "used"), False
+    )
     for function in functions(owner):
         # Local names that hold the attribute's value, such as `pos = self.pos_embed`.
         holders = {
@@ -213,9 +218,13 @@ def use(owner: type, attribute: str) -> Use:
                         if function_name in ("cat", "concat", "concatenate", "stack"):
                             flags["concatenated"] = True
                         passed.add(function_name)
-            elif isinstance(child, ast.BinOp) and (holds(child.left) or holds(child.right)):
+            elif isinstance(child, ast.BinOp) and (
+                holds(child.left) or holds(child.right)
+            ):
                 flags["is_added"] |= isinstance(child.op, ast.Add)
-                flags["multiplied"] |= isinstance(child.op, ast.Mult | ast.MatMult | ast.Div)
+                flags["multiplied"] |= isinstance(
+                    child.op, ast.Mult | ast.MatMult | ast.Div
+                )
             elif isinstance(child, ast.AugAssign) and holds(child.value):
                 flags["is_added"] |= isinstance(child.op, ast.Add)
             elif isinstance(child, ast.Subscript) and is_self(child.value, attribute):

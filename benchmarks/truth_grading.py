@@ -79,7 +79,9 @@ class Claim:
             rows = f" {self.positions} positions{grid}, special rows {list(self.special)}"
         problem = f" PROBLEM {self.problem[:80]}" if self.problem else ""
         suffix = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
-        return f"{self.scheme} {self.names[0] if self.names else '-'}{suffix}{rows}{problem}"
+        return (
+            f"{self.scheme} {self.names[0] if self.names else '-'}{suffix}{rows}{problem}"
+        )
 
 
 def claims_of(case: Case) -> list[Claim]:
@@ -121,7 +123,12 @@ def grade(case: Case) -> list[Grade]:
     except NoValues as error:
         return [
             Grade(
-                case.library, case.name, scheme, "unknown", describe(facts), f"reads {error}"
+                case.library,
+                case.name,
+                scheme,
+                "unknown",
+                describe(facts),
+                f"reads {error}",
             )
             for scheme, facts in by_scheme(case.facts).items()
         ]
@@ -157,7 +164,11 @@ def grade(case: Case) -> list[Grade]:
             outcome = grade_relative(facts, scheme_claims)
         else:
             outcome = (
-                "right" if facts and scheme_claims else "wrong" if scheme_claims else "unknown"
+                "right"
+                if facts and scheme_claims
+                else "wrong"
+                if scheme_claims
+                else "unknown"
             )
         if outcome == "unknown" and all(f["optional"] for f in facts):
             continue
@@ -178,7 +189,12 @@ def grade_formula(
     observed = "; ".join(map(str, formula_claims)) or "nothing"
     return [
         Grade(
-            case.library, case.name, "formula", outcome, describe(facts["formula"]), observed
+            case.library,
+            case.name,
+            "formula",
+            outcome,
+            describe(facts["formula"]),
+            observed,
         )
     ]
 
@@ -210,7 +226,9 @@ def describe(facts: Iterable[Mapping[str, Any]]) -> str:
         text += " (factored)" if fact["factored"] else ""
         text += " (optional)" if fact["optional"] else ""
         texts.append(text)
-    return "; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else "")
+    return "; ".join(texts[:4]) + (
+        f"; and {len(texts) - 4} more" if len(texts) > 4 else ""
+    )
 
 
 def grade_absolute(case: Case, claims: list[Claim]) -> list[Grade]:
@@ -225,7 +243,9 @@ def grade_absolute(case: Case, claims: list[Claim]) -> list[Grade]:
             fact = facts.get(name)
             if fact is None:
                 scheme = claim.scheme
-                reason = "part of another scheme" if name in stray else "no table of positions"
+                reason = (
+                    "part of another scheme" if name in stray else "no table of positions"
+                )
                 outcomes[scheme].append(("wrong", f"{name}: {reason}"))
                 continue
             if claim.scheme == "fixed" and fact["scheme"] == "learned":
@@ -241,7 +261,9 @@ def grade_absolute(case: Case, claims: list[Claim]) -> list[Grade]:
     for scheme, texts in outcomes.items():
         worst = max((o for o, _ in texts), key=OUTCOMES.index)
         observed = "; ".join(text for o, text in texts if o == worst)
-        expected = describe(f for f in facts.values() if f["scheme"] == scheme) or "nothing"
+        expected = (
+            describe(f for f in facts.values() if f["scheme"] == scheme) or "nothing"
+        )
         grades.append(Grade(case.library, case.name, scheme, worst, expected, observed))
     return grades
 

@@ -144,7 +144,9 @@ def model_class(config_class: type, heads: bool) -> type | None:
         for name in vars(modeling_auto)
         if name.endswith("_MAPPING") and name.startswith("MODEL_") and name not in MAPPINGS
     )
-    order = [*MAPPINGS[1:], *candidates, MAPPINGS[0]] if heads else [*MAPPINGS, *candidates]
+    order = (
+        [*MAPPINGS[1:], *candidates, MAPPINGS[0]] if heads else [*MAPPINGS, *candidates]
+    )
     for name in order:
         mapping = getattr(modeling_auto, name)
         if config_class in mapping:
@@ -196,7 +198,9 @@ def transformers_models(
             if name in CLASSES:
                 class_found = getattr(transformers, CLASSES[name])
             if class_found is None:
-                yield NotBuilt("transformers", name, "transformers has no model class for it")
+                yield NotBuilt(
+                    "transformers", name, "transformers has no model class for it"
+                )
                 continue
             with torch.device("meta"):
                 model = class_found(config)
@@ -277,6 +281,9 @@ def timm_models(is_wanted: Callable[[str], bool]) -> Iterator[Built | NotBuilt]:
             name,
             model,
             config,
-            {key: (tuple(value.shape), DTYPES[value.dtype]) for key, value in state.items()},
+            {
+                key: (tuple(value.shape), DTYPES[value.dtype])
+                for key, value in state.items()
+            },
             {key: key for key in state},
         )

@@ -30,16 +30,18 @@ def offset_rows(owner: nn.Module, table: nn.Module | None) -> tuple[int, ...]:
     if table is not None and type(table) is not nn.Embedding:
         words = truth_code.identifiers(class_of(table))
         text += truth_code.text(class_of(table))
-    starts_after_padding = any("create_position_ids_from" in w for w in words) or re.search(
-        r"padding_idx \+ 1|\+ self\.padding_idx", text
-    )
+    starts_after_padding = any(
+        "create_position_ids_from" in w for w in words
+    ) or re.search(r"padding_idx \+ 1|\+ self\.padding_idx", text)
     if starts_after_padding:
         padding = getattr(owner, "padding_idx", getattr(table, "padding_idx", None))
         if padding is None:
             padding = getattr(table, "padding_idx", None)
         if padding is not None:
             return tuple(range(int(padding) + 1))
-    match_found = re.search(r"arange\([^\n]*\)\)?(?:\.expand\(\(1, -1\)\))? \+ (\d+)", text)
+    match_found = re.search(
+        r"arange\([^\n]*\)\)?(?:\.expand\(\(1, -1\)\))? \+ (\d+)", text
+    )
     return tuple(range(int(match_found.group(1)))) if match_found else ()
 
 

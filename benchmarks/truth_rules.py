@@ -115,7 +115,9 @@ def tables(
     """
     modules = dict(model_built.model.named_modules(remove_duplicate=False))
     for path, module in modules.items():
-        if isinstance(module, PLAIN) or type(module).__module__.startswith("torch.nn.utils"):
+        if isinstance(module, PLAIN) or type(module).__module__.startswith(
+            "torch.nn.utils"
+        ):
             continue
         if isinstance(module, nn.Embedding) or is_embedding(module):
             owner_path, owner, attribute = owner_of(modules, path)
@@ -135,12 +137,18 @@ def is_embedding(module: nn.Module) -> bool:
     """Whether a module of the library's own looks up rows of its `weight`."""
     weight = module._parameters.get("weight")
     return (
-        type(module).__name__.endswith("Embedding") and weight is not None and weight.ndim == 2
+        type(module).__name__.endswith("Embedding")
+        and weight is not None
+        and weight.ndim == 2
     )
 
 
 def verdict(
-    model_built: Built, owner: nn.Module, attribute: str, table: nn.Module | None, tensor: Any
+    model_built: Built,
+    owner: nn.Module,
+    attribute: str,
+    table: nn.Module | None,
+    tensor: Any,
 ) -> tuple[str | None, Mapping[str, Any], str]:
     """Decide what a tensor is: its kind (None: undecided), its reviewed entry, the evidence."""
     kind = type(owner).__name__
@@ -150,7 +158,11 @@ def verdict(
     if table is not None and type(table) is not nn.Embedding:
         words = truth_code.identifiers(class_of(table))
         if any(truth_code.COUNTS.search(word) for word in words):
-            return "positions", {}, f"rule: {type(table).__name__} makes row numbers itself"
+            return (
+                "positions",
+                {},
+                f"rule: {type(table).__name__} makes row numbers itself",
+            )
     use = truth_code.use(class_of(owner), attribute)
     if table is not None:
         is_by_position = truth_code.by_position(use)
@@ -181,7 +193,10 @@ def find_facts(model_built: Built) -> tuple[list[Fact], list[Undecided]]:
             if stored in model_built.stored:
                 undecided.append(
                     Undecided(
-                        model_built.name, full_name, type(owner).__name__, tuple(tensor.shape)
+                        model_built.name,
+                        full_name,
+                        type(owner).__name__,
+                        tuple(tensor.shape),
                     )
                 )
             continue
@@ -403,7 +418,9 @@ def instead_of_positions(model_built: Built) -> list[str]:
 
 def model_facts(model_built: Built) -> Iterator[Fact]:
     """Facts that a reviewed entry states for a whole model or part of one (attribute ``*``)."""
-    parts = {type(module).__name__: path for path, module in model_built.model.named_modules()}
+    parts = {
+        type(module).__name__: path for path, module in model_built.model.named_modules()
+    }
     for name, path in parts.items():
         entry = entry_for(model_built.name, name, "*")
         if entry is not None and entry["kind"] in ("alibi", "formula"):

@@ -159,7 +159,9 @@ class RotaryBlock(SchemeBlock):
         Annotated[float, "Of the coordinate that turns the pairs, per position."]
     ]
     window: NotRequired[
-        Annotated[Natural | None, "Positions that a query sees where these layers see fewer."]
+        Annotated[
+            Natural | None, "Positions that a query sees where these layers see fewer."
+        ]
     ]
     interleaved: bool
     rule: str
@@ -168,7 +170,9 @@ class RotaryBlock(SchemeBlock):
     training_length: Natural | None
     rotation: Rotation
     weights: NotRequired[
-        Annotated[WeightUse, "What the weights of queries and keys alone say; of checkpoints."]
+        Annotated[
+            WeightUse, "What the weights of queries and keys alone say; of checkpoints."
+        ]
     ]
 
 

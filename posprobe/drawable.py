@@ -59,7 +59,9 @@ class Drawable:
 def format_repr(record: object, *facts: str) -> str:
     """Format the `repr` ``Class(fact, fact)`` of a record, cut to `MAX_REPR_LETTERS`."""
     text = f"{type(record).__name__}({escape_invisible(', '.join(facts))})"
-    return text if len(text) <= MAX_REPR_LETTERS else f"{text[: MAX_REPR_LETTERS - 5]} ...)"
+    return (
+        text if len(text) <= MAX_REPR_LETTERS else f"{text[: MAX_REPR_LETTERS - 5]} ...)"
+    )
 
 
 def html_card(title: str, facts: Mapping[str, object]) -> str:

@@ -100,7 +100,9 @@ def check_installed(package: str, extra: str, subject: str) -> None:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, at most 300 letters, or else its class."""
-    message = str(getattr(error, "strerror", None) or error).strip() or type(error).__name__
+    message = (
+        str(getattr(error, "strerror", None) or error).strip() or type(error).__name__
+    )
     return message.splitlines()[0][:300]
 
 
@@ -136,7 +138,9 @@ def explain_errors(
         raise
     except BaseException as error:
         if isinstance(error, caught_classes) or (is_panic(error) and not expected):
-            raise error_class(f"{subject} ({first_line(error)}). {advice}".rstrip()) from error
+            raise error_class(
+                f"{subject} ({first_line(error)}). {advice}".rstrip()
+            ) from error
         raise
 
 

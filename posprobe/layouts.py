@@ -98,9 +98,13 @@ def slice_layout(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layo
     UsageError
         If the slice is not of whole numbers, is empty, or skips rows.
     """
-    advice = "Choose a slice of whole numbers, such as slice(1, 512) for positions 1 to 511."
+    advice = (
+        "Choose a slice of whole numbers, such as slice(1, 512) for positions 1 to 511."
+    )
     index_errors = AttributeError, TypeError, ValueError
-    with explain_errors(UsageError, f"{name}: {rows!r} are not rows", advice, *index_errors):
+    with explain_errors(
+        UsageError, f"{name}: {rows!r} are not rows", advice, *index_errors
+    ):
         begin, end, step = rows.indices(layout.size)
     if step != 1 or begin >= end:
         raise UsageError(
@@ -148,6 +152,8 @@ def make_grid(sizes: tuple[int, int], name: str) -> Grid:
 
 def _format_slice(rows: slice) -> str:
     bounds = (
-        (rows.start, rows.stop) if rows.step is None else (rows.start, rows.stop, rows.step)
+        (rows.start, rows.stop)
+        if rows.step is None
+        else (rows.start, rows.stop, rows.step)
     )
     return ":".join("" if bound is None else str(bound) for bound in bounds)

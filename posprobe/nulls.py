@@ -120,7 +120,9 @@ def draw_rows(
             return rng.permutation(values, axis=0).astype(np.float32)
         case "walk" if name in null_models(layout):
             steps = values.astype(np.float32)
-            signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=(len(values) - 1, 1))
+            signs = rng.choice(
+                np.array([-1, 1], dtype=np.float32), size=(len(values) - 1, 1)
+            )
             steps[1:] = np.diff(values, axis=0).astype(np.float32) * signs
             return np.cumsum(steps, axis=0, dtype=np.float32)
         case "stationary":

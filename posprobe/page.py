@@ -223,7 +223,9 @@ class Page:
     @property
     def shared_answers(self) -> tuple[tuple[AnswerLine, ...], ...]:
         """The answers to questions that have an answer for each subject."""
-        return tuple(evidence.lines for evidence in self.evidence if len(evidence.lines) > 1)
+        return tuple(
+            evidence.lines for evidence in self.evidence if len(evidence.lines) > 1
+        )
 
     @property
     def all_pictures(self) -> tuple[Picture, ...]:
@@ -258,4 +260,6 @@ class Listing:
 
 def make_columns(*labels: str) -> tuple[Column, ...]:
     """Make columns; a label that begins with ``=`` heads a column of numbers."""
-    return tuple(Column(label.removeprefix("="), label.startswith("=")) for label in labels)
+    return tuple(
+        Column(label.removeprefix("="), label.startswith("=")) for label in labels
+    )

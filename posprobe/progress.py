@@ -154,7 +154,13 @@ def _clear() -> None:
 
 def _create_display() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        TextColumn,
+    )
     from rich.text import Text
 
     class Numbers(ProgressColumn):

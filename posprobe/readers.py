@@ -65,7 +65,9 @@ class Reader:
     def __post_init__(self) -> None:
         has_names = self.suffixes or self.weights
         if not has_names or not all(suffix.startswith(".") for suffix in self.suffixes):
-            raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
+            raise ValueError(
+                f"{self.name}: suffixes begin with a dot, such as .safetensors."
+            )
         module, _, function = self.opener.partition(":")
         if not all(map(str.isidentifier, (*module.split("."), function))):
             raise ValueError(
@@ -126,7 +128,9 @@ def iter_readers() -> Iterator[tuple[Reader, ...]]:
 
 def list_suffixes(readers: Iterable[Reader]) -> tuple[str, ...]:
     """Return the endings of files that hold a model's weights."""
-    return tuple(s for reader in readers if not reader.own_name_only for s in reader.suffixes)
+    return tuple(
+        s for reader in readers if not reader.own_name_only for s in reader.suffixes
+    )
 
 
 def _longest_suffix(name: str, reader: Reader) -> str:
@@ -181,5 +185,7 @@ def load_opener(opener: str) -> Callable[..., Any]:
         If a reader of another package names a module or function that does not exist.
     """
     module, _, function = opener.partition(":")
-    opener_function: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    opener_function: Callable[..., Any] = getattr(
+        importlib.import_module(module), function
+    )
     return opener_function

@@ -68,7 +68,9 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
             "posprobe.table(x)."
         )
     if not text.strip():
-        raise UnknownReference("The reference is empty. Give a path, a Hub id or sample:NAME.")
+        raise UnknownReference(
+            "The reference is empty. Give a path, a Hub id or sample:NAME."
+        )
     if _path_exists(text):
         return Reference(text, text)
     head, hash_sign, table = text.rpartition("#")
@@ -140,7 +142,9 @@ def did_you_mean(source: str, candidates: Iterable[str] = ()) -> str:
         Question to end a message with; empty if nothing is similar.
     """
     similar = get_close_matches(source, candidates)
-    with suppress(OSError, ValueError, RuntimeError):  # unreadable, a NUL byte, no such home
+    with suppress(
+        OSError, ValueError, RuntimeError
+    ):  # unreadable, a NUL byte, no such home
         path = Path(source)
         while not path.parent.expanduser().is_dir():
             path = path.parent

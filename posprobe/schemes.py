@@ -76,7 +76,9 @@ class _SchemeBase(Drawable):
         return self.name, defined_facts
 
     def __repr__(self: Scheme) -> str:  # type: ignore[misc]
-        numbers = {key: v for key, v in self._card()[1].items() if isinstance(v, int | float)}
+        numbers = {
+            key: v for key, v in self._card()[1].items() if isinstance(v, int | float)
+        }
         return format_repr(
             self, repr(self.name), *(f"{key}={value}" for key, value in numbers.items())
         )
@@ -156,7 +158,9 @@ class RelativeBias(_SchemeBase):
                     f"{subject}: a {self.layout} has {span[0]} x {span[1]} displacements."
                 )
         elif values.ndim != 2 or values.shape[1] % 2 == 0:
-            raise InvalidTable(f"{subject}: [heads, 2 r + 1] numbers by offset are expected.")
+            raise InvalidTable(
+                f"{subject}: [heads, 2 r + 1] numbers by offset are expected."
+            )
         if not np.isfinite(values).all():
             raise InvalidTable(
                 f"{subject}: contains NaN or infinity. The checkpoint is damaged: use a sound copy."
@@ -373,7 +377,9 @@ class Rotary(_SchemeBase, RotarySpec):
         omega = self.frequencies()
         if self.axes > 1:
             names = AXIS_NAMES[-self.axes :]
-            return {name: omega * (self.across if name == "columns" else 1) for name in names}
+            return {
+                name: omega * (self.across if name == "columns" else 1) for name in names
+            }
         if len(self.sections) != len(AXIS_NAMES) or sum(self.sections) != len(omega):
             return {}
         pair_axes = np.repeat(np.arange(len(AXIS_NAMES)), self.sections)
@@ -381,9 +387,9 @@ class Rotary(_SchemeBase, RotarySpec):
             # Qwen3-VL: pairs 1, 4, ... turn with rows, 2, 5, ... with columns, the rest with time.
             pair_axes = np.zeros(len(omega), dtype=np.int64)
             for axis in (1, 2):
-                pair_axes[axis : len(AXIS_NAMES) * self.sections[axis] : len(AXIS_NAMES)] = (
-                    axis
-                )
+                pair_axes[
+                    axis : len(AXIS_NAMES) * self.sections[axis] : len(AXIS_NAMES)
+                ] = axis
         return {name: omega[pair_axes == axis] for axis, name in enumerate(AXIS_NAMES)}
 
     def curves(self, n: int) -> NDArray[np.float64]:
@@ -398,7 +404,9 @@ class Rotary(_SchemeBase, RotarySpec):
             If ``n`` is not a positive whole number.
         """
         n = _check_length(self.name, n)
-        half = rotary_kernel(axis_frequencies(self.frequencies(n), self.axes), np.arange(n))
+        half = rotary_kernel(
+            axis_frequencies(self.frequencies(n), self.axes), np.arange(n)
+        )
         return np.concatenate([half[:0:-1], half])[None]
 
 
@@ -530,5 +538,7 @@ def _check_length(name: str, n: int, layout: Layout | None = None) -> int:
     if n < 1:
         raise UsageError(f"{name}: {n} positions: choose at least one.")
     if isinstance(layout, Grid) and n != layout.size:
-        raise UsageError(f"{name}: its positions are a {layout}: n is {layout.size}, not {n}.")
+        raise UsageError(
+            f"{name}: its positions are a {layout}: n is {layout.size}, not {n}."
+        )
     return n

@@ -119,7 +119,9 @@ def read_integers(
     return list(value)
 
 
-def read_size(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int, int] | None:
+def read_size(
+    config: Mapping[str, Any], key: str, *, maximum: int
+) -> tuple[int, int] | None:
     """Read two sizes, such as those of an image; one number stands for both.
 
     Returns
@@ -151,7 +153,8 @@ def is_finite(value: object) -> bool:
         elif isinstance(nested, list | tuple):
             queue.extend(nested)
         elif (
-            isinstance(nested, int | float) and not -MAX_MAGNITUDE <= nested <= MAX_MAGNITUDE
+            isinstance(nested, int | float)
+            and not -MAX_MAGNITUDE <= nested <= MAX_MAGNITUDE
         ):  # NaN included
             return False
     return True

@@ -65,9 +65,9 @@ class Source:
     tensor: str | None = None
     shape: Annotated[tuple[Natural, ...] | None, "As stored."] = None
     dtype: Annotated[str | None, "As stored, by its name in safetensors."] = None
-    sha256: Annotated[str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")] = (
-        None
-    )
+    sha256: Annotated[
+        str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")
+    ] = None
     format: Annotated[str | None, "Of the file, in plain words."] = None
     quantisation: Quantisation | None = None
 

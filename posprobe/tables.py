@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 #: Advice for an integer tensor.
 INTEGER_ADVICE = (
-    "Integers are indices or quantised weights: analyse the checkpoint in its float format."
+    "Integers are indices or quantised weights: "
+    "analyse the checkpoint in its float format."
 )
 #: Conversions to real numbers that a message suggests.
 _CONVERSION_ADVICE = (
@@ -46,7 +47,9 @@ def to_real_array(values: Any, name: str) -> Any:
         return tensor.resolve_neg()
     subject = f"{name}: {type(values).__name__} is not an array of numbers"
     advice = "Pass an array such as model.wpe.weight, or rows of as many numbers each."
-    with explain_errors(InvalidTable, subject, advice, TypeError, ValueError, RuntimeError):
+    with explain_errors(
+        InvalidTable, subject, advice, TypeError, ValueError, RuntimeError
+    ):
         array = np.asarray(values)
     if array.ndim == 0 and array.dtype.kind != "f":
         raise InvalidTable(f"{subject}. {advice}")
@@ -98,7 +101,12 @@ MAX_PRODUCT_POSITIONS = 2**16
 Kind: TypeAlias = Literal["learned", "fixed"]
 
 #: Safetensors' names of floating-point formats, by the names of libraries.
-FLOAT_DTYPE_NAMES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+FLOAT_DTYPE_NAMES = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+}
 
 
 @dataclass(frozen=True)
@@ -195,7 +203,9 @@ class PositionTable(Drawable):
                 f"{subject}: a position table holds floating-point numbers. {INTEGER_ADVICE}"
             )
         if values.shape[0] == 0 or values.shape[1] == 0:
-            raise InvalidTable(f"{subject}: it is empty. Check the rows that --rows keeps.")
+            raise InvalidTable(
+                f"{subject}: it is empty. Check the rows that --rows keeps."
+            )
         if values.shape[0] != self.layout.size:
             raise InvalidTable(
                 f"{subject}: {values.shape[0]} rows do not fill a {self.layout}."
@@ -328,8 +338,10 @@ class PositionTable(Drawable):
             "kind": self.kind,
             "reference": self.source.reference,
             "tensor": self.source.tensor or "formula",
-            "dropped": ", ".join(f"row {r.row}: {r.reason}" for r in self.dropped) or "none",
-            "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows) or "none",
+            "dropped": ", ".join(f"row {r.row}: {r.reason}" for r in self.dropped)
+            or "none",
+            "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows)
+            or "none",
         }
 
 

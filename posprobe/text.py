@@ -57,7 +57,10 @@ def format_percent(share: float) -> str:
     rest_percent = 100 * abs(1 - share)
     return _percent_text(
         share,
-        max(_decimals(100 * share, 2), _decimals(rest_percent, 1) if rest_percent < 1 else 0),
+        max(
+            _decimals(100 * share, 2),
+            _decimals(rest_percent, 1) if rest_percent < 1 else 0,
+        ),
     )
 
 
@@ -154,7 +157,9 @@ def escape_invisible_json(text: str) -> str:
 def json_escape(letter: str) -> str:
     """Return the JSON escape of a character: one or two units of UTF-16."""
     units = letter.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2))
+    return "".join(
+        f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2)
+    )
 
 
 def _is_visible(letter: str) -> bool:

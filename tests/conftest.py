@@ -56,7 +56,9 @@ HARDWARE_REASON = "CUDA"
 def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not (report.skipped and os.environ.get("CI")) or hasattr(report, "wasxfail"):
         return
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = (
+        report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    )
     if HARDWARE_REASON not in reason:
         report.outcome = "failed"
         report.longrepr = f"Nothing is skipped in CI, and this was: {reason}"

@@ -106,7 +106,9 @@ def matern(length: float, half: int) -> Draw:
 
     def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
         x = np.sqrt(half) * np.arange(n) / length
-        return from_kernel(np.exp(-x) * (1 + x + (x**2 / 3 if half == 5 else 0)), rng, n, d)
+        return from_kernel(
+            np.exp(-x) * (1 + x + (x**2 / 3 if half == 5 else 0)), rng, n, d
+        )
 
     return draw
 
@@ -204,7 +206,8 @@ def rotations(
         noise_rows = background(rng, n, d)
         noise_rows = noise_rows - noise_rows.mean(axis=0)
         return np.asarray(
-            waves @ planes.T + noise_rows * np.sqrt(noise / np.square(noise_rows).sum() * n)
+            waves @ planes.T
+            + noise_rows * np.sqrt(noise / np.square(noise_rows).sum() * n)
         )
 
     return draw
@@ -291,7 +294,9 @@ def low_rank_field(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw three independent smooth columns in random directions, in little noise."""
     plane = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     surface = field_of("rbf", np.sqrt(n) / 6)(rng, n, 3)
-    return np.asarray(surface @ plane.T * np.sqrt(d / 3) + 0.1 * rng.standard_normal((n, d)))
+    return np.asarray(
+        surface @ plane.T * np.sqrt(d / 3) + 0.1 * rng.standard_normal((n, d))
+    )
 
 
 def special_field(rng: np.random.Generator, n: int, d: int) -> Floats:
@@ -401,7 +406,9 @@ def filtered(gain: Callable[[Floats], Floats]) -> Draw:
 
 def band(low: float, high: float) -> Draw:
     """Draw noise between two frequencies alone."""
-    return filtered(lambda frequency: ((frequency >= low) & (frequency <= high)).astype(float))
+    return filtered(
+        lambda frequency: ((frequency >= low) & (frequency <= high)).astype(float)
+    )
 
 
 def fractional(power: float) -> Draw:
@@ -645,7 +652,9 @@ def long_field(rng: np.random.Generator, n: int, d: int) -> Floats:
 HELD_OUT: Mapping[str, Process] = {
     "ARMA(1, 1)": Process(added(recursive(0.6), recursive(-0.4)), ORDERED),
     "fractional noise .25": Process(fractional(0.25), either=ORDERED),
-    "noise of unequal columns": Process(columns_of(gaussian), either=S({"low_dimensional"})),
+    "noise of unequal columns": Process(
+        columns_of(gaussian), either=S({"low_dimensional"})
+    ),
     "walk of unequal columns": Process(
         columns_of(walk), ORDERED_AND_ABSOLUTE, S({"low_dimensional"})
     ),
@@ -664,7 +673,9 @@ HELD_OUT: Mapping[str, Process] = {
     "OU 5 and OU 40": Process(added(ou(5), ou(40)), ORDERED),
     "RBF 7 in 7 levels": Process(rounded(rbf(7), 3), ORDERED, S({"smooth"})),
     "MA(8)": Process(moving_average(8), ORDERED, S({"smooth"})),
-    "Matern 3/2 6 and noise": Process(added(matern(6, 3), gaussian), ORDERED, S({"smooth"})),
+    "Matern 3/2 6 and noise": Process(
+        added(matern(6, 3), gaussian), ORDERED, S({"smooth"})
+    ),
 }
 HELD_OUT_FIELDS: Mapping[str, Process] = {
     "diagonal field": Process(long_field, ORDERED, S({"smooth"}), grid=True),
@@ -690,7 +701,9 @@ HELD_OUT_FIELDS: Mapping[str, Process] = {
     ),
 }  # fmt: skip
 KINDS = ((PROCESSES, FIELDS), (HELD_OUT, HELD_OUT_FIELDS))
-ALL = {name: process for pair in KINDS for kinds in pair for name, process in kinds.items()}
+ALL = {
+    name: process for pair in KINDS for kinds in pair for name, process in kinds.items()
+}
 
 
 def right_periods(planted: tuple[float, ...], value: object) -> bool:
@@ -703,7 +716,9 @@ def right_periods(planted: tuple[float, ...], value: object) -> bool:
 
 def answered(values: Floats, layout: Layout, seed: int) -> Mapping[str, Answer]:
     """Ask every question of a table, as `posprobe.analyze` does."""
-    table = PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
+    table = PositionTable(
+        values.astype(np.float32), layout, "drawn", Source("drawn", "drawn")
+    )
     table_positions = positions(table)
     bare = TableInputs(table, table_positions, seed, None, {})
     measurements = {
@@ -736,7 +751,9 @@ def measure(
     n_drawn = counts["tables"]
     counts["tables"] += tables
     for index in range(n_drawn, n_drawn + tables):
-        values = process.draw(np.random.default_rng([seed, index, n, *name.encode()]), n, d)
+        values = process.draw(
+            np.random.default_rng([seed, index, n, *name.encode()]), n, d
+        )
         rows = layout if process.grid else Sequence(len(values))
         false = False
         for question, verdict in answered(values, rows, index).items():
@@ -764,7 +781,9 @@ def read_counts(path: Path) -> dict[str, dict[str, Counts]]:
     return counts_by_process
 
 
-def write_counts(counts_by_process: Mapping[str, Mapping[str, Counts]], path: Path) -> None:
+def write_counts(
+    counts_by_process: Mapping[str, Mapping[str, Counts]], path: Path
+) -> None:
     """Write counts, a row for each process and size: answers are yes/no/cannot tell."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -800,7 +819,9 @@ def rates(
     ]
     for question in COLUMNS[grid]:
         for truth in ("absent", "planted"):
-            names = [name for name, process in kinds.items() if process.has(question) == truth]
+            names = [
+                name for name, process in kinds.items() if process.has(question) == truth
+            ]
             cells = []
             for size in sizes:
                 counts = [
@@ -822,7 +843,9 @@ def rates(
             for name in kinds
             if size in counts_by_process.get(name, {})
         ]
-        any_yes, tables = (sum(counts[key] for counts in counts) for key in ("any", "tables"))
+        any_yes, tables = (
+            sum(counts[key] for counts in counts) for key in ("any", "tables")
+        )
         cells.append(rate(any_yes, tables, is_lower_bound=False))
     return "\n".join([*lines, f"| any of them | absent | {' | '.join(cells)} |"])
 
@@ -833,7 +856,10 @@ def page(counts_by_process: Mapping[str, Mapping[str, Counts]]) -> str:
     for title, pair in zip(("Rates by question", "Rates, held out"), KINDS, strict=True):
         parts += [
             f"## {title}",
-            *(rates(counts_by_process, kinds, grid=bool(g)) for g, kinds in enumerate(pair)),
+            *(
+                rates(counts_by_process, kinds, grid=bool(g))
+                for g, kinds in enumerate(pair)
+            ),
         ]
     return "\n\n".join(parts)
 
@@ -844,7 +870,9 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=100, help="of each process and size")
     parser.add_argument("--process", action="append", help="part of a name; all without")
     parser.add_argument("--held-out", action="store_true", help="processes not tuned on")
-    parser.add_argument("--size", action="append", help="NxD, N rows or patches; all without")
+    parser.add_argument(
+        "--size", action="append", help="NxD, N rows or patches; all without"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--counts", type=Path, default=COUNTS_PATH, help="file that is added to"
@@ -852,7 +880,9 @@ def main() -> None:
     parser.add_argument(
         "--print", action="store_true", help="print counts and add them nowhere"
     )
-    parser.add_argument("--page", type=Path, help="Markdown file whose tables are replaced")
+    parser.add_argument(
+        "--page", type=Path, help="Markdown file whose tables are replaced"
+    )
     options = parser.parse_args()
     counts_by_process = read_counts(options.counts) if options.counts.exists() else {}
     kinds, fields = KINDS[options.held_out]

@@ -119,7 +119,9 @@ def read(command: Any) -> Iterator[Parameter]:
     for name, parameter in inspect.signature(command).parameters.items():
         kind, info = get_args(hints[name])
         default = parameter.default
-        plain = not any(default is empty for empty in (None, False, inspect.Parameter.empty))
+        plain = not any(
+            default is empty for empty in (None, False, inspect.Parameter.empty)
+        )
         text = str(default) if plain else ""
         yield Parameter(info, shown(name, kind, info), text)
 

@@ -165,7 +165,9 @@ def _compare_headline(
         if share >= MIN_NAMED_SHARE and not is_named:
             yield f"headline: {name} with {share:.1%} is missing"
     largest = max(shares, key=lambda name: shares[name])
-    first_place = min((place for place in places.values() if place is not None), default=None)
+    first_place = min(
+        (place for place in places.values() if place is not None), default=None
+    )
     if not is_formula and places[largest] not in {None, first_place}:
         yield f"headline: {largest} with {shares[largest]:.1%} is not first"
     clock = document.get("clock") or {}
@@ -213,14 +215,18 @@ def find_in_process(name: str, n: int, d: int, index: int) -> list[str]:
     values = process.draw(np.random.default_rng([0, index, n, *name.encode()]), n, d)
     side = math.isqrt(n)
     layout = Grid(side, side) if process.grid else Sequence(len(values))
-    table = PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
+    table = PositionTable(
+        values.astype(np.float32), layout, "drawn", Source("drawn", "drawn")
+    )
     return contradictions(pp.analyze(table, seed=index).to_dict())
 
 
 def main() -> int:
     """Print the contradictions of all documents; 1 where there are any."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="or patterns")
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="NAME", help="or patterns"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--real", type=Path, default=os.environ.get("POSPROBE_REAL"))
     parser.add_argument(
@@ -252,7 +258,9 @@ def main() -> int:
     return int(n_found > 0)
 
 
-def _list_jobs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Any], Any]]:
+def _list_jobs(
+    options: argparse.Namespace,
+) -> Iterator[tuple[str, Callable[..., Any], Any]]:
     """Yield a label, a function and its arguments for each document."""
     if not options.calibration:
         for name in golden.names_of(options.real):

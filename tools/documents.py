@@ -47,7 +47,9 @@ class HeadlineNumber(TypedDict):
     value: float | None
     sinusoid: float | None
     __extra_items__: NotRequired[
-        Annotated[BandBlock | None, "Null where the number is undefined for the surrogates."]
+        Annotated[
+            BandBlock | None, "Null where the number is undefined for the surrogates."
+        ]
     ]
 
 
@@ -75,12 +77,18 @@ class AnswerBlock(TypedDict):
     answer: Literal["yes", "no", "cannot tell"]
     reason: Annotated[Text, "Which branch of the question's rule it is."]
     sentence: Text
-    value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
-    tested: Annotated[float | None, "The number that was tested, in the unit of the interval."]
+    value: Annotated[
+        Any, "What the answer names: periods, rows, turns, a length, a formula."
+    ]
+    tested: Annotated[
+        float | None, "The number that was tested, in the unit of the interval."
+    ]
     null: Annotated[
         float | None, "What the nearest baseline has in place of the number: median."
     ]
-    interval: Annotated[list[float] | None, "5 and 95 % of the baseline's draws.", PAIR_LIMITS]
+    interval: Annotated[
+        list[float] | None, "5 and 95 % of the baseline's draws.", PAIR_LIMITS
+    ]
     p: Annotated[
         float | None, "Evidence for a yes: rank p-value, the largest over the baselines."
     ]
@@ -107,7 +115,9 @@ class VerdictBlock(TypedDict):
     summary: Text
     based_on: Annotated[str, "Which positions the answers are about; empty where all."]
     rows: Annotated[
-        list[Count], "First position and one past the last that was asked about.", PAIR_LIMITS
+        list[Count],
+        "First position and one past the last that was asked about.",
+        PAIR_LIMITS,
     ]
     reasons: Annotated[
         list[str], "What ends this stretch on either side, or why it is all rows."
@@ -149,7 +159,9 @@ class SchemesDocument(TypedDict):
 
     schema: Literal["posprobe.analysis/2"]
     name: Annotated[str, "Of the checkpoint."]
-    schemes: Annotated[list[RelativeBlock | RotaryBlock | LinearBiasBlock], limits(minItems=1)]
+    schemes: Annotated[
+        list[RelativeBlock | RotaryBlock | LinearBiasBlock], limits(minItems=1)
+    ]
     environment: EnvironmentBlock
     verdict: NotRequired[ToldBlock]
     findings: list[FindingBlock]
@@ -217,7 +229,9 @@ class RecordBlock(TypedDict):
     quantity: Annotated[Literal["cosine", "bias", "rotation"], "What the kernel holds."]
     head_count: Annotated[Natural, "Heads that the curve is the mean of."]
     causal: Annotated[bool, "Whether the curve is that of earlier keys alone."]
-    positions: Annotated[Natural | None, "Positions that the encoding itself has or promises."]
+    positions: Annotated[
+        Natural | None, "Positions that the encoding itself has or promises."
+    ]
     half_width: float | None
     monotone_fraction: Share | None
     asymmetry: Share | None
@@ -260,7 +274,9 @@ class KernelsDocument(TypedDict):
     length: Annotated[int, "Positions at which all kernels are taken.", limits(minimum=3)]
     layout: LayoutBlock
     records: Annotated[list[RecordBlock], limits(minItems=2)]
-    pairs: Annotated[list[KernelPairBlock], "Every pair of records, once.", limits(minItems=1)]
+    pairs: Annotated[
+        list[KernelPairBlock], "Every pair of records, once.", limits(minItems=1)
+    ]
     walk: Annotated[WalkBlock | None, "Null on a grid."]
     verdict: NotRequired[Annotated[SharedVerdictBlock, "Absent from bundles of 0.1.0."]]
     environment: EnvironmentBlock
@@ -394,7 +410,8 @@ class ComparedFinding(TypedDict):
         float | None, "Of ladders: the distance from which some pair is 0.1 rad off."
     ]
     rotation: Annotated[
-        float | None, "Of ladders: largest difference of the mean rotation within the context."
+        float | None,
+        "Of ladders: largest difference of the mean rotation within the context.",
     ]
     more: Annotated[dict[str, Any], "Further numbers of the sentence."]
     part: Annotated[str, "The encoding that it is about, where there are several."]

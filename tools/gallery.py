@@ -26,10 +26,20 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
         "page",
         "Wang & Chen's figure 1",
     ),
-    ("mosaic", ("sample:digits-vit",), "column", "ViT's figure 7, every tile on one range"),
+    (
+        "mosaic",
+        ("sample:digits-vit",),
+        "column",
+        "ViT's figure 7, every tile on one range",
+    ),
     ("winding", (MINILM,), "page", "two components that trace a circle, and their period"),
     ("bridging", (MINILM,), "page", "what predicts rows that were left out"),
-    ("axis_codes", ("sample:digits-vit",), "page", "the codes of rows and columns of patches"),
+    (
+        "axis_codes",
+        ("sample:digits-vit",),
+        "page",
+        "the codes of rows and columns of patches",
+    ),
     ("shift", (MINILM,), "column", "rotations of the learned step, with periods"),
     ("spectrogram", (MINILM,), "page", "frequencies along the table"),
     ("components", (MINILM,), "page", "scores against position"),
@@ -67,10 +77,10 @@ def main() -> None:
         )
         name = f"gallery-{number}-{kind}.png"
         figure.figure.savefig(DOCS / "images" / name, dpi=140, metadata={"Software": None})
-        command = f"posprobe figure {kind} {' '.join(references)} -o {kind}.pdf --span {span}"
-        text += (
-            f"\n**{kind}**: {purpose}. `{command}`\n\n![{kind}: {purpose}](images/{name})\n"
+        command = (
+            f"posprobe figure {kind} {' '.join(references)} -o {kind}.pdf --span {span}"
         )
+        text += f"\n**{kind}**: {purpose}. `{command}`\n\n![{kind}: {purpose}](images/{name})\n"
     (DOCS / "gallery.md").write_text(text, encoding="utf-8")
 
 

@@ -243,7 +243,9 @@ def values_of(name: str) -> Floats:
 
 def planted(name: str) -> pp.PositionTable:
     """Draw a planted table with its layout."""
-    return pp.table(values_of(name), grid=GRIDS[name][0] if name in GRIDS else None, name=name)
+    return pp.table(
+        values_of(name), grid=GRIDS[name][0] if name in GRIDS else None, name=name
+    )
 
 
 def analysis(table: pp.PositionTable, **options: Any) -> Document:
@@ -270,10 +272,14 @@ def scheme(kind: str) -> Any:
     length = pp.layouts.Sequence(200)
     match kind:
         case "T5" | "T5, causal":
-            return pp.schemes.RelativeBias(steps, length, kind, source, causal=kind != "T5")
+            return pp.schemes.RelativeBias(
+                steps, length, kind, source, causal=kind != "T5"
+            )
         case "Shaw":
             cosines = np.exp(-np.abs(offsets) / 30) * rng.uniform(0.8, 1, (4, 257))
-            return pp.schemes.RelativeBias(cosines, length, kind, source, quantity="cosine")
+            return pp.schemes.RelativeBias(
+                cosines, length, kind, source, quantity="cosine"
+            )
         case "Swin":
             return pp.schemes.RelativeBias(window, pp.layouts.Grid(7, 7), kind, source)
         case "BEiT":
@@ -282,7 +288,9 @@ def scheme(kind: str) -> Any:
                 window, pp.layouts.Grid(7, 7), kind, source, special=tokens
             )
         case "noise by distance":
-            return pp.schemes.RelativeBias(rng.standard_normal((4, 65)), length, kind, source)
+            return pp.schemes.RelativeBias(
+                rng.standard_normal((4, 65)), length, kind, source
+            )
         case "ALiBi":
             return pp.schemes.LinearBias(
                 pp.encodings.alibi_slopes(8), kind, source, max_positions=300
@@ -296,7 +304,9 @@ def scheme(kind: str) -> Any:
         case "rotary, part":
             return pp.schemes.Rotary(32, kind, source, partial=0.5, max_positions=512)
         case "rotary, 2-D":
-            return pp.schemes.Rotary(64, kind, source, axes=2, base=100.0, max_positions=256)
+            return pp.schemes.Rotary(
+                64, kind, source, axes=2, base=100.0, max_positions=256
+            )
         case _:
             return pp.schemes.Rotary(
                 64, kind, source, max_positions=2048, training_length=2048
@@ -425,7 +435,9 @@ def kept(value: Any) -> Any:
     if isinstance(value, list):
         questions = [entry.get("question") for entry in value if isinstance(entry, dict)]
         if value and len(set(questions) - {None}) == len(value):
-            answers = [{k: v for k, v in entry.items() if k != "question"} for entry in value]
+            answers = [
+                {k: v for k, v in entry.items() if k != "question"} for entry in value
+            ]
             return dict(zip(questions, map(kept, answers), strict=True))
         return [kept(entry) for entry in value]
     return value
@@ -454,7 +466,9 @@ def turned(value: Any) -> Any:
     """Turn an answer from yes to no and from no to yes, or those of several tables."""
     if isinstance(value, dict):
         return {key: turned(entry) for key, entry in value.items()}
-    return {"yes": "no", "no": "yes"}.get(value, value) if isinstance(value, str) else value
+    return (
+        {"yes": "no", "no": "yes"}.get(value, value) if isinstance(value, str) else value
+    )
 
 
 def not_asked(old: Any, on_grid: bool) -> bool:
@@ -544,7 +558,9 @@ def compare(options: argparse.Namespace) -> int:
     if unrecorded := sorted(set(names) - set(recorded)):
         print(f"Not recorded: {', '.join(unrecorded)}.")
     count = new_keys = ignored = 0
-    for name, future in run([n for n in names if n in recorded], options.real, options.jobs):
+    for name, future in run(
+        [n for n in names if n in recorded], options.real, options.jobs
+    ):
         if error := future.exception():
             print(f"{name}: {type(error).__name__}: {error}")
             count += 1
@@ -570,13 +586,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("command", choices=("record", "compare"))
     parser.add_argument("file", type=Path, help="FILE.json.gz")
-    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="or patterns")
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="NAME", help="or patterns"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--real", type=Path, default=os.environ.get("POSPROBE_REAL"),
                         help=f"folder with {' and '.join(REAL)}; or $POSPROBE_REAL")  # fmt: skip
     parser.add_argument("--ignore", action="append", default=[], metavar="PATTERN",
                         help="key paths, or NAME:PATH, that may differ")  # fmt: skip
-    parser.add_argument("--tolerance", type=float, default=1e-12, help="relative and absolute")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-12, help="relative and absolute"
+    )
     options = parser.parse_args()
     return record(options) if options.command == "record" else compare(options)
 

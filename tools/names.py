@@ -120,7 +120,9 @@ def constants(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     for statement in tree.body:
         for target in getattr(statement, "targets", [getattr(statement, "target", None)]):
             for name in target.elts if isinstance(target, ast.Tuple) else [target]:
-                if isinstance(name, ast.Name) and re.fullmatch(r"_?[A-Z][A-Z\d_]+", name.id):
+                if isinstance(name, ast.Name) and re.fullmatch(
+                    r"_?[A-Z][A-Z\d_]+", name.id
+                ):
                     yield name.id.strip("_"), name is not target
 
 
@@ -149,7 +151,9 @@ def measure(source: str, published: set[str]) -> Module:
     names = list(bindings(tree))
     code = code_lines(source, tree)
     module = Module()
-    module.counts.update(modules=1, lines=len(code), characters=sum(map(len, code.values())))
+    module.counts.update(
+        modules=1, lines=len(code), characters=sum(map(len, code.values()))
+    )
     module.counts.update(names=len(names), banned=len(banned_words(names, published)))
     for name, is_tuple in constants(tree):
         module.constants.add(name)
@@ -181,7 +185,10 @@ def upward_imports(root: Path, modules: dict[str, Module]) -> set[tuple[str, str
         for target in module.imports:
             if target.startswith(f"{root.name}."):
                 imported = target.split(".")[1]
-                if floor.get(package, -1) >= 0 and floor.get(imported, -1) > floor[package]:
+                if (
+                    floor.get(package, -1) >= 0
+                    and floor.get(imported, -1) > floor[package]
+                ):
                     upward.add((package, imported))
     return upward
 

@@ -61,7 +61,9 @@ def unrelated(seed: int, pairs: int = PAIRS) -> Iterator[tuple[str, Likeness]]:
             sizes = (144, 144) if k % 3 else (144, 256)
             # Half of the tables are patches.
             grids = (
-                [(12, 12) if n == 144 else (16, 16) for n in sizes] if k % 2 else [None, None]
+                [(12, 12) if n == 144 else (16, 16) for n in sizes]
+                if k % 2
+                else [None, None]
             )
             a, b = (
                 pp.table(make(rng, n, d), grid=grid)
@@ -94,7 +96,9 @@ def again(table: pp.PositionTable, values: Floats) -> tuple[Likeness, float]:
     )
     likeness_found = likeness(fingerprint(pp.table(values, grid=grid)), fingerprint(table))
     original = table.values.astype(np.float64)
-    return likeness_found, float(np.linalg.norm(values - original) / np.linalg.norm(original))
+    return likeness_found, float(
+        np.linalg.norm(values - original) / np.linalg.norm(original)
+    )
 
 
 def main() -> None:
@@ -123,7 +127,9 @@ def main() -> None:
         ratios, n_related = [], 0
         for _ in range(20):
             for table in tables:
-                likeness_found, exact = again(table, change(table.values.astype(np.float64)))
+                likeness_found, exact = again(
+                    table, change(table.values.astype(np.float64))
+                )
                 n_related += likeness_found.relation == "moved"
                 ratios.append((likeness_found.distance or 0.0) / exact)
         print(

@@ -55,10 +55,14 @@ def orthogonal(width: int, draw: Draw) -> Floats:
     return np.asarray(q * np.sign(np.diag(r)))
 
 
-def resized(values: Floats, layout: Layout, size: int, method: str, corners: bool) -> Floats:
+def resized(
+    values: Floats, layout: Layout, size: int, method: str, corners: bool
+) -> Floats:
     """Interpolate a line to ``size`` rows, or a grid to ``size`` rows and columns."""
     cells = (
-        values.reshape(layout.height, layout.width, -1) if isinstance(layout, Grid) else values
+        values.reshape(layout.height, layout.width, -1)
+        if isinstance(layout, Grid)
+        else values
     )
     for axis in range(cells.ndim - 1):
         weights = resampling_weights(cells.shape[axis], size, method, corners=corners)
@@ -68,7 +72,9 @@ def resized(values: Floats, layout: Layout, size: int, method: str, corners: boo
 
 def _noise(values: Floats, share: float, draw: Draw) -> Floats:
     noise = draw.normal(size=values.shape)
-    return np.asarray(values + share * noise * np.linalg.norm(values) / np.linalg.norm(noise))
+    return np.asarray(
+        values + share * noise * np.linalg.norm(values) / np.linalg.norm(noise)
+    )
 
 
 def _retrained(values: Floats, draw: Draw) -> Floats:
@@ -134,14 +140,20 @@ def table_cases(seed: int, tables: Mapping[str, pp.PositionTable]) -> Iterator[A
         size += size in (len(values), table.layout.height)
         method = str(draw.choice(["linear", "bicubic", "bicubic_antialias"]))
         corners = bool(draw.integers(2)) and method != "bicubic_antialias"
-        copy = round_to_type(resized(values, table.layout, size, method, corners), "float32")
+        copy = round_to_type(
+            resized(values, table.layout, size, method, corners), "float32"
+        )
         grid = isinstance(table.layout, Grid)
         layouts = (table.layout, Grid(size, size) if grid else Sequence(size))
         yield name, "resized", relate_tables(values, copy, layouts)
         if isinstance(table.layout, Grid):
             cells = values.reshape(table.layout.height, table.layout.width, -1)
             copy = cells.swapaxes(0, 1).reshape(values.shape)
-            yield name, "exchanged", relate_tables(values, copy, (table.layout, table.layout))
+            yield (
+                name,
+                "exchanged",
+                relate_tables(values, copy, (table.layout, table.layout)),
+            )
 
 
 # --- ladders ----------------------------------------------------------------------------------
@@ -206,14 +218,20 @@ def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
             grown = base * stretch ** (pairs / (pairs - 1))
             frequencies_by_cause["ntk"] = published(name, base=grown).frequencies
             if rule is None:
-                frequencies_by_cause["last_pair"] = base ** -(np.arange(pairs) / (pairs - 1))
+                frequencies_by_cause["last_pair"] = base ** -(
+                    np.arange(pairs) / (pairs - 1)
+                )
                 llama3_scaling = {**_LLAMA3, "factor": float(draw.choice([8, 32]))}
                 frequencies_by_cause["parts_added"] = published(
                     name, scaling=llama3_scaling
                 ).frequencies
                 if partial < 1:
-                    frequencies_by_cause["spread"] = base ** -(2 * np.arange(pairs) / width)
-                    frequencies_by_cause["columns"] = published(name, partial=1.0).frequencies
+                    frequencies_by_cause["spread"] = base ** -(
+                        2 * np.arange(pairs) / width
+                    )
+                    frequencies_by_cause["columns"] = published(
+                        name, partial=1.0
+                    ).frequencies
         else:
             frequencies_by_cause["parts_lost"] = published(name, scaling=None).frequencies
             assert scaling is not None  # noqa: S101 - its rule was read
@@ -328,7 +346,9 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         ((False, True), "to_halves", "pairs_mixed_up"),
     ):
         change = str(draw.choice(["none", "8 bits", "noise"]))
-        query, key = (reorder_rows(w, order, a.head_dim, a.rotated) for w in (a.query, a.key))
+        query, key = (
+            reorder_rows(w, order, a.head_dim, a.rotated) for w in (a.query, a.key)
+        )
         b = Projections(query, key, a.head_dim, a.rotated)
         if change != "none":
             rounding = {
@@ -336,7 +356,9 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
                 "noise": lambda w: _noise(w, 0.1, draw),
             }
             b = _each(b, rounding[change])
-        finding = relate_layouts((first_layout, second_layout), relate_projections(a, b)[0])
+        finding = relate_layouts(
+            (first_layout, second_layout), relate_projections(a, b)[0]
+        )
         yield "projections", cause, () if finding is None else (finding,)
 
 
@@ -374,7 +396,9 @@ KINDS: Mapping[str, Kind] = {
     "smooth": _smooth,
     "waves": _waves,
     "trained": _trained,
-    "few directions": lambda n, d, draw: draw.normal(size=(n, 3)) @ draw.normal(size=(3, d)),
+    "few directions": lambda n, d, draw: (
+        draw.normal(size=(n, 3)) @ draw.normal(size=(3, d))
+    ),
     "sparse": lambda n, d, draw: draw.normal(size=(n, d)) * (draw.random((n, d)) < 0.05),
     "coarse": lambda n, d, draw: np.round(2 * draw.normal(size=(n, d))) / 2,
 }
@@ -408,7 +432,9 @@ def false_kin(count: int) -> Counter[str]:
     for seed in range(count):
         kinds, a, b = unrelated(seed)
         sides = [math.isqrt(len(rows)) for rows in (a, b)]
-        square = all(side**2 == len(rows) for side, rows in zip(sides, (a, b), strict=True))
+        square = all(
+            side**2 == len(rows) for side, rows in zip(sides, (a, b), strict=True)
+        )
         grids = (Grid(sides[0], sides[0]), Grid(sides[1], sides[1]))
         names = {
             finding.cause

@@ -129,8 +129,12 @@ def comparisons(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("references", nargs="*", metavar="REF", help="tables that are at hand")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument(
+        "references", nargs="*", metavar="REF", help="tables that are at hand"
+    )
     parser.add_argument("--seeds", type=int, default=10, help="of the published probes")
     options = parser.parse_args()
 

@@ -145,7 +145,8 @@ def tables(heads: int) -> Iterator[str]:
         for spread in SPREADS:
             with_curve = [answers(context_share, spread, share, heads) for share in SHARES]
             cells = (
-                f"{100 * verdicts['yes'] / verdicts.total():.1f} %" for verdicts in with_curve
+                f"{100 * verdicts['yes'] / verdicts.total():.1f} %"
+                for verdicts in with_curve
             )
             yield f"| {spread:g} | " + " | ".join(cells) + " |"
 
@@ -161,7 +162,9 @@ def of_models(runs: Sequence[RotaryUse]) -> Iterator[str]:
     largest = {
         "spread (nats)": max(head.spread or 0 for head in heads),
         "share": max(head.share or 0 for head in heads),
-        "lower end of its interval": max(head.interval[0] for head in heads if head.interval),
+        "lower end of its interval": max(
+            head.interval[0] for head in heads if head.interval
+        ),
         "moved attention": max(head.moved for head in heads),
         "residual of the shift check": residual,
     }
@@ -172,7 +175,9 @@ def main() -> None:
     """Read the options, count and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--heads", type=int, default=400, help="of each cell")
-    parser.add_argument("--without-models", action="store_true", help="planted heads alone")
+    parser.add_argument(
+        "--without-models", action="store_true", help="planted heads alone"
+    )
     parser.add_argument("--large", action="store_true", help="one large model alone")
     options = parser.parse_args()
     if options.large:

@@ -77,7 +77,10 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
             "$id": f"urn:posprobe:{name}:{version}",
             "title": f"posprobe.{name}/{version}",
         }
-        yield f"{name}-{version}.json", {"$schema": schema.pop("$schema"), **titles, **schema}
+        yield (
+            f"{name}-{version}.json",
+            {"$schema": schema.pop("$schema"), **titles, **schema},
+        )
 
 
 def _nullable(record: Any) -> Any:
@@ -91,7 +94,9 @@ def text(schema: Mapping[str, Any]) -> str:
         return json.dumps(value, ensure_ascii=False)
 
     definitions = ",\n".join(f"  {line(k)}: {line(v)}" for k, v in schema["$defs"].items())
-    entries = "".join(f" {line(k)}: {line(v)},\n" for k, v in schema.items() if k != "$defs")
+    entries = "".join(
+        f" {line(k)}: {line(v)},\n" for k, v in schema.items() if k != "$defs"
+    )
     return f'{{\n{entries} "$defs": {{\n{definitions}\n }}\n}}\n'
 
 
@@ -155,7 +160,9 @@ def json_schema(
     def define(kind: type, *, layer: bool = False) -> dict[str, Any]:
         name = kind.__name__
         if types_by_name.setdefault(name, kind) is not kind:
-            raise TypeError(f"two types are called {name}: {types_by_name[name]} and {kind}")
+            raise TypeError(
+                f"two types are called {name}: {types_by_name[name]} and {kind}"
+            )
         if name not in defs:
             defs[name] = {}  # a type may hold itself
             record = is_dataclass(kind)
@@ -188,7 +195,9 @@ def json_schema(
                     for key, hint in hints.items()
                 },
                 "required": [key for key in hints if key not in optional],
-                "additionalProperties": _schema(extra, define) if extra is not None else False,
+                "additionalProperties": _schema(extra, define)
+                if extra is not None
+                else False,
             }
         return {"$ref": f"#/$defs/{name}"}
 
@@ -226,7 +235,9 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
                 item_schema |= dict(note)
         return item_schema
     if origin is Literal:
-        return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
+        return (
+            {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
+        )
     if origin in (Union, UnionType):
         return _union([_schema(argument, define) for argument in arguments])
     if origin is list:
@@ -237,7 +248,12 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         return {"type": "array", "items": _schema(arguments[0], define)}
     if origin is tuple:
         kinds = [_schema(argument, define) for argument in arguments]
-        return {"type": "array", "prefixItems": kinds, "items": False, "minItems": len(kinds)}
+        return {
+            "type": "array",
+            "prefixItems": kinds,
+            "items": False,
+            "minItems": len(kinds),
+        }
     if origin in (dict, Mapping) and arguments[0] is int:
         return {"type": "array", "items": define(arguments[1], layer=True)}
     if origin in (dict, Mapping) and arguments[0] is str:

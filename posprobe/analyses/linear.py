@@ -151,7 +151,9 @@ def grid_distances(height: int, width: int) -> Floats:
     return np.asarray(np.hypot(*grid_displacements(height, width)))
 
 
-def grid_displacements(height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def grid_displacements(
+    height: int, width: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return absolute differences of all patches in row and in column, ``[h * w, h * w]``."""
     patch_rows, patch_columns = np.divmod(np.arange(height * width), width)
     return np.abs(patch_rows[:, None] - patch_rows), np.abs(
@@ -167,7 +169,9 @@ def slow_cosines(n: int, count: int) -> Floats:
 
 def covariance_root(covariance: Floats) -> Floats:
     """Return a matrix whose product with white noise has the covariance, ``[n, n]``."""
-    jitter = 1e-9 * float(np.trace(covariance)) / len(covariance) + np.finfo(np.float64).tiny
+    jitter = (
+        1e-9 * float(np.trace(covariance)) / len(covariance) + np.finfo(np.float64).tiny
+    )
     try:
         return np.asarray(
             np.linalg.cholesky(covariance + jitter * np.eye(len(covariance))), np.float64

@@ -101,7 +101,9 @@ class Result(Drawable):
 
     def __repr__(self) -> str:
         values_by_key = _single_values(as_block(self))
-        number_keys = [key for key, *_ in record_numbers(type(self)) if key in values_by_key]
+        number_keys = [
+            key for key, *_ in record_numbers(type(self)) if key in values_by_key
+        ]
         ordered_keys = dict.fromkeys((*number_keys, *values_by_key))
         texts = [
             f"{key}={_format_value(values_by_key[key])}"
@@ -140,7 +142,9 @@ def member_types(record_type: Any) -> Mapping[str, Any]:
 @cache
 def shown_types(record_type: Any) -> Mapping[str, Any]:
     """Return the annotated types of the fields and properties that JSON shows, by name."""
-    return {name: hint for name, hint in member_types(record_type).items() if _is_shown(hint)}
+    return {
+        name: hint for name, hint in member_types(record_type).items() if _is_shown(hint)
+    }
 
 
 def annotation_metadata(hint: Any) -> tuple[Any, ...]:
@@ -176,7 +180,9 @@ def as_block(record: Any, format_cause: Callable[[Cause], str] = str) -> dict[st
     record_type: Any = type(record)
     block, computed_keys = {}, set()
     for name, hint in shown_types(record_type).items():
-        json_types = (note for note in annotation_metadata(hint) if isinstance(note, JsonType))
+        json_types = (
+            note for note in annotation_metadata(hint) if isinstance(note, JsonType)
+        )
         compute = next((note.compute for note in json_types), None)
         value = compute(record) if compute else getattr(record, name)
         block[name] = to_json(value, format_cause)
@@ -186,7 +192,9 @@ def as_block(record: Any, format_cause: Callable[[Cause], str] = str) -> dict[st
             undefined_keys = {key for key, value in block.items() if _is_undefined(value)}
             block |= dict.fromkeys(undefined_keys - computed_keys)
         reason = reason or getattr(record, "missing_reason", "")
-        reasons = {name: reason for name, value in block.items() if value is None and reason}
+        reasons = {
+            name: reason for name, value in block.items() if value is None and reason
+        }
         block["undefined"] = reasons | getattr(record, "partly", {})
     return block
 
@@ -219,7 +227,9 @@ def to_json(value: Any, format_cause: Callable[[Cause], str] = str) -> Any:
     return value
 
 
-def collect_arrays(record: Any, prefix: str = "", suffix: str = "") -> dict[str, NDArray[Any]]:
+def collect_arrays(
+    record: Any, prefix: str = "", suffix: str = ""
+) -> dict[str, NDArray[Any]]:
     """Return the arrays of a record, and of records in it, that ``arrays.npz`` holds.
 
     Parameters
@@ -253,7 +263,9 @@ def collect_arrays(record: Any, prefix: str = "", suffix: str = "") -> dict[str,
     return stored_arrays
 
 
-def record_numbers(record_type: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
+def record_numbers(
+    record_type: Any, prefix: str = ""
+) -> Iterator[tuple[str, Number, Any]]:
     """Yield the key path, the metadata and the JSON type of each number of a record."""
     for name, hint in shown_types(record_type).items():
         bare_type = json_type(hint)
@@ -263,7 +275,9 @@ def record_numbers(record_type: Any, prefix: str = "") -> Iterator[tuple[str, Nu
             if isinstance(note, Number):
                 yield f"{prefix}{name}", note, bare_type
             elif isinstance(note, NumberSuffixes) and inner_type is not None:
-                for key, number, member_hint in record_numbers(inner_type, f"{prefix}{name}."):
+                for key, number, member_hint in record_numbers(
+                    inner_type, f"{prefix}{name}."
+                ):
                     relabelled = replace(
                         number,
                         label=number.label + note.label,
@@ -278,7 +292,9 @@ def json_type(hint: Any) -> Any:
     """Return the JSON type of an annotated field."""
     metadata = annotation_metadata(hint)
     bare_type = get_args(hint)[0] if metadata else hint
-    return next((note.target for note in metadata if isinstance(note, JsonType)), bare_type)
+    return next(
+        (note.target for note in metadata if isinstance(note, JsonType)), bare_type
+    )
 
 
 def _single_values(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -289,7 +305,9 @@ def _single_values(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
             single_values |= _single_values(value, f"{prefix}{key}.")
         elif not isinstance(value, list) or (
             len(value) <= MAX_SHORT_LIST
-            and not any(isinstance(entry, Mapping) or is_dataclass(entry) for entry in value)
+            and not any(
+                isinstance(entry, Mapping) or is_dataclass(entry) for entry in value
+            )
         ):
             single_values[prefix + key] = value
     return single_values

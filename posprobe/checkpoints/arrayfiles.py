@@ -48,7 +48,9 @@ def read_npy(files: Files, name: str) -> Checkpoint:
             raise ValueError(f"{stream.size} bytes for an array of {header}")
     info = header.tensor_info(Path(name).stem, name)
     if header.is_row_major:  # single rows can then be read from the file
-        info = replace(info, start=header.n_bytes, stop=header.n_bytes + header.content_bytes)
+        info = replace(
+            info, start=header.n_bytes, stop=header.n_bytes + header.content_bytes
+        )
 
     def fetch(rows_info: TensorInfo) -> bytes | memoryview[int]:
         if header.is_row_major:
@@ -117,13 +119,19 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         If the archive is damaged or holds Python objects.
     """
     with (
-        explain_errors(InvalidCheckpoint, f"{name}: NumPy cannot read it", _SAVE_ARRAY_ADVICE),
+        explain_errors(
+            InvalidCheckpoint, f"{name}: NumPy cannot read it", _SAVE_ARRAY_ADVICE
+        ),
         zipfile.ZipFile(Stream(files, name)) as archive,
     ):
-        members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+        members = [
+            member for member in archive.infolist() if member.filename.endswith(".npy")
+        ]
         counts = Counter(member.filename for member in members)
         if len(counts) < len(members):
-            raise ValueError(f"{counts.most_common(1)[0][0][:80]!r} is in the archive twice")
+            raise ValueError(
+                f"{counts.most_common(1)[0][0][:80]!r} is in the archive twice"
+            )
         described = [_describe_member(archive, member, files, name) for member in members]
         tensors = {info.name: info for info, _ in described}
         checksums = {
@@ -160,7 +168,9 @@ def _unpack_member(files: Files, name: str, info: TensorInfo) -> memoryview[int]
         if member.compress_type != zipfile.ZIP_STORED:
             check_unpacked(f"{name}: {info.name}", member.file_size)
         with archive.open(member) as stream:
-            return view_stored_bytes(npy.read_array(stream, allow_pickle=False), info.dtype)
+            return view_stored_bytes(
+                npy.read_array(stream, allow_pickle=False), info.dtype
+            )
 
 
 def _describe_member(
@@ -228,7 +238,9 @@ def read_csv(files: Files, name: str) -> Checkpoint:
         _check_no_labels(numbers)
     stored = _narrow_floats(numbers)
     info = TensorInfo("values", stored.shape, f"F{8 * stored.itemsize}", name)
-    return Checkpoint(name, {"values": info}, lambda _: view_stored_bytes(stored, info.dtype))
+    return Checkpoint(
+        name, {"values": info}, lambda _: view_stored_bytes(stored, info.dtype)
+    )
 
 
 def _check_no_labels(numbers: NDArray[np.float64]) -> None:
@@ -238,7 +250,9 @@ def _check_no_labels(numbers: NDArray[np.float64]) -> None:
     """
     n, d = numbers.shape
     if d > 2 and np.array_equal(numbers[0], np.arange(d)):
-        raise ValueError(f"its first line counts the columns, 0 to {d - 1}, as a heading does")
+        raise ValueError(
+            f"its first line counts the columns, 0 to {d - 1}, as a heading does"
+        )
     first_column, other_columns = numbers[:, 0], numbers[:, 1:]
     is_counting = (
         n > 2 and d > 1 and first_column[0] % 1 == 0 and (np.diff(first_column) == 1).all()
@@ -250,7 +264,9 @@ def _check_no_labels(numbers: NDArray[np.float64]) -> None:
         raise ValueError(f"its first column counts the lines, {counts}, as an index does")
 
 
-def _narrow_floats(values: NDArray[np.float64]) -> NDArray[np.float32] | NDArray[np.float64]:
+def _narrow_floats(
+    values: NDArray[np.float64],
+) -> NDArray[np.float32] | NDArray[np.float64]:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         rounded = values.astype("<f4")
         is_same = np.abs(values - rounded) <= _MAX_DIGIT_ROUNDING * np.abs(values)

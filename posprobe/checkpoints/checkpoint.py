@@ -256,7 +256,9 @@ class Checkpoint:
             return StoredTensor(info, _widen(info, _view_stored(info, content)), digest)
         values, step = self.dequantise(info, content)
         if values.shape != info.shape:
-            raise damaged_error(f"{info.subject}, has values of shape {list(values.shape)}")
+            raise damaged_error(
+                f"{info.subject}, has values of shape {list(values.shape)}"
+            )
         info_with_step = replace(info, quantisation=replace(info.quantisation, step=step))
         return StoredTensor(info_with_step, values, digest)
 
@@ -427,7 +429,9 @@ def join_models(
     return replace(
         joined_checkpoint,
         format=next(iter(models.values())).format,
-        uses={name: use for model in prefixed.values() for name, use in model.uses.items()},
+        uses={
+            name: use for model in prefixed.values() for name, use in model.uses.items()
+        },
         models=prefixed,
     )
 
@@ -447,7 +451,9 @@ def _prefix_tensors(folder: str, model: Checkpoint) -> Checkpoint:
 
     return replace(
         model,
-        tensors=ShardedTensors({f"{folder}.{name}": folder for name in model.tensors}, header),
+        tensors=ShardedTensors(
+            {f"{folder}.{name}": folder for name in model.tensors}, header
+        ),
         fetch=lambda info: model.fetch(unprefixed(info)),
         dequantise=lambda info, data: model.dequantise(unprefixed(info), data),
         uses={f"{folder}.{name}": use for name, use in model.uses.items()},
@@ -482,7 +488,9 @@ def join_shards(
     if not shards:
         single_shard = open_shard(shard_names[0])
         full_config = {**single_shard.config, **config}
-        return replace(single_shard, location=location, config=full_config, revision=revision)
+        return replace(
+            single_shard, location=location, config=full_config, revision=revision
+        )
 
     return Checkpoint(
         location,

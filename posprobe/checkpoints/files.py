@@ -94,7 +94,10 @@ class Stream(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer, or less of it at the end of the file."""
-        start, stop = min(self._offset, self.size), min(self._offset + len(buffer), self.size)
+        start, stop = (
+            min(self._offset, self.size),
+            min(self._offset + len(buffer), self.size),
+        )
         content = self._files.read(self._file, self._start + start, self._start + stop)
         buffer[: len(content)] = content
         self._offset += len(content)
@@ -249,8 +252,9 @@ def check_link_inside(path: Path, folder: Path) -> None:
         If the file lies neither in the checkpoint's folder nor in such a folder.
     """
     real_path = path.resolve()
-    is_in_cache = real_path.parent.name == "blobs" and real_path.parent.parent.name.startswith(
-        "models--"
+    is_in_cache = (
+        real_path.parent.name == "blobs"
+        and real_path.parent.parent.name.startswith("models--")
     )
     if not is_in_cache and not real_path.is_relative_to(folder.resolve()):
         raise InvalidCheckpoint(
@@ -305,7 +309,11 @@ def iter_fields(
         elif wire_type in (1, 5):
             offset += 8 if wire_type == 1 else 4
         else:
-            raise MalformedMessage(f"a field at byte {first_byte} is of the kind {wire_type}")
+            raise MalformedMessage(
+                f"a field at byte {first_byte} is of the kind {wire_type}"
+            )
         if offset > stop:
-            raise MalformedMessage(f"a field at byte {first_byte} reaches beyond its message")
+            raise MalformedMessage(
+                f"a field at byte {first_byte} reaches beyond its message"
+            )
         yield number, wire_type, first_byte, offset

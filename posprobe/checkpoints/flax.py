@@ -11,7 +11,12 @@ import math
 import re
 from pathlib import PurePosixPath
 
-from posprobe.checkpoints.checkpoint import DTYPE_NAMES, FLOAT_DTYPES, Checkpoint, TensorInfo
+from posprobe.checkpoints.checkpoint import (
+    DTYPE_NAMES,
+    FLOAT_DTYPES,
+    Checkpoint,
+    TensorInfo,
+)
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.errors import InvalidCheckpoint, explain_errors
 
@@ -44,11 +49,15 @@ def read_flax(files: Files, file: str) -> Checkpoint:
         if reader.tell() != reader.size:
             raise ValueError(f"{reader.size - reader.tell()} bytes follow its end")
     tensors = {
-        name: info for name, info in reader.tensors.items() if not TRAINING_STATE.match(name)
+        name: info
+        for name, info in reader.tensors.items()
+        if not TRAINING_STATE.match(name)
     }
     if not tensors:
         raise InvalidCheckpoint(f"{file}: contains no arrays. Pass the model's weights.")
-    return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))
+    return Checkpoint(
+        file, tensors, lambda info: files.exactly(file, info.start, info.stop)
+    )
 
 
 #: Type of a value by its first byte, and the bytes of the number or length that follows; for values
@@ -106,7 +115,9 @@ class _FlaxReader(Stream):
         """
         self.n_values += 1
         if depth > MAX_FLAX_DEPTH or self.n_values > MAX_FLAX_NODES:
-            raise ValueError(f"more than {MAX_FLAX_DEPTH} levels or {MAX_FLAX_NODES} values")
+            raise ValueError(
+                f"more than {MAX_FLAX_DEPTH} levels or {MAX_FLAX_NODES} values"
+            )
         if len(path) > MAX_FLAX_NAME_LETTERS:
             raise ValueError(f"a name of more than {MAX_FLAX_NAME_LETTERS} characters")
         kind, size = self.read_head()
@@ -127,7 +138,9 @@ class _FlaxReader(Stream):
         if kind == "int":
             return str(size)
         if kind != "text" or size > MAX_FLAX_NAME_LETTERS:
-            raise ValueError(f"a name of {size} bytes" if kind == "text" else "a name is none")
+            raise ValueError(
+                f"a name of {size} bytes" if kind == "text" else "a name is none"
+            )
         return self.take(size).decode()
 
     def read_array(self, name: str, n_bytes: int) -> TensorInfo:
@@ -153,7 +166,9 @@ class _FlaxReader(Stream):
         if dtype_name in FLOAT_DTYPES and length != math.prod(shape) * int(
             FLOAT_DTYPES[dtype_name][-1]
         ):
-            raise ValueError(f"{length} bytes for an array of shape {list(shape)}, {dtype}")
+            raise ValueError(
+                f"{length} bytes for an array of shape {list(shape)}, {dtype}"
+            )
         return TensorInfo(name, shape, dtype_name, self.file, start, stop)
 
     def read_head(self) -> tuple[str, int]:

@@ -25,7 +25,12 @@ from posprobe.checkpoints.checkpoint import (
 )
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.data import read_data
-from posprobe.errors import InvalidCheckpoint, InvalidTable, check_installed, explain_errors
+from posprobe.errors import (
+    InvalidCheckpoint,
+    InvalidTable,
+    check_installed,
+    explain_errors,
+)
 from posprobe.sources import Quantisation
 
 #: First bytes of a GGUF file.
@@ -123,7 +128,9 @@ def _place_tensors(
     for info in sorted(infos, key=attrgetter("start")):
         if info.name in tensors:
             raise ValueError(f"the tensor {info.name[:80]!r} stands there twice")
-        placed_info = replace(info, start=data_start + info.start, stop=data_start + info.stop)
+        placed_info = replace(
+            info, start=data_start + info.start, stop=data_start + info.stop
+        )
         if placed_info.start < end or placed_info.stop > file_bytes:
             raise ValueError(
                 f"tensor {placed_info.name[:80]!r}, shape "
@@ -157,7 +164,9 @@ class _Header(Stream):
         if type_number == _TEXT_TYPE:
             return self.read_text()
         if type_number != _ARRAY_TYPE:
-            raise ValueError(f"a setting is of the kind {type_number}, which does not exist")
+            raise ValueError(
+                f"a setting is of the kind {type_number}, which does not exist"
+            )
         item_type, count = self.read_numbers("IQ")
         if item_type == _TEXT_TYPE:
             if 8 * count > self.size:
@@ -236,5 +245,7 @@ def dequantise(
     start, stop, unit_scale = scale_bytes
     low, high = blocks.copy(), blocks.copy()
     low[:, start:stop], high[:, start:stop] = 0, unit_scale
-    steps = gguf.quants.dequantize(high, ggml_type) - gguf.quants.dequantize(low, ggml_type)
+    steps = gguf.quants.dequantize(high, ggml_type) - gguf.quants.dequantize(
+        low, ggml_type
+    )
     return values, float(np.median(np.abs(steps)))

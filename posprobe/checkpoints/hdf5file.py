@@ -99,7 +99,11 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
                 if isinstance(dataset, h5d.DatasetID)
             }
             layers = sorted(
-                {dataset[1] for path in objects if (dataset := _COMPUTED_LAYER.search(path))}
+                {
+                    dataset[1]
+                    for path in objects
+                    if (dataset := _COMPUTED_LAYER.search(path))
+                }
             )
     if not tensors:
         raise InvalidCheckpoint(f"{name}: contains no tensors. Pass the model's weights.")
@@ -140,7 +144,8 @@ def _open_shards(files: Files, name: str) -> Checkpoint:
         )
     folder = PurePosixPath(name).parent
     shard_checkpoints = {
-        str(folder / shard): read_hdf5(files, str(folder / shard)) for shard in sorted(shards)
+        str(folder / shard): read_hdf5(files, str(folder / shard))
+        for shard in sorted(shards)
     }
     shard_entry = [
         (tensor, file)
@@ -158,7 +163,9 @@ def _locate_member(files: Files, name: str) -> tuple[int, int, bytes]:
     """Return the byte range of the HDF5 file in an archive, or its content if compressed."""
     with zipfile.ZipFile(Stream(files, name)) as archive:
         members = [
-            member for member in archive.infolist() if member.filename == KERAS_WEIGHTS_MEMBER
+            member
+            for member in archive.infolist()
+            if member.filename == KERAS_WEIGHTS_MEMBER
         ]
         if len(members) != 1:
             raise InvalidCheckpoint(
@@ -170,7 +177,9 @@ def _locate_member(files: Files, name: str) -> tuple[int, int, bytes]:
             check_unpacked(f"{name}: {KERAS_WEIGHTS_MEMBER}", member.file_size)
             with archive.open(member) as stream:
                 return 0, 0, stream.read(member.file_size + 1)
-        archive.open(member).close()  # checks the local header against the archive's directory
+        archive.open(
+            member
+        ).close()  # checks the local header against the archive's directory
     return *member_range(files, name, member), b""
 
 
@@ -187,7 +196,9 @@ def _iter_objects(file: h5py.File) -> Iterator[tuple[str, Any]]:
             path = f"{parent_path}/{name.decode()}" if parent_path else name.decode()
             if link.type == h5l.TYPE_EXTERNAL:
                 raise ValueError(f"{path!r} leads to another file, which is not followed")
-            if link.type != h5l.TYPE_HARD or (not parent_path and path in _TRAINING_GROUPS):
+            if link.type != h5l.TYPE_HARD or (
+                not parent_path and path in _TRAINING_GROUPS
+            ):
                 continue
             child = h5o.open(group, name)
             address = h5o.get_info(child).addr
@@ -232,7 +243,9 @@ def _describe_dataset(
     start = file_range[0] + offset
     stop = start + data_type.get_size() * math.prod(info.shape)
     if stop > file_range[1]:
-        raise ValueError(f"{name!r} ends behind the file, at byte {stop} of {file_range[1]}")
+        raise ValueError(
+            f"{name!r} ends behind the file, at byte {stop} of {file_range[1]}"
+        )
     return replace(info, start=start, stop=stop)
 
 
@@ -259,7 +272,9 @@ def _check_unpacked_size(dataset: h5py.Dataset, info: TensorInfo) -> None:
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(index)[0] for index in range(plist.get_nfilters())]
     if not set(filters) <= _KNOWN_FILTERS or len(set(filters)) < len(filters):
-        raise ValueError(f"filters {filters}: known are {sorted(_KNOWN_FILTERS)}, each once")
+        raise ValueError(
+            f"filters {filters}: known are {sorted(_KNOWN_FILTERS)}, each once"
+        )
     chunk_bytes = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
     stored_bytes = dataset.id.get_storage_size()
     if max(n_bytes, chunk_bytes) > max(MAX_UNPACKED_BYTES, 0 if filters else stored_bytes):

@@ -28,7 +28,12 @@ from posprobe.checkpoints.checkpoint import Checkpoint
 from posprobe.checkpoints.files import FormerNames, map_file
 from posprobe.checkpoints.hub_local import count_bytes
 from posprobe.checkpoints.local import MODEL_INDEX, choose_weights, open_model, open_models
-from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable, explain_errors
+from posprobe.errors import (
+    InvalidCheckpoint,
+    UnknownReference,
+    Unreachable,
+    explain_errors,
+)
 from posprobe.progress import hide_stages
 from posprobe.reference import did_you_mean
 
@@ -74,7 +79,9 @@ class RemoteFiles(FormerNames):
     def names(self, folder: str) -> list[str]:
         """Name the files in and below a folder, which ends in a slash or is empty."""
         return [
-            file.removeprefix(folder) for file in self.file_names if file.startswith(folder)
+            file.removeprefix(folder)
+            for file in self.file_names
+            if file.startswith(folder)
         ]
 
     def display_name(self, file: str) -> str:
@@ -119,7 +126,9 @@ class RemoteFiles(FormerNames):
         chunk_start = start - start % _MIN_READ_BYTES
         chunk = bytearray(
             self._read_range(
-                file, chunk_start, min(max(chunk_start + _MIN_READ_BYTES, stop), started.size)
+                file,
+                chunk_start,
+                min(max(chunk_start + _MIN_READ_BYTES, stop), started.size),
             )
         )
         started.chunks.append((chunk_start, chunk))
@@ -161,7 +170,9 @@ class RemoteFiles(FormerNames):
     def _find_cached(self, file: str) -> Path | None:
         """Return the path of a readable file in the Hub's local cache, or None."""
         path = try_to_load_from_cache(self.repo_id, file, revision=self.commit)
-        is_cached = isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
+        is_cached = (
+            isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
+        )
         return Path(path) if is_cached and isinstance(path, str) else None
 
     def _not_cached_error(self, file: str) -> Unreachable:
@@ -241,7 +252,9 @@ def _download(repo_id: str, commit: str, file: str) -> Path:
         try:
             return hf_hub_download(repo_id, file, revision=commit, library_name="posprobe")
         except LocalEntryNotFoundError as error:
-            raise error.__cause__ or error from None  # the failure behind the client's message
+            raise (
+                error.__cause__ or error
+            ) from None  # the failure behind the client's message
 
     subject = f"{repo_id}/{file}"
     advice = (
@@ -331,7 +344,9 @@ def _resolve(repo_id: str, revision: str | None, *, offline: bool) -> RemoteFile
     commit = revision or ""
     if not transfer.COMMIT_PATTERN.fullmatch(commit):
         commit = (
-            (hub_local.load(repo_id, "revision", commit) or b"").decode() if offline else ""
+            (hub_local.load(repo_id, "revision", commit) or b"").decode()
+            if offline
+            else ""
         )
     stored = hub_local.load(repo_id, commit, "files") if commit else None
     if stored is not None:  # a commit never changes

@@ -70,7 +70,9 @@ def store(data: bytes, *key: str) -> None:
     try:
         path = _cache_path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as stream:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=".", delete=False
+        ) as stream:
             temporary = Path(stream.name)
             key_text = _encode_key(key)
             stream.write(hashlib.sha256(key_text + data).digest())
@@ -145,7 +147,9 @@ class SharedRequests:
                 pause(wait)
             for number in range(self.count):
                 path = self.folder / f"request-{(first_slot + number) % self.count}"
-                lock = FileLock(path, thread_local=False)  # the request's thread releases it
+                lock = FileLock(
+                    path, thread_local=False
+                )  # the request's thread releases it
                 with suppress(Timeout):
                     lock.acquire(blocking=False)
                     if self._earliest_time() <= time.time():

@@ -16,7 +16,12 @@ from typing import Any
 
 from posprobe.checkpoints.checkpoint import Checkpoint, join_models, join_shards
 from posprobe.checkpoints.files import Files, LocalFiles, explain_read_errors
-from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explain_errors
+from posprobe.errors import (
+    InvalidCheckpoint,
+    MissingExtra,
+    UnknownReference,
+    explain_errors,
+)
 from posprobe.opening import open_regular
 from posprobe.readers import (
     N_MAGIC_BYTES,
@@ -194,7 +199,9 @@ def _open_file(reader: Reader, files: Files, file: str) -> Checkpoint:
         if not str(error).startswith(file):
             raise
         display_name = files.display_name(file)
-        raise InvalidCheckpoint(f"{display_name}{str(error).removeprefix(file)}") from error
+        raise InvalidCheckpoint(
+            f"{display_name}{str(error).removeprefix(file)}"
+        ) from error
 
 
 def _file_name(file: str) -> str:
@@ -323,11 +330,14 @@ def check_packages(reader: Reader, file: str) -> None:
 def known_formats() -> str:
     """List the formats that can be read, with their suffixes."""
     return ", ".join(
-        f"{reader.name} ({', '.join(reader.suffixes or reader.weights)})" for reader in READERS
+        f"{reader.name} ({', '.join(reader.suffixes or reader.weights)})"
+        for reader in READERS
     )
 
 
-def check_shard_names(shards: Iterable[Any], index: str, suffixes: tuple[str, ...]) -> None:
+def check_shard_names(
+    shards: Iterable[Any], index: str, suffixes: tuple[str, ...]
+) -> None:
     """Refuse an index that names anything but files of weights in its own folder.
 
     Raises

@@ -120,7 +120,8 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     with explain_errors(InvalidCheckpoint, subject, advice, ValueError, DecodeError):
         graph = _parse_graph(content)
     tensors = {
-        key: _OnnxTensor.of(key, tensor, name, files) for key, tensor in graph.tensors.items()
+        key: _OnnxTensor.of(key, tensor, name, files)
+        for key, tensor in graph.tensors.items()
     }
     dequantisers = _find_dequantisers(graph, tensors)
     bare_names = {key: _QUANTISED_SUFFIX.sub("", key) for key in dequantisers}
@@ -199,7 +200,9 @@ def _parse_graph(content: memoryview[int]) -> Graph:
         last_stop = start
         for field_number, wire_type, first_byte, end in iter_fields(content, start, stop):
             if (field_number, wire_type) == (1, 2):
-                graph.node.append(onnx.NodeProto.FromString(bytes(content[first_byte:end])))
+                graph.node.append(
+                    onnx.NodeProto.FromString(bytes(content[first_byte:end]))
+                )
             elif (field_number, wire_type) == (5, 2):
                 graph.initializer.append(_parse_tensor(content, first_byte, end))
             else:
@@ -218,7 +221,11 @@ def _check_graph_size(
     for field_number, wire_type, first_byte, end in iter_fields(content, start, stop):
         if wire_type == 2 and field_number in _NESTED_FIELDS[message_type]:
             n_bytes += _check_graph_size(
-                content, _NESTED_FIELDS[message_type][field_number], first_byte, end, depth + 1
+                content,
+                _NESTED_FIELDS[message_type][field_number],
+                first_byte,
+                end,
+                depth + 1,
             )
         elif message_type != "model" and (
             message_type != "tensor" or field_number not in _NUMBER_FIELDS
@@ -268,7 +275,9 @@ class _OnnxTensor:
     files: Files
 
     @classmethod
-    def of(cls, key: str, tensor: onnx.TensorProto, file: str, files: Files) -> _OnnxTensor:
+    def of(
+        cls, key: str, tensor: onnx.TensorProto, file: str, files: Files
+    ) -> _OnnxTensor:
         """Describe a tensor of a file.
 
         Raises
@@ -285,7 +294,9 @@ class _OnnxTensor:
         info = TensorInfo(key, shape, DTYPE_NAMES.get(dtype, dtype), file)
         if tensor.data_location != _EXTERNAL_DATA:
             return cls(tensor, info, files)
-        external_entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        external_entries = {
+            str(entry.key): str(entry.value) for entry in tensor.external_data
+        }
         location = external_entries.get("location", "")
         path = PurePosixPath(location)
         is_outside = (
@@ -313,7 +324,9 @@ class _OnnxTensor:
                 f"says that its data are {length} bytes from byte {start} "
                 f"of {location[:80]!r}"
             )
-        data_file = file if location == _SAME_FILE else str(PurePosixPath(file).parent / path)
+        data_file = (
+            file if location == _SAME_FILE else str(PurePosixPath(file).parent / path)
+        )
         return cls(
             tensor, replace(info, file=data_file, start=start, stop=start + n_bytes), files
         )
@@ -394,7 +407,11 @@ class Graph:
             self.tensors.setdefault(tensor.name, tensor)
         for node in graph.node:
             for attribute in node.attribute:
-                if node.op_type == "Constant" and attribute.name == "value" and node.output:
+                if (
+                    node.op_type == "Constant"
+                    and attribute.name == "value"
+                    and node.output
+                ):
                     self.tensors.setdefault(node.output[0], attribute.t)
                 if attribute.HasField("g"):
                     self.add(attribute.g)
@@ -469,11 +486,11 @@ class Dequantiser:
                 "the model runs. Use the model before it was quantised."
             )
         check_unpacked(f"{info.subject},", 8 * math.prod(info.shape), TOO_LARGE_ADVICE)
-        subject = (
-            f"{info.subject}: its scale and zero point do not fit it along axis {self.axis}"
-        )
+        subject = f"{info.subject}: its scale and zero point do not fit it along axis {self.axis}"
         with (
-            explain_errors(InvalidTable, subject, "Use the model before it was quantised."),
+            explain_errors(
+                InvalidTable, subject, "Use the model before it was quantised."
+            ),
             np.errstate(over="ignore"),
         ):
             scales = scale.array()
@@ -497,7 +514,9 @@ class Dequantiser:
             step = float(np.median(np.abs(scales.astype(np.float64))))
             return np.asarray(values).astype(np.float32), step
 
-    def _check_shape(self, parameter_shape: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    def _check_shape(
+        self, parameter_shape: tuple[int, ...], shape: tuple[int, ...]
+    ) -> None:
         """Refuse scales of another shape: the package would use the first of too many."""
         if self.block < 0:
             raise ValueError("no block has so few entries")
@@ -669,10 +688,14 @@ class _Flow:
         }
         for name, input_position in input_positions.items():
             if use := self._describe_use(node, inputs, input_position):
-                label = node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
+                label = (
+                    node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
+                )
                 self.uses.setdefault(self.tables[name], f"{use} {label}")
         data_inputs = (
-            [name for name in inputs if name] if node.op_type not in ("Shape", "Size") else []
+            [name for name in inputs if name]
+            if node.op_type not in ("Shape", "Size")
+            else []
         )
         depends_on_input = any(map(self._depends_on_input, data_inputs))
         origin = self._combine_origins(node.op_type, data_inputs)
@@ -714,7 +737,8 @@ class _Flow:
             for name in inputs[: 1 if op_type in _REARRANGING else None]
         }
         return next(
-            (origin for origin in ("counted", "read", "differing") if origin in origins), ""
+            (origin for origin in ("counted", "read", "differing") if origin in origins),
+            "",
         )
 
     def _find_origin(self, name: str) -> str:

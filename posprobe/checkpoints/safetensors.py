@@ -59,7 +59,9 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
             file,
             *(data_start + offset for offset in entry["data_offsets"]),
         )
-        for name, entry in _parse_header(bytes(files.read(file, 8, data_start)), file).items()
+        for name, entry in _parse_header(
+            bytes(files.read(file, 8, data_start)), file
+        ).items()
         if name != "__metadata__"
     }
     data_stop = data_start
@@ -70,8 +72,12 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
                 f"{file}: tensor {info.name!r} ends at byte {info.stop} of {size}"
             )
     if data_stop < size:
-        raise damaged_error(f"{file}: its tensors end at byte {data_stop} of a file of {size}")
-    return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))
+        raise damaged_error(
+            f"{file}: its tensors end at byte {data_stop} of a file of {size}"
+        )
+    return Checkpoint(
+        file, tensors, lambda info: files.exactly(file, info.start, info.stop)
+    )
 
 
 def replace_tensor(
@@ -101,9 +107,15 @@ def replace_tensor(
         start, stop = header[name]["data_offsets"]
         shift = len(content) - (stop - start)
         for other_name, entry in header.items():
-            if other_name not in (name, "__metadata__") and entry["data_offsets"][0] >= stop:
+            if (
+                other_name not in (name, "__metadata__")
+                and entry["data_offsets"][0] >= stop
+            ):
                 entry["data_offsets"] = [place + shift for place in entry["data_offsets"]]
-        header[name] |= {"shape": list(shape), "data_offsets": [start, start + len(content)]}
+        header[name] |= {
+            "shape": list(shape),
+            "data_offsets": [start, start + len(content)],
+        }
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-len(text) % 8)
         new.write(len(text).to_bytes(8, "little") + text)
@@ -152,7 +164,9 @@ def _header_error(header: bytes) -> str:
             safetensors.deserialize(len(candidate).to_bytes(8, "little") + candidate)  # type: ignore[no-untyped-call]
             messages.append("")
         except safetensors.SafetensorError as error:
-            messages.append(str(error).removeprefix("Error while deserializing").lstrip(": "))
+            messages.append(
+                str(error).removeprefix("Error while deserializing").lstrip(": ")
+            )
     return "" if messages[0] == messages[1] else messages[0]
 
 

@@ -69,7 +69,11 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
     content = bytes(files.read(index, 0, n_bytes))
     subject = f"{index}: not a valid index of a TensorFlow checkpoint"
     with explain_errors(
-        InvalidCheckpoint, subject, "Download it again.", MalformedMessage, UnicodeDecodeError
+        InvalidCheckpoint,
+        subject,
+        "Download it again.",
+        MalformedMessage,
+        UnicodeDecodeError,
     ):
         entries = dict(_iter_table(content))
         header = Message(entries.pop(b"", b""))
@@ -83,7 +87,10 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
 
     config = read_json(files, _BERT_CONFIG) if files.has(_BERT_CONFIG) else {}
     return Checkpoint(
-        index, tensors, lambda info: files.exactly(info.file, info.start, info.stop), config
+        index,
+        tensors,
+        lambda info: files.exactly(info.file, info.start, info.stop),
+        config,
     )
 
 
@@ -94,7 +101,9 @@ def _read_entry(key: bytes, value: bytes, index: str, shards: int) -> TensorInfo
     if type_number not in _TENSORFLOW_TYPES or key.startswith(b"\0"):
         return None
     name = key.decode().removesuffix(_VARIABLE_SUFFIX)
-    axes = [axis for shape in entry.get_contents(2) for axis in Message(shape).get_contents(2)]
+    axes = [
+        axis for shape in entry.get_contents(2) for axis in Message(shape).get_contents(2)
+    ]
     shape = [Message(axis).get_number(1) for axis in axes]
     shard, start, length = (entry.get_number(number) for number in (3, 4, 5))
     dtype, number_bytes = _TENSORFLOW_TYPES[type_number]
@@ -146,7 +155,9 @@ def _iter_block(content: bytes, start: int, n_bytes: int) -> Iterator[tuple[byte
     restarts = int.from_bytes(block[-4:], "little")
     stop = n_bytes - 4 - 4 * restarts
     if stop < 0:
-        raise MalformedMessage(f"a block of {n_bytes} bytes has {restarts} places to start at")
+        raise MalformedMessage(
+            f"a block of {n_bytes} bytes has {restarts} places to start at"
+        )
     offset, key = 0, b""
     while offset < stop:
         n_shared, offset = read_varint(block, offset)
@@ -154,7 +165,9 @@ def _iter_block(content: bytes, start: int, n_bytes: int) -> Iterator[tuple[byte
         value_bytes, offset = read_varint(block, offset)
         too_long = n_shared + n_new > _MAX_KEY_BYTES or value_bytes > _MAX_ENTRY_BYTES
         if n_shared > len(key) or too_long or offset + n_new + value_bytes > stop:
-            raise MalformedMessage("an entry reaches beyond its block, or has too long a name")
+            raise MalformedMessage(
+                "an entry reaches beyond its block, or has too long a name"
+            )
         key = key[:n_shared] + block[offset : offset + n_new]
         yield key, block[offset + n_new : offset + n_new + value_bytes]
         offset += n_new + value_bytes

@@ -137,13 +137,19 @@ def _find_excess(content: IO[bytes]) -> str:
                 n_steps += n_stored if operands[1] is _OTHER_OBJECT else 0
             case "REDUCE" | "NEWOBJ":
                 callable_name, value = operands
-                if not isinstance(callable_name, str) or not isinstance(value, _PickledTuple):
+                if not isinstance(callable_name, str) or not isinstance(
+                    value, _PickledTuple
+                ):
                     return "calls what has no name"
                 function = callable_name.rpartition(" ")[2]
                 n_steps += value.leaves
-                if function == "encode" and not _PLAIN_ENCODINGS.issuperset(value.items[1:]):
+                if function == "encode" and not _PLAIN_ENCODINGS.issuperset(
+                    value.items[1:]
+                ):
                     return "encodes text in an unusual way"
-                if not function.startswith("_rebuild"):  # every tensor needs calls of these
+                if not function.startswith(
+                    "_rebuild"
+                ):  # every tensor needs calls of these
                     n_requested += _sum_integers(value)
                     n_steps += n_stored if _has_containers(value) else 0
         if n_steps > _MAX_PICKLE_STEPS:
@@ -162,7 +168,8 @@ def _sum_integers(arguments: _PickledTuple) -> int:
 def _has_containers(arguments: _PickledTuple) -> bool:
     """Tell whether a call may copy a list, mapping or tuple among its arguments."""
     return any(
-        item is _OTHER_OBJECT or isinstance(item, _PickledTuple) for item in arguments.items
+        item is _OTHER_OBJECT or isinstance(item, _PickledTuple)
+        for item in arguments.items
     )
 
 
@@ -184,7 +191,9 @@ def _pop_operands(
 
 def _make_tuple(items: list[Any]) -> _PickledTuple:
     leaves = sum(map(_count_leaves, items))
-    depth = max((item.depth for item in items if isinstance(item, _PickledTuple)), default=0)
+    depth = max(
+        (item.depth for item in items if isinstance(item, _PickledTuple)), default=0
+    )
     return _PickledTuple(tuple(items), leaves, depth + 1)
 
 
@@ -227,7 +236,9 @@ def read_torch(files: Files, file: str) -> Checkpoint:
     values = _find_state_dict(content, path)
     if members:
         _check_records(values, members, path)
-    tensors = {name: _describe_tensor(name, tensor, file) for name, tensor in values.items()}
+    tensors = {
+        name: _describe_tensor(name, tensor, file) for name, tensor in values.items()
+    }
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         import torch
@@ -254,7 +265,9 @@ def _check_storage(tensor: torch.Tensor, info: TensorInfo) -> None:
     import torch
 
     n_bytes = tensor.numel() * tensor.element_size()
-    stored_bytes = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
+    stored_bytes = (
+        tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
+    )
     if n_bytes > stored_bytes:
         check_unpacked(f"{info.subject},", n_bytes, "Save it again, dense.")
 
@@ -283,7 +296,9 @@ def _load_pickle(path: Path, members: list[zipfile.ZipInfo]) -> object:
     """Load a file; an uncompressed archive is mapped."""
     import torch
 
-    compressed = [member for member in members if member.compress_type != zipfile.ZIP_STORED]
+    compressed = [
+        member for member in members if member.compress_type != zipfile.ZIP_STORED
+    ]
     if compressed:
         check_unpacked(
             f"{path.name}: the archive is compressed and",
@@ -314,7 +329,9 @@ def _check_records(
     member_lengths = Counter(
         member.file_size for member in members if "/data/" in member.filename
     )
-    dense_tensors = (member for member in tensors.values() if member.layout == torch.strided)
+    dense_tensors = (
+        member for member in tensors.values() if member.layout == torch.strided
+    )
     storages = [member.untyped_storage() for member in dense_tensors if not member.is_meta]
     storage_lengths = {
         storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()
@@ -367,9 +384,9 @@ def _find_state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
 
     if isinstance(content, torch.Tensor):
         return {path.stem: content.detach()}
-    for (
-        _
-    ) in STATE_DICT_KEYS:  # a state dict is at most as deeply nested as there are keys for it
+    for _ in (
+        STATE_DICT_KEYS
+    ):  # a state dict is at most as deeply nested as there are keys for it
         if not isinstance(content, Mapping):
             break
         nested = next(
@@ -392,7 +409,9 @@ def _find_state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
         )
     for name in tensors:
         if not name.isascii() and name.encode(errors="replace").decode() != name:
-            raise InvalidCheckpoint(f"{path.name}: the name {name!r} holds half a character.")
+            raise InvalidCheckpoint(
+                f"{path.name}: the name {name!r} holds half a character."
+            )
     if all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
     return tensors

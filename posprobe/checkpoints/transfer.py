@@ -130,7 +130,9 @@ def request_patiently(
         except HTTPError as error:
             failure = error
         queue = shared_requests.get()
-        if requested_wait > (MAX_WAIT_SECONDS if queue is None else MAX_SHARED_WAIT_SECONDS):
+        if requested_wait > (
+            MAX_WAIT_SECONDS if queue is None else MAX_SHARED_WAIT_SECONDS
+        ):
             raise Unreachable(
                 f"{subject}: {_describe_failure(failure)}, and the Hub asks "
                 f"to wait {requested_wait:.0f} seconds. Run it again after "
@@ -214,7 +216,9 @@ def list_revisions(repo_id: str) -> list[tuple[str, str]]:
     with _explain_answers(repo_id, "a list of revisions"):
         refs = request_patiently(repo_id, lambda: api.list_repo_refs(repo_id))
         commits = request_patiently(repo_id, lambda: api.list_repo_commits(repo_id))
-        named_commits = [(ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)]
+        named_commits = [
+            (ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)
+        ]
         named_commits += [(commit.title, commit.commit_id) for commit in reversed(commits)]
         return [
             (str(name), commit)
@@ -243,7 +247,12 @@ def _explain_answers(subject: str, request_name: str) -> Iterator[None]:
 
 
 def read_range(
-    repo_id: str, commit: str, file: str, start: int, stop: int, version: Version | None = None
+    repo_id: str,
+    commit: str,
+    file: str,
+    start: int,
+    stop: int,
+    version: Version | None = None,
 ) -> tuple[bytes, Version]:
     """Read the bytes ``start`` to ``stop`` of a file on the Hub, fewer where the file ends before.
 
@@ -303,7 +312,9 @@ def read_range(
             if status == 200 and start == 0:
                 received.clear()  # the server sends the whole file from its beginning
             advice = f"Fetch it with `hf download {repo_id} {file}`."
-            with explain_errors(Unreachable, f"{subject}: another answer", advice, ValueError):
+            with explain_errors(
+                Unreachable, f"{subject}: another answer", advice, ValueError
+            ):
                 end, size = _check_range(status, fields, start + len(received), stop)
             answers = [*response.history, response]
             expected_version = _merge_versions(
@@ -318,19 +329,30 @@ def read_range(
         if end is None and received_stop < stop:
             expected_version = Version(expected_version.etag, received_stop)
         elif end is not None and received_stop < end:
-            raise HTTPError(f"the answer broke off {end - received_stop} bytes before its end")
+            raise HTTPError(
+                f"the answer broke off {end - received_stop} bytes before its end"
+            )
 
     request_patiently(subject, receive, is_body_too_slow)
     return bytes(received[: stop - start]), expected_version
 
 
 def _range_headers() -> dict[str, str]:
-    headers = build_hf_headers(library_name="posprobe", library_version=version_of("posprobe"))
-    return {**headers, "Accept-Encoding": "identity"}  # a range counts bytes as they are sent
+    headers = build_hf_headers(
+        library_name="posprobe", library_version=version_of("posprobe")
+    )
+    return {
+        **headers,
+        "Accept-Encoding": "identity",
+    }  # a range counts bytes as they are sent
 
 
 def _merge_versions(
-    expected_version: Version, answers: list[Any], size: int | None, commit: str, subject: str
+    expected_version: Version,
+    answers: list[Any],
+    size: int | None,
+    commit: str,
+    subject: str,
 ) -> Version:
     """Check that answers are of the expected commit and version, and return that version.
 
@@ -372,7 +394,9 @@ def _check_range(
         raise ValueError("the server compresses what it was asked to send as it is")
     if status == 206:
         content_range = headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", content_range)
+        match = re.fullmatch(
+            r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", content_range
+        )
         first, last, size = map(int, match.groups()) if match else (0, -1, 0)
         if first == start <= last < min(size, stop):
             return min(stop, size), size
@@ -394,11 +418,18 @@ def _refusal_error(status: int, headers: Mapping[str, str], subject: str) -> Pos
         headers.get("X-Error-Message", "")[:200],
     )
     for refusal in read_data("checkpoints/refusals.toml")["refusals"]:
-        is_known = code in refusal.get("codes", ()) or status in refusal.get("statuses", ())
+        is_known = code in refusal.get("codes", ()) or status in refusal.get(
+            "statuses", ()
+        )
         if is_known and server_message.startswith(refusal.get("said", "")):
             error_type = UnknownReference if refusal.get("unknown") else Unreachable
-            reason, ranges = server_message or "no reason given", headers.get("Content-Range")
-            explanation = refusal["means"].format(status=status, reason=reason, ranges=ranges)
+            reason, ranges = (
+                server_message or "no reason given",
+                headers.get("Content-Range"),
+            )
+            explanation = refusal["means"].format(
+                status=status, reason=reason, ranges=ranges
+            )
             return error_type(f"{subject}: {explanation}")
     return Unreachable(
         f"{subject}: the Hub answers with status {status} ({server_message}). Try again later."

@@ -62,7 +62,9 @@ NEAREST_ROUNDING_PREFIXES = ("Q", "IQ4", "MXFP4")
 _OrderAndFinding: TypeAlias = tuple[str | None, Finding]
 
 
-def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[NotCompared]]:
+def compare(
+    a: Side, b: Side, *, all_layers: bool
+) -> tuple[list[Finding], list[NotCompared]]:
     """Compare two copies; return the findings, and the records of what was not compared.
 
     Raises
@@ -177,7 +179,12 @@ def _section_findings(
     stored_sections = [*a.sections] or None
     if stored_sections != sections:
         yield Finding("sections", "sections", stored_sections, sections)
-    if stored_sections and sections and in_turn is not None and a.sections_in_turn != in_turn:
+    if (
+        stored_sections
+        and sections
+        and in_turn is not None
+        and a.sections_in_turn != in_turn
+    ):
         orders = {True: "interleaved", False: "contiguous"}
         yield Finding("sections", "sections", orders[a.sections_in_turn], orders[in_turn])
 
@@ -200,7 +207,9 @@ def _compare_with_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotComp
         ladder, are_neighbours = _rotary_ladder(rotary), rotary.interleaved
     else:
         reason = "many_ladders" if a.rotary_schemes else "no_rotation"
-        rotary_names = ", ".join(f"#{name}" for name in a.encodings.get("rotary", {}) if name)
+        rotary_names = ", ".join(
+            f"#{name}" for name in a.encodings.get("rotary", {}) if name
+        )
         return [], [NotCompared("ladder", reason, rotary_names)]
     findings = list(relate_ladders(ladder, dump.ladder))
     not_compared = []
@@ -274,7 +283,9 @@ def name_declared_type(finding: Finding, types: Sequence[str | None]) -> Finding
     Values that moved further than by rounding stay "moved" if the type rounds to the nearest.
     Of other types the declaration is the only evidence.
     """
-    side = finding.more["side"] if finding.cause == "quantised" else "b" if types[1] else "a"
+    side = (
+        finding.more["side"] if finding.cause == "quantised" else "b" if types[1] else "a"
+    )
     declared_type = types[side == "b"]
     if declared_type is None or finding.cause not in ("quantised", "moved"):
         return finding
@@ -296,7 +307,9 @@ def relate_weights(
     try:
         related = _relate_layers(a, b, all_layers=all_layers) if has_weights else ()
         for layer, order, finding in related:
-            findings_by_cause.setdefault((finding.cause, order), []).append((layer, finding))
+            findings_by_cause.setdefault((finding.cause, order), []).append(
+                (layer, finding)
+            )
     except PosprobeError as error:
         not_compared.append(NotCompared("weights", str(error)))
         findings_by_cause = {}
@@ -324,7 +337,8 @@ def relate_weights(
 
 def _worst_finding(findings: Sequence[Finding]) -> Finding:
     return max(
-        findings, key=lambda finding: (finding.cause == "other_weights", finding.value or 0.0)
+        findings,
+        key=lambda finding: (finding.cause == "other_weights", finding.value or 0.0),
     )
 
 
@@ -390,7 +404,10 @@ class _Layer:
             for block_queries, block_keys in batch:
                 query_slice, key_slice = (
                     slice(block_heads.start - heads.start, block_heads.stop - heads.start)
-                    for block_heads, heads in ((block_queries, queries), (block_keys, keys))
+                    for block_heads, heads in (
+                        (block_queries, queries),
+                        (block_keys, keys),
+                    )
                 )
                 yield self._build_projections(
                     projections.query[query_slice], projections.key[key_slice]

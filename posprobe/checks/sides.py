@@ -59,7 +59,9 @@ def open_side(copy: str | PathLike[str] | Encoding, *, offline: bool) -> Side:
     parsed = parse_reference(copy)
     if is_formula(parsed):
         loaded = load_any(parsed.text)
-        return open_side(loaded[0] if isinstance(loaded, tuple) else loaded, offline=offline)
+        return open_side(
+            loaded[0] if isinstance(loaded, tuple) else loaded, offline=offline
+        )
     with name_source_in_errors(parsed.source), stage(f"Reading {parsed.text}"):
         if parsed.is_path and parsed.source.endswith(".npz"):
             archive = open_local(Path(parsed.source))

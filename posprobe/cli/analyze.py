@@ -73,7 +73,8 @@ def analyze(
 
 #: Output of `inspect` for a checkpoint in which no positional encoding is found.
 NO_ENCODING_MESSAGE = (
-    "No positional encoding found. `posprobe analyze REF --tensor NAME` analyses any tensor."
+    "No positional encoding found. "
+    "`posprobe analyze REF --tensor NAME` analyses any tensor."
 )
 
 
@@ -104,7 +105,9 @@ def _format_parameters(numbers: dict[str, Any]) -> str:
         "heads": numbers.get("heads"),
         "width of a head": numbers.get("head_dim"),
         "base": numbers.get("base"),
-        "rotated share": numbers["partial"] if numbers.get("partial", 1.0) != 1.0 else None,
+        "rotated share": numbers["partial"]
+        if numbers.get("partial", 1.0) != 1.0
+        else None,
         "axes": numbers["axes"] if numbers.get("axes", 1) > 1 else None,
         "window": numbers.get("window"),
         "rule": scaling.get("rope_type", scaling.get("type")),
@@ -133,7 +136,9 @@ def _format_encoding(encoding: dict[str, Any]) -> str:
         lines.append(f"         {encoding['format']} file {encoding['file']}{quantised}")
     if encoding["positions"]:
         noun = "position" if encoding["positions"] == 1 else "positions"
-        lines.append(f"         {encoding['positions']} {noun}, {encoding['layout']['type']}")
+        lines.append(
+            f"         {encoding['positions']} {noun}, {encoding['layout']['type']}"
+        )
     lines += [
         f"         row {row['row']}: {row.get('token') or row.get('reason')}"
         for row in (*encoding["dropped_rows"], *encoding["prefix_rows"])
@@ -182,7 +187,10 @@ def _catalogue_entries(catalogue: str) -> list[dict[str, Any]]:
         case "figures":
             from posprobe.studies.figure import RUN_FIGURES, kinds
 
-            titles = {**kinds(), **{name: title for name, (_, title) in RUN_FIGURES.items()}}
+            titles = {
+                **kinds(),
+                **{name: title for name, (_, title) in RUN_FIGURES.items()},
+            }
         case _:
             from posprobe.measurements import TABLE_MEASUREMENTS
 

@@ -128,7 +128,9 @@ def nearest(
         return
     for match in result.matches:
         typer.echo(
-            escape_invisible(_format_match(match, relations.relation_phrase(match.likeness)))
+            escape_invisible(
+                _format_match(match, relations.relation_phrase(match.likeness))
+            )
         )
         typer.echo(escape_invisible(f"  {relations.evidence_sentences(match.likeness)}"))
         if source := match.about.get("source"):
@@ -156,7 +158,9 @@ def _no_match_message(result: Nearest) -> str:
 
 def _searched_message(result: Nearest) -> str:
     searched = (
-        "tables that posprobe knows" if result.among is None else f"tables of {result.among}"
+        "tables that posprobe knows"
+        if result.among is None
+        else f"tables of {result.among}"
     )
     n_other_width = result.other_width
     suffix = f", {n_other_width} of them of another width" if n_other_width else ""

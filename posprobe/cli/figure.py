@@ -62,7 +62,9 @@ def figure(
     # Options are checked before anything is downloaded.
     check_figure_request(kind, venue, output, **figure_options)
     options.check_arguments(None, None, 0, device)
-    if len(refs) > 1 and (load_options.tensor or load_options.grid or load_options.revision):
+    if len(refs) > 1 and (
+        load_options.tensor or load_options.grid or load_options.revision
+    ):
         raise UsageError(
             "--tensor, --grid and --revision apply to one reference. Write "
             "REF@REVISION for a revision, or make files with `posprobe "

@@ -75,7 +75,9 @@ def forward(
     )
     if analysis.stopped:
         received_signals.clear()  # the partial result is saved and marked as stopped
-    print_analysis(analysis.to_dict(), analysis.save(folder), as_json=as_json, verbose=verbose)
+    print_analysis(
+        analysis.to_dict(), analysis.save(folder), as_json=as_json, verbose=verbose
+    )
 
 
 def _token_ids(text: str | None) -> Path | Literal["random"] | None:

@@ -50,7 +50,9 @@ class LoadOptions:
 @cache
 def _texts() -> dict[str, Any]:
     # JSON rather than TOML, whose reader would slow down the help.
-    texts: dict[str, Any] = json.loads(Path(__file__).with_name("options.json").read_bytes())
+    texts: dict[str, Any] = json.loads(
+        Path(__file__).with_name("options.json").read_bytes()
+    )
     return texts
 
 
@@ -93,7 +95,9 @@ def add_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _annotate(hint: Any, *, flags: Sequence[str] = (), **text: Any) -> Any:
-    return Annotated[hint, typer.Option(*flags, **text) if flags else typer.Argument(**text)]
+    return Annotated[
+        hint, typer.Option(*flags, **text) if flags else typer.Argument(**text)
+    ]
 
 
 def check_arguments(
@@ -113,7 +117,12 @@ def bundle_folder(
     folder: Path | None, *loaded: PositionTable | Scheme | tuple[Scheme, ...]
 ) -> Path:
     """Return the folder of a bundle, by default one named after the loaded encodings."""
-    from posprobe.report import bundle_name, check_bundle_folder, default_folder, list_sources
+    from posprobe.report import (
+        bundle_name,
+        check_bundle_folder,
+        default_folder,
+        list_sources,
+    )
 
     if folder is None:
         scheme_groups = (
@@ -269,7 +278,9 @@ def parse_rows(text: str | None) -> slice | None:
         return None
     matched = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
     if not matched:
-        raise UsageError(f"--rows {text}: expected A:B, such as 1:512 for positions 1 to 511.")
+        raise UsageError(
+            f"--rows {text}: expected A:B, such as 1:512 for positions 1 to 511."
+        )
     start, stop = (int(bound) if bound else None for bound in matched.groups())
     return slice(start, stop)
 
@@ -319,7 +330,9 @@ class Command(TyperCommand):
                 records_by_type[parameter.param_type_name].append(record)
         options = records_by_type["option"]
         # The last of them is --help.
-        n_first = MAX_FIRST_OPTIONS if len(options) > MAX_FIRST_OPTIONS + 1 else len(options)
+        n_first = (
+            MAX_FIRST_OPTIONS if len(options) > MAX_FIRST_OPTIONS + 1 else len(options)
+        )
         panels = {
             "Arguments": records_by_type["argument"],
             "Options": options[:n_first],

@@ -48,7 +48,9 @@ def _stop(signal_number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[int, FrameType | None], None] = _stop) -> Iterator[None]:
+def stop_on_signals(
+    stop: Callable[[int, FrameType | None], None] = _stop,
+) -> Iterator[None]:
     """Turn SIGINT and SIGTERM into exceptions, so that a command can remove unfinished files."""
     received_signals.clear()
     with handle_signals(stop):

@@ -59,7 +59,9 @@ def _describe_table(table: PositionTable) -> str:
             f"  {source.tensor} ({source.dtype}) in {source.file}{_quantisation_note(source)}"
         )
     if table.dropped:
-        lines.append(f"  left out: {_format_rows(table.dropped)}: {table.dropped[0].reason}")
+        lines.append(
+            f"  left out: {_format_rows(table.dropped)}: {table.dropped[0].reason}"
+        )
     if table.prefix_rows:
         tokens = ", ".join(row.token for row in table.prefix_rows)
         lines.append(f"  kept apart: {_format_rows(table.prefix_rows)}: {tokens}")
@@ -101,7 +103,11 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_analysis(
-    document: Mapping[str, Any], folder: Path | None, *, as_json: bool, verbose: bool = True
+    document: Mapping[str, Any],
+    folder: Path | None,
+    *,
+    as_json: bool,
+    verbose: bool = True,
 ) -> None:
     """Print a document as JSON or text, and the path of its page."""
     from posprobe.report.screen import render_text

@@ -267,4 +267,6 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     lower = 1 << (heads.bit_length() - 1)
     exponents = np.arange(1, lower + 1) / lower
     odd_exponents = np.arange(1, 2 * lower, 2) / (2 * lower)
-    return np.asarray(2.0 ** (-bias_max * np.concatenate([exponents, odd_exponents])[:heads]))
+    return np.asarray(
+        2.0 ** (-bias_max * np.concatenate([exponents, odd_exponents])[:heads])
+    )

@@ -93,7 +93,10 @@ class _Order:
         axis_positions = np.stack(np.divmod(positions, self.width))
         angles = axis_positions[self.axis].T * omega
         table_rows = np.empty((len(positions), 2 * len(omega)))
-        table_rows[:, self.sine], table_rows[:, self.cosine] = np.sin(angles), np.cos(angles)
+        table_rows[:, self.sine], table_rows[:, self.cosine] = (
+            np.sin(angles),
+            np.cos(angles),
+        )
         return table_rows
 
     def describe(self, *, endpoint: bool, start: int = 0) -> str:
@@ -183,7 +186,9 @@ def fixed_formula(
     return None
 
 
-def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> NearFormula | None:
+def nearly_formula(
+    values: NDArray[np.floating[Any]], layout: Layout
+) -> NearFormula | None:
     """Recognise a published layout of sines and cosines of any base, up to a factor and noise.
 
     In each layout, the frequency of a pair of columns is the mean angle by which it turns from one
@@ -228,7 +233,9 @@ def _has_unit_turns(turns: NDArray[np.complex128]) -> bool:
     """Return whether neighbours turn by an angle of about 1, as the fastest pair does."""
     mean_turn = turns.mean()
     mean_size = np.abs(turns).mean()
-    return bool(abs(mean_turn) > 0.9 * mean_size > 0 and abs(np.angle(mean_turn) - 1) < 0.05)
+    return bool(
+        abs(mean_turn) > 0.9 * mean_size > 0 and abs(np.angle(mean_turn) - 1) < 0.05
+    )
 
 
 def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | None:
@@ -292,6 +299,8 @@ def _follows_formula(
 
 
 def _is_close(
-    values: NDArray[np.floating[Any]], expected: NDArray[np.floating[Any]], tolerance: float
+    values: NDArray[np.floating[Any]],
+    expected: NDArray[np.floating[Any]],
+    tolerance: float,
 ) -> bool:
     return bool((np.abs(values - expected) <= tolerance).all())

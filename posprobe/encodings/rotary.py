@@ -105,7 +105,9 @@ class RotaryHead:
             for divisor in declared
         ]
         if None in numbers:
-            raise settings.wrong_value_error(key, None, "a positive number", "rope_parameters")
+            raise settings.wrong_value_error(
+                key, None, "a positive number", "rope_parameters"
+            )
         return np.array(numbers, dtype=np.float64)
 
     @property
@@ -183,7 +185,10 @@ def _yarn_rule(head: RotaryHead) -> tuple[Floats, float]:
 
 def _longrope_rule(head: RotaryHead) -> tuple[Floats, float]:
     original, factor = head.original_length, head.factor
-    long_factors, short_factors = head.divisors("long_factor"), head.divisors("short_factor")
+    long_factors, short_factors = (
+        head.divisors("long_factor"),
+        head.divisors("short_factor"),
+    )
     attention = 1.0
     if factor > 1 and head.stated.get("attention_factor") is None:
         key = "original_max_position_embeddings"
@@ -200,7 +205,9 @@ def _llama3_rule(head: RotaryHead) -> tuple[Floats, float]:
     low, high = head.number("low_freq_factor"), head.number("high_freq_factor")
     if high <= low:
         expected = f"more than low_freq_factor = {low:g}"
-        raise settings.wrong_value_error("high_freq_factor", high, expected, "rope_parameters")
+        raise settings.wrong_value_error(
+            "high_freq_factor", high, expected, "rope_parameters"
+        )
     turns = head.original_length * head.omega / (2 * math.pi)
     kept_share = np.clip((turns - low) / (high - low), 0, 1)
     return head.omega * ((1 - kept_share) / head.number("factor") + kept_share), 1.0

@@ -58,7 +58,9 @@ def check_integer(subject: str, value: Any) -> int:
     if not isinstance(value, bool | np.bool_):
         with suppress(TypeError):
             return index(value)
-    raise UsageError(f"{subject}: {reprlib.repr(value)} is not a whole number. Pass an int.")
+    raise UsageError(
+        f"{subject}: {reprlib.repr(value)} is not a whole number. Pass an int."
+    )
 
 
 def check_sizes(
@@ -92,7 +94,9 @@ def formula_table(
     reference: str, values: NDArray[np.floating[Any]], layout: Layout
 ) -> PositionTable:
     """Build the fixed table of a formula from its values and full reference."""
-    source = Source(reference=reference, resolved=reference, shape=values.shape, dtype="F64")
+    source = Source(
+        reference=reference, resolved=reference, shape=values.shape, dtype="F64"
+    )
     return PositionTable(
         values, layout, name=reference, source=source, kind="fixed", family="formula"
     )
@@ -608,7 +612,8 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     name, _, arguments = source.partition(":")
     if name not in FORMULAS:
         known_formulas = ", ".join(
-            f"{key}:{_size_usage(known_formula)}" for key, known_formula in FORMULAS.items()
+            f"{key}:{_size_usage(known_formula)}"
+            for key, known_formula in FORMULAS.items()
         )
         raise UnknownReference(
             f"{source}: unknown formula {name!r}. Choose from {known_formulas}."
@@ -616,7 +621,9 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     formula = FORMULAS[name]
     size_text, *words = arguments.split(",")
     size_texts = size_text.split("x")
-    sizes = tuple(int(text) for text in size_texts if _NUMBER_PATTERNS[int].fullmatch(text))
+    sizes = tuple(
+        int(text) for text in size_texts if _NUMBER_PATTERNS[int].fullmatch(text)
+    )
     if not len(sizes) == len(size_texts) == len(formula.sizes) or 0 in sizes:
         usage = f"write {name}:{_size_usage(formula)}, with positive whole numbers"
         raise UsageError(f"{source}: its sizes are missing or cannot be: {usage}.")
@@ -713,7 +720,9 @@ def _parse_option(source: str, key: str, option: Option, option_text: str) -> ob
             f"{source}: {key} is {option_text!r}; it must be {noun} above "
             f"{option.exclusive_minimum:g} and up to {option.maximum:g}."
         )
-    return {"rope_type": key, "factor": number} if option.parameter == "scaling" else number
+    return (
+        {"rope_type": key, "factor": number} if option.parameter == "scaling" else number
+    )
 
 
 def _size_usage(formula: Formula) -> str:

@@ -188,11 +188,15 @@ def load_registry() -> Registry:
     )
 
 
-def _build_family(name: str, *, tables: tuple[Mapping[str, Any], ...], **entry: Any) -> Family:
+def _build_family(
+    name: str, *, tables: tuple[Mapping[str, Any], ...], **entry: Any
+) -> Family:
     return Family(name, tables=tuple(TableRule(**table) for table in tables), **entry)
 
 
-def _build_layer_rule(family: Family, *, table: str | None = None, **rule: Any) -> LayerRule:
+def _build_layer_rule(
+    family: Family, *, table: str | None = None, **rule: Any
+) -> LayerRule:
     """Build a rule whose table and model types are those of its family unless it states others."""
     (tensors,) = (t.tensors for t in family.tables if table in (None, t.name))
     return LayerRule(tensors, **{"model_types": family.model_types, **rule})

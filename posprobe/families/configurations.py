@@ -31,7 +31,12 @@ _MAX_CONFIG_DEPTH = 4
 #: Largest number of sections; no model has as many.
 _MAX_SECTIONS = 64
 #: Nested settings that do not describe a part of the model.
-_NOT_SECTIONS = ("attn_config", "pretrained_cfg", "quantization_config", "generation_config")
+_NOT_SECTIONS = (
+    "attn_config",
+    "pretrained_cfg",
+    "quantization_config",
+    "generation_config",
+)
 
 
 @dataclass(frozen=True)
@@ -241,9 +246,9 @@ def translate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name in architecture_settings
     }
     config["model_type"] = _ARCHITECTURE_NAMES.get(arch, arch.replace("-", "_"))
-    max_bias = architecture_settings.get("attention.max_alibi_bias") or _IMPLICIT_ALIBI.get(
-        arch, 0.0
-    )
+    max_bias = architecture_settings.get(
+        "attention.max_alibi_bias"
+    ) or _IMPLICIT_ALIBI.get(arch, 0.0)
     if max_bias:
         config["attn_config"] = {"alibi": True, "alibi_bias_max": max_bias}
     elif arch in _IMPLICIT_ROTARY or any(
@@ -309,7 +314,8 @@ def _translate_scaling(
         architecture_settings.get("rope.scaling.attn_factor", 1.0)
     )
     long_factors, short_factors = (
-        _float_list(settings, f"rope_factors_{length}.weight") for length in ("long", "short")
+        _float_list(settings, f"rope_factors_{length}.weight")
+        for length in ("long", "short")
     )
     if long_factors and short_factors:
         return parameters | {
@@ -345,7 +351,9 @@ def _translate_scaling(
 
 
 def _translate_divisors(
-    divisors: list[float], architecture_settings: Mapping[str, Any], config: Mapping[str, Any]
+    divisors: list[float],
+    architecture_settings: Mapping[str, Any],
+    config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the rule of Llama 3 if it gives these divisors, else the divisors themselves.
 
@@ -382,7 +390,9 @@ def _translate_divisors(
 
 def _float_list(settings: Mapping[str, Any], name: str) -> list[float]:
     value = settings.get(name)
-    if not isinstance(value, list) or not all(isinstance(number, float) for number in value):
+    if not isinstance(value, list) or not all(
+        isinstance(number, float) for number in value
+    ):
         return []
     return [*map(_undo_rounding, value)]
 

@@ -145,7 +145,9 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
         scheme_encodings[0] = replace(scheme_encodings[0], tensor=stored[0].tensor)
     # An architecture that computes its table may store it as well.
     scheme_encodings += (
-        [] if any(table.scheme == "fixed" for table in tables) else _find_computed(sections)
+        []
+        if any(table.scheme == "fixed" for table in tables)
+        else _find_computed(sections)
     )
     if not tables and not relative and not scheme_encodings:
         tables = _find_bare_table(checkpoint)
@@ -202,7 +204,9 @@ def _find_bare_table(checkpoint: Checkpoint) -> list[StoredEncoding]:
         if info.file.endswith(".npy")
         or (info.name == "values" and len(checkpoint.tensors) <= 2)
     ]
-    tables = [_read_all_rows(checkpoint, info, "the only table in the file") for info in bare]
+    tables = [
+        _read_all_rows(checkpoint, info, "the only table in the file") for info in bare
+    ]
     return [table for table in tables if table is not None]
 
 
@@ -217,7 +221,9 @@ def _group_by_ending(families: tuple[Family, ...]) -> _RulesByEnding:
     return rules_by_ending
 
 
-def _find_rules(name: str, rules_by_ending: _RulesByEnding) -> list[tuple[Family, TableRule]]:
+def _find_rules(
+    name: str, rules_by_ending: _RulesByEnding
+) -> list[tuple[Family, TableRule]]:
     """Return the rules that match the name of a tensor."""
     name = dotted_name(name)
     words = name.split(".")
@@ -226,7 +232,9 @@ def _find_rules(name: str, rules_by_ending: _RulesByEnding) -> list[tuple[Family
         *rules_by_ending.get(words[-1], ()),
     ]
     return [
-        (family, rule) for tensor, family, rule in rules if f".{name}".endswith(f".{tensor}")
+        (family, rule)
+        for tensor, family, rule in rules
+        if f".{name}".endswith(f".{tensor}")
     ]
 
 
@@ -284,7 +292,9 @@ def _read_by_evidence(
     if section.is_vision:
         rules = [rule_pair for rule_pair in rules if rule_pair[1].grid] or rules
     types = [
-        model_type for model_type in (sections[0].model_type, section.model_type) if model_type
+        model_type
+        for model_type in (sections[0].model_type, section.model_type)
+        if model_type
     ]
     unused_tensors = load_registry().unused
     if dotted_name(info.name).endswith(
@@ -300,10 +310,14 @@ def _read_by_evidence(
     if any(has_model_type(family, *types) for family in of_families):
         rules = []  # the configured family is known, and this is not its table
     modules = dotted_name(info.name).split(".")
-    prefixed = [rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)]
+    prefixed = [
+        rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)
+    ]
     candidates = prefixed or rules
     reason = (
-        f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
+        f"{prefixed[0][0].title}: the module's name"
+        if prefixed
+        else f"the name {info.name}"
     )
     by_name = _read_by_rules(checkpoint, info, candidates, reason) if candidates else None
     if by_name and not by_name.problem:
@@ -335,7 +349,9 @@ def _read_used(
     words = re.split(r"[._/]", node_name)
     note = f"the name {info.name} says nothing: it is read as positions because {use}"
     name = next((section for section in _SECTION_NAMES if section in words), "")
-    noted_rows = encoding.rows and replace(encoding.rows, notes=(note, *encoding.rows.notes))
+    noted_rows = encoding.rows and replace(
+        encoding.rows, notes=(note, *encoding.rows.notes)
+    )
     return replace(encoding, name=name, rows=noted_rows)
 
 
@@ -350,7 +366,12 @@ def _read_by_rules(
     problems: list[str] = []
     for family, rule in rules:
         encoding = StoredEncoding(
-            "fixed" if rule.fixed else "learned", rule.name, reason, info, rule, family.name
+            "fixed" if rule.fixed else "learned",
+            rule.name,
+            reason,
+            info,
+            rule,
+            family.name,
         )
         try:
             rows = resolve_rows(checkpoint, info, rule)
@@ -402,7 +423,9 @@ _OTHER_NAME = re.compile(
 
 def is_named_position(name: str) -> bool:
     """Tell whether a tensor is named like a table of positions."""
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", dotted_name(name)).removesuffix(".vars.0")
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", dotted_name(name)).removesuffix(
+        ".vars.0"
+    )
     return bool(_POSITION_NAME.search(name)) and not _OTHER_NAME.search(name)
 
 
@@ -435,7 +458,9 @@ def _read_all_rows(
             return replace(
                 encoding, problem=_unknown_offset_message(info, layout.size, missing)
             )
-        notes.append(f"{missing}: models such as RoBERTa, BART and OPT skip one row or more")
+        notes.append(
+            f"{missing}: models such as RoBERTa, BART and OPT skip one row or more"
+        )
     try:
         rows = resolve_rows(checkpoint, info, TableRule(()))
     except InvalidCheckpoint as error:
@@ -529,9 +554,7 @@ def _find_configured(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEnco
                 "rotary", section, f"{prefix}{reason}", read_rotary_specs
             )
         elif reason := find_timm_evidence(section):
-            problem = (
-                "timm's configuration states no base, axes and units: they are in timm's code"
-            )
+            problem = "timm's configuration states no base, axes and units: they are in timm's code"
             yield StoredEncoding("rotary", section.name, reason, problem=problem)
 
 
@@ -582,12 +605,15 @@ _CONVOLUTION_NAME = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.
 _MAX_LISTED_TENSORS = 5
 
 
-def describe_no_table(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]) -> str:
+def describe_no_table(
+    checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]
+) -> str:
     """Return the message for a checkpoint without a table: what it has instead."""
     by_scheme = {encoding.scheme: encoding for encoding in reversed(encodings)}
     if by_scheme:
         instead = "; ".join(
-            f"{name} positions ({encoding.evidence})" for name, encoding in by_scheme.items()
+            f"{name} positions ({encoding.evidence})"
+            for name, encoding in by_scheme.items()
         )
         return (
             f"{checkpoint.location}: it has no table of positions. It has "

@@ -66,7 +66,10 @@ def find_rule(
 
 def _has_layers(checkpoint: Checkpoint, module: str | None, rule: LayerRule) -> bool:
     """Tell whether a checkpoint has the query weight and norm of layer 0 by a rule."""
-    if module is None or f"{module}{rule.query.format(0)}.weight" not in checkpoint.tensors:
+    if (
+        module is None
+        or f"{module}{rule.query.format(0)}.weight" not in checkpoint.tensors
+    ):
         return False
     norm = module + rule.norm.format(0)
     return not rule.norm or find_norm_tensor(checkpoint, norm, "weight") is not None
@@ -323,9 +326,7 @@ def _read_content(
     sample = sample_tokens(checkpoint, checkpoint.tensors[position_name])
     if sample.kind == "token":
         mean_row = sample.values.astype(np.float64).mean(axis=0)
-        note = (
-            f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"
-        )
+        note = f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"
         if token_type in checkpoint.tensors:
             mean_row = mean_row + checkpoint.read_rows(token_type, [0])[0]
             note += f", and row 0 of {token_type}"
@@ -503,7 +504,9 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
 
 def _check_attention_modules(model: TableInModel, layer: int) -> None:
     """Refuse layers that do more to queries and keys than a product and a bias."""
-    attention_module = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
+    attention_module = (model.module + model.rule.query.format(layer)).rpartition(".")[
+        0
+    ] + "."
     for name in model.checkpoint.tensors:
         module = name.removeprefix(attention_module).partition(".")[0]
         if (

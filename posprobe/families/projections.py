@@ -162,7 +162,9 @@ class RotaryWeights:
         n_bytes = 0.0
         for names in self.layers.values():
             try:
-                heads, keys = count_heads(self.checkpoint, names, self.head_dim, self.config)
+                heads, keys = count_heads(
+                    self.checkpoint, names, self.head_dim, self.config
+                )
             except InvalidCheckpoint:
                 continue  # reading the layer raises the error
             used_share = (heads + keys) / (heads + 2 * keys) if names.fused else 1.0
@@ -331,7 +333,9 @@ def find_rotary_weights(
         Whether to include layers of other encodings of the same section.
     """
     sections = list_sections(checkpoint.config)
-    section = next((section for section in sections if _has_spec(section, spec)), sections[0])
+    section = next(
+        (section for section in sections if _has_spec(section, spec)), sections[0]
+    )
     layers: dict[int, ProjectionNames] = {}
     for layer, candidates in sorted(find_projections(checkpoint).items()):
         for names in candidates:
@@ -359,7 +363,9 @@ def _has_spec(section: ConfigSection, spec: RotarySpec) -> bool:
         return False
 
 
-def _has_query_norms(checkpoint: Checkpoint, layers: Mapping[int, ProjectionNames]) -> bool:
+def _has_query_norms(
+    checkpoint: Checkpoint, layers: Mapping[int, ProjectionNames]
+) -> bool:
     return any(
         f"{names.prefix}{names.module}{name}.weight" in checkpoint.tensors
         for names in layers.values()
@@ -390,13 +396,17 @@ def _iter_encodings(
     encodings = pick_encodings(checkpoint, find_encodings(checkpoint), parsed)
     for encoding in encodings:
         folder = next(
-            (folder for folder in checkpoint.models if encoding.name.startswith(folder)), None
+            (folder for folder in checkpoint.models if encoding.name.startswith(folder)),
+            None,
         )
         yield checkpoint if folder is None else checkpoint.models[folder], encoding
 
 
 def count_heads(
-    checkpoint: Checkpoint, names: ProjectionNames, head_dim: int, config: Mapping[str, Any]
+    checkpoint: Checkpoint,
+    names: ProjectionNames,
+    head_dim: int,
+    config: Mapping[str, Any],
 ) -> tuple[int, int]:
     """Count the heads of queries and of keys.
 
@@ -467,6 +477,10 @@ def read_projections(
     if parameter == "bias" or names.fused == "columns":
         fused = checkpoint.read(query_name).values.T  # a bias has one axis
         return fused[query], fused[key]
-    row_numbers = np.sort(np.concatenate([query, key]))  # neighbouring rows are one request
+    row_numbers = np.sort(
+        np.concatenate([query, key])
+    )  # neighbouring rows are one request
     rows = checkpoint.read_rows(query_name, row_numbers)
-    return rows[np.searchsorted(row_numbers, query)], rows[np.searchsorted(row_numbers, key)]
+    return rows[np.searchsorted(row_numbers, query)], rows[
+        np.searchsorted(row_numbers, key)
+    ]

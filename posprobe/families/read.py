@@ -92,9 +92,13 @@ def build_scheme(
         match spec:
             case RotarySpec():
                 _check_heads(checkpoint, spec)
-                return Rotary(name=name, source=source, family=encoding.family, **vars(spec))
+                return Rotary(
+                    name=name, source=source, family=encoding.family, **vars(spec)
+                )
             case LinearSpec():
-                slopes = encodings.alibi_slopes(spec.heads, bias_max=spec.most) * spec.scale
+                slopes = (
+                    encodings.alibi_slopes(spec.heads, bias_max=spec.most) * spec.scale
+                )
                 return LinearBias(
                     slopes,
                     name,
@@ -150,7 +154,9 @@ def build_formula_scheme(source: str) -> Scheme:
     """
     name, (length, width, *_), options = encodings.parse_formula(source)
     if encodings.FORMULAS[name].build:
-        raise NoPositionTable(f"{source}: it is a table of positions and no other encoding.")
+        raise NoPositionTable(
+            f"{source}: it is a table of positions and no other encoding."
+        )
     formula_source = Source(reference=source, resolved=source)
     match name:
         case "rotary":
@@ -298,7 +304,9 @@ def load_schemes(
 
 def _load_schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
     all_encodings = find_encodings(checkpoint)
-    scheme_encodings = tuple(encoding for encoding in all_encodings if encoding.rule is None)
+    scheme_encodings = tuple(
+        encoding for encoding in all_encodings if encoding.rule is None
+    )
     if all_encodings and not scheme_encodings:
         raise NoPositionTable(
             f"{parsed.text}: it has a position table and no other encoding: use posprobe.load."
@@ -354,7 +362,8 @@ def inspect(
             )
         stored_encodings = pick_encodings(checkpoint, stored_encodings, parsed)
     return [
-        _describe_encoding(encoding) | {"format": file_format} for encoding in stored_encodings
+        _describe_encoding(encoding) | {"format": file_format}
+        for encoding in stored_encodings
     ]
 
 
@@ -400,7 +409,9 @@ def open_reference(
     """
     source = reference.source
     if revision and reference.revision and revision != reference.revision:
-        raise UsageError(f"{reference.text}: --revision {revision} contradicts the reference.")
+        raise UsageError(
+            f"{reference.text}: --revision {revision} contradicts the reference."
+        )
     if revision and (reference.is_path or ":" in source):
         raise UsageError(
             f"{source}: only Hub repositories have revisions. Leave out --revision."
@@ -425,7 +436,9 @@ def open_reference(
     from posprobe.checkpoints.hub import open_hub
 
     commit = revision or reference.revision
-    return translate_config(open_hub(source, commit, offline=offline, model=reference.table))
+    return translate_config(
+        open_hub(source, commit, offline=offline, model=reference.table)
+    )
 
 
 def read_table(
@@ -452,13 +465,18 @@ def read_table(
             encoding.problem or f"{info.file}: {info.name} cannot be read."
         )
     name = _title(reference, encoding)
-    begin, end, layout = slice_layout(rows.layout, row_range or slice(None), reference.text)
+    begin, end, layout = slice_layout(
+        rows.layout, row_range or slice(None), reference.text
+    )
     notes, digest = rows.notes, None
     if row_range is not None and is_long(info, rows) and not info.quantisation:
         positions, prefix = read_positions(checkpoint, info, rows, begin, end)
         full_layout = rows.layout if isinstance(rows.layout, Grid) else layout
         formula = fixed_formula(positions, full_layout, info.dtype, begin=begin)
-        notes = (*notes, "only these rows of a long table were read, its digest was not taken")
+        notes = (
+            *notes,
+            "only these rows of a long table were read, its digest was not taken",
+        )
     else:
         stored = checkpoint.read(info.name)
         info = stored.info
@@ -503,7 +521,11 @@ def is_formula(reference: Reference) -> bool:
 
 def _title(reference: Reference, encoding: StoredEncoding) -> str:
     source = reference.source
-    name = Path(source).resolve().name if reference.is_path else source.removeprefix("sample:")
+    name = (
+        Path(source).resolve().name
+        if reference.is_path
+        else source.removeprefix("sample:")
+    )
     return f"{name}#{encoding.name}" if encoding.name and reference.table else name
 
 
@@ -561,7 +583,9 @@ def choose_table(
 
 
 def _choose_named(
-    checkpoint: Checkpoint, reference: Reference, stored_encodings: tuple[StoredEncoding, ...]
+    checkpoint: Checkpoint,
+    reference: Reference,
+    stored_encodings: tuple[StoredEncoding, ...],
 ) -> StoredEncoding:
     tables = [encoding for encoding in stored_encodings if encoding.rule is not None]
     if reference.table and reference.table in [
@@ -623,7 +647,9 @@ def _list_tables(stored_encodings: tuple[StoredEncoding, ...], source: str) -> s
         for encoding in stored_encodings
         if encoding.rule is not None and (info := encoding.tensor)
     ]
-    return f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
+    return (
+        f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
+    )
 
 
 def find_model_source(reference: Reference) -> str:
@@ -642,7 +668,9 @@ def find_model_source(reference: Reference) -> str:
     if not reference.is_path:
         prefix, colon, name = reference.source.partition(":")
         if colon and prefix != "sample":
-            raise UsageError(f"{reference.text}: a formula is not a model that can be run.")
+            raise UsageError(
+                f"{reference.text}: a formula is not a model that can be run."
+            )
         return str(samples.sample_path(name)) if colon else reference.source
     path = reference.path
     try:

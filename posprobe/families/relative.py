@@ -19,7 +19,12 @@ from posprobe import settings
 from posprobe.arrays import quotient
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
-from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
+from posprobe.encodings import (
+    continuous_bias,
+    deberta_buckets,
+    log_spaced_offsets,
+    t5_buckets,
+)
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.configurations import (
     ConfigSection,
@@ -105,7 +110,11 @@ class Relative:
     @property
     def prefix(self) -> str:
         """Name of the module that holds it."""
-        return dotted_name(self.tensors[0].name).removesuffix(self.rule.tensors[0]).rstrip(".")
+        return (
+            dotted_name(self.tensors[0].name)
+            .removesuffix(self.rule.tensors[0])
+            .rstrip(".")
+        )
 
 
 def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
@@ -261,7 +270,9 @@ def _read_buckets(
     length = rule.page_units + 1 if rule.page_units else max(max_length - reserved, 1)
     notes = [f"{buckets} buckets, laid out for a largest distance of {max_distance}"]
     if rule.unit:
-        notes.append(f"distances are between places on the page, in {rule.unit}, not tokens")
+        notes.append(
+            f"distances are between places on the page, in {rule.unit}, not tokens"
+        )
     return build(
         values=table[bucket].T,
         layout=Sequence(length),
@@ -300,7 +311,9 @@ def _read_window(
         special_biases = dict(zip((names[1], names[0], names[2]), table[-3:], strict=True))
         table = table[:-3]
     by_displacement = table.T.reshape(-1, 2 * grid.height - 1, 2 * grid.width - 1)
-    return build(values=by_displacement[:, ::-1, ::-1], layout=grid, special=special_biases)
+    return build(
+        values=by_displacement[:, ::-1, ::-1], layout=grid, special=special_biases
+    )
 
 
 def _find_window(n_rows: int, section: ConfigSection) -> tuple[Grid | None, int]:
@@ -369,7 +382,9 @@ def _find_log_window(
     pretrained = None
     if isinstance(stages, list) and stage and int(stage[1]) < len(stages):
         side = stages[int(stage[1])]
-        pretrained = (side, side) if type(side) is int and 0 < side <= _MAX_OFFSETS else None
+        pretrained = (
+            (side, side) if type(side) is int and 0 < side <= _MAX_OFFSETS else None
+        )
     return window, pretrained
 
 
@@ -393,13 +408,17 @@ def _read_two_axes(
 ) -> RelativeBias:
     fits = all(a.ndim == 2 and len(a) % 2 for a in arrays)
     expected_shape = "[2h - 1, width of a head] with [2w - 1, width of a head]"
-    _check_shape(expected_shape, subject, fits=fits and len({a.shape[1] for a in arrays}) == 1)
+    _check_shape(
+        expected_shape, subject, fits=fits and len({a.shape[1] for a in arrays}) == 1
+    )
     row_cosines, column_cosines = (
         _cosines(table[::-1] if is_reversed else table) for table in arrays
     )
     values = (row_cosines[:, None] + column_cosines[None, :]) / 2
     grid = Grid((len(row_cosines) + 1) // 2, (len(column_cosines) + 1) // 2)
-    note = "mean of the cosines along rows and along columns, with the vector of distance 0"
+    note = (
+        "mean of the cosines along rows and along columns, with the vector of distance 0"
+    )
     return build(values=values[None], layout=grid, quantity="cosine", notes=(note,))
 
 
@@ -462,7 +481,9 @@ def _read_log_buckets(
 ) -> RelativeBias:
     config = section.config
     span = len(table) // 2
-    _check_shape("[2 * span, width]", subject, fits=table.ndim == 2 and len(table) % 2 == 0)
+    _check_shape(
+        "[2 * span, width]", subject, fits=table.ndim == 2 and len(table) % 2 == 0
+    )
     max_length = _read_integer_or(config, "max_relative_positions", 0)
     max_length = max_length or _read_integer_or(config, "max_position_embeddings", span)
     buckets = _read_integer_or(config, "position_buckets", 0)

@@ -69,7 +69,9 @@ def list_layer_kinds(section: ConfigSection) -> list[LayerKind]:
     InvalidCheckpoint
         If the configuration's statement about its layers is invalid.
     """
-    return [layer_kind for layer_kind in _iter_layer_kinds(section) if layer_kind is not None]
+    return [
+        layer_kind for layer_kind in _iter_layer_kinds(section) if layer_kind is not None
+    ]
 
 
 def _iter_layer_kinds(section: ConfigSection) -> Iterator[LayerKind | None]:
@@ -91,7 +93,9 @@ def _iter_layer_kinds(section: ConfigSection) -> Iterator[LayerKind | None]:
         )
 
 
-def find_rotating_layers(section: ConfigSection, n_layers: int, layers: str = "") -> set[int]:
+def find_rotating_layers(
+    section: ConfigSection, n_layers: int, layers: str = ""
+) -> set[int]:
     """Return the indices of the layers that one encoding rotates.
 
     Parameters
@@ -114,7 +118,9 @@ def find_rotating_layers(section: ConfigSection, n_layers: int, layers: str = ""
         )
 
     return {
-        layer for layer in range(n_layers) if is_rotated(layer_kinds[layer % len(layer_kinds)])
+        layer
+        for layer in range(n_layers)
+        if is_rotated(layer_kinds[layer % len(layer_kinds)])
     }
 
 
@@ -147,7 +153,10 @@ def _read_layer_configs(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, 
     if not isinstance(declared, Mapping):
         return {}
     return {
-        int(layer): {**config, **layer_entry}  # the numbers have as many digits as the largest
+        int(layer): {
+            **config,
+            **layer_entry,
+        }  # the numbers have as many digits as the largest
         for layer, layer_entry in declared.items()
         if isinstance(layer_entry, Mapping) and re.fullmatch(r"[0-9]{1,5}", str(layer))
     }
@@ -175,7 +184,9 @@ def _read_layer_window(
     if name not in _SLIDING_NAMES or layer_config.get("use_sliding_window") is False:
         return None
     keys = ("sliding_window", "local_attention", "attention_window_size")
-    key = next((key for key in keys if layer_config.get(key) not in (None, -1, False)), None)
+    key = next(
+        (key for key in keys if layer_config.get(key) not in (None, -1, False)), None
+    )
     if key is None:
         return None
     size = (
@@ -193,7 +204,9 @@ def _read_layer_window(
 
 def _read_rotation_flags(section: ConfigSection) -> list[bool]:
     """Return whether each layer rotates; empty if all do."""
-    declared = section.config.get("no_rope_layers") or section.config.get("layer_rope_theta")
+    declared = section.config.get("no_rope_layers") or section.config.get(
+        "layer_rope_theta"
+    )
     if isinstance(declared, list) and declared:
         return [flag != 0 for flag in declared[: settings.MAX_CONFIG_LAYERS]]
     default_interval = _UNROTATED_INTERVALS.get(section.model_type or "")
@@ -203,7 +216,9 @@ def _read_rotation_flags(section: ConfigSection) -> list[bool]:
         section.read_integer("no_rope_layer_interval", maximum=settings.MAX_CONFIG_LAYERS)
         or default_interval
     )
-    return [(layer + 1) % interval != 0 for layer in range(_count_layers(section) or interval)]
+    return [
+        (layer + 1) % interval != 0 for layer in range(_count_layers(section) or interval)
+    ]
 
 
 def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
@@ -351,7 +366,9 @@ def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
         len({(layer_kind.window, layer_kind.head_dim) for layer_kind in layer_kinds}) == 1
     )
     for layer_kind in layer_kinds[:1] if is_uniform else layer_kinds:
-        yield _build_spec(section, declared, "" if is_uniform else layer_kind.name, layer_kind)
+        yield _build_spec(
+            section, declared, "" if is_uniform else layer_kind.name, layer_kind
+        )
 
 
 def _local_base(config: Mapping[str, Any]) -> Any:
@@ -369,7 +386,9 @@ def _build_spec(
     stated_base = rope_section.read_number("rope_theta")
     base = stated_base or section.read_number(*_ROTARY_KEYS["bases"]) or 10_000.0
     head_dim = _read_latent_dim(section) or layer_kind.head_dim or _read_head_dim(section)
-    max_positions = section.read_integer(*_ROTARY_LENGTH_KEYS, maximum=MAX_CONFIG_POSITIONS)
+    max_positions = section.read_integer(
+        *_ROTARY_LENGTH_KEYS, maximum=MAX_CONFIG_POSITIONS
+    )
     key = "original_max_position_embeddings"
     lengths = (
         source.read_integer(key, maximum=MAX_CONFIG_POSITIONS)
@@ -447,7 +466,11 @@ def _read_sections(
 def _count_axes(section: ConfigSection, rule_name: str) -> int:
     if section.model_type == "vjepa2":
         return 3  # frames, rows and columns
-    return 2 if rule_name == "axial" or _AXIAL_TYPES.fullmatch(section.model_type or "") else 1
+    return (
+        2
+        if rule_name == "axial" or _AXIAL_TYPES.fullmatch(section.model_type or "")
+        else 1
+    )
 
 
 def _layer_notes(section: ConfigSection) -> Iterator[str]:
@@ -458,7 +481,9 @@ def _layer_notes(section: ConfigSection) -> Iterator[str]:
         yield f"{n_without_rotation} of {len(layer_kinds)} layers {verb} not rotate"
 
 
-def _scaling_notes(declared: Mapping[str, Any], scaling: Mapping[str, Any]) -> Iterator[str]:
+def _scaling_notes(
+    declared: Mapping[str, Any], scaling: Mapping[str, Any]
+) -> Iterator[str]:
     if not scaling and declared.get("factor") not in (None, 1):
         yield "no rule of scaling is named, so that the factor has no effect"
 
@@ -494,7 +519,9 @@ def read_logit_scale(section: ConfigSection, head_dim: int) -> float | None:
     return (0.1 * share * math.log(factor) + 1) ** 2 if factor > 1 else None
 
 
-def _unrotated_notes(section: ConfigSection, head_dim: int, partial: float) -> Iterator[str]:
+def _unrotated_notes(
+    section: ConfigSection, head_dim: int, partial: float
+) -> Iterator[str]:
     """Yield a note about the dimensions of a head that are not rotated."""
     unrotated_dim = (
         section.read_integer("qk_nope_head_dim", maximum=MAX_HEAD_DIM, minimum=0) or 0
@@ -526,11 +553,20 @@ def _read_step(
             for key in ("image_size", "patch_size")
         )
         extent = image // patch if image >= patch > 0 else None
-        return 1.0, base ** (-2 / head_dim), extent, ()  # rows and columns take pairs in turn
+        return (
+            1.0,
+            base ** (-2 / head_dim),
+            extent,
+            (),
+        )  # rows and columns take pairs in turn
     if section.model_type not in ("dinov3_vit", "eomt_dinov3"):
         return 1.0, 1.0, None, ()
-    image_size = settings.read_size(section.config, "image_size", maximum=MAX_CONFIG_PIXELS)
-    patch_size = settings.read_size(section.config, "patch_size", maximum=MAX_CONFIG_PIXELS)
+    image_size = settings.read_size(
+        section.config, "image_size", maximum=MAX_CONFIG_PIXELS
+    )
+    patch_size = settings.read_size(
+        section.config, "patch_size", maximum=MAX_CONFIG_PIXELS
+    )
     if image_size is None or patch_size is None or min(image_size) < max(patch_size):
         raise InvalidCheckpoint(
             "its coordinates run from -1 to 1 over the image, but the configuration does not give "
@@ -547,7 +583,9 @@ def _read_step(
     return 4 * math.pi / rows, rows / columns, rows, (note,)
 
 
-def _read_partial(section: ConfigSection, declared: Mapping[str, Any], head_dim: int) -> float:
+def _read_partial(
+    section: ConfigSection, declared: Mapping[str, Any], head_dim: int
+) -> float:
     config = section.config
     if config.get("rotary_dim") is not None:
         return (section.read_integer("rotary_dim", maximum=MAX_HEAD_DIM) or 0) / head_dim
@@ -639,7 +677,9 @@ def read_linear_spec(section: ConfigSection) -> LinearSpec:
         )
     attention = section.config.get("attn_config")
     declared = attention if isinstance(attention, Mapping) else {}
-    max_exponent = ConfigSection("attn_config", declared).read_number("alibi_bias_max") or 8.0
+    max_exponent = (
+        ConfigSection("attn_config", declared).read_number("alibi_bias_max") or 8.0
+    )
     spec = LinearSpec(
         heads,
         max_exponent,

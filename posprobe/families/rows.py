@@ -262,7 +262,9 @@ def stored_layout(info: TensorInfo) -> Layout:
             return Sequence(n)
         case (1, _, height, width) if _is_channels_first(info):
             return Grid(height, width)
-        case (1, height, width, _) | (height, width, _) if _is_plausible_grid(height, width):
+        case (1, height, width, _) | (height, width, _) if _is_plausible_grid(
+            height, width
+        ):
             return Grid(height, width)
     raise InvalidCheckpoint(
         f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, "
@@ -290,7 +292,9 @@ def _check_promised_length(
     promised = {
         key: config[key] for key in _RELIABLE_LENGTH_KEYS if type(config.get(key)) is int
     }
-    if promised and not any(n_rows - count in (0, extra_rows) for count in promised.values()):
+    if promised and not any(
+        n_rows - count in (0, extra_rows) for count in promised.values()
+    ):
         promise_text = " and ".join(f"{key} = {count}" for key, count in promised.items())
         alternative = f", or read all rows with --tensor {info.name}"
         raise settings.contradiction_error(info.subject, promise_text, alternative)
@@ -383,7 +387,9 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
         for index in range(count)
     )
     # timm gives registers rows if CLS has one, DINOv2's own release does not.
-    without_registers = tuple(token for token in stored if not token.startswith("register"))
+    without_registers = tuple(
+        token for token in stored if not token.startswith("register")
+    )
     return [*dict.fromkeys((stored, without_registers, ()))]
 
 
@@ -394,9 +400,12 @@ def _fit_grid(n_patches: int, declared_grid: Grid | None) -> Grid | None:
     return Grid(side, side) if side > 1 and side * side == n_patches else None
 
 
-def _find_configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
+def _find_configured_grid(
+    checkpoint: Checkpoint, config: Mapping[str, Any]
+) -> Grid | None:
     image_sizes = (
-        settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES) for key in IMAGE_SIZE_KEYS
+        settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES)
+        for key in IMAGE_SIZE_KEYS
     )
     image = next(filter(None, image_sizes), None)
     patch_sizes = (
@@ -425,7 +434,9 @@ def _find_configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> 
 def _read_spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
     """Read the grid of patches of a spectrogram, mel bins by time (Gong et al. 2021)."""
     keys = ("num_mel_bins", "max_length", "patch_size", "frequency_stride", "time_stride")
-    numbers = [settings.read_integer(config, key, maximum=_MAX_SIDE_PATCHES) for key in keys]
+    numbers = [
+        settings.read_integer(config, key, maximum=_MAX_SIDE_PATCHES) for key in keys
+    ]
     if None in numbers:
         return None
     n_mel_bins, n_frames, patch, frequency_step, time_step = (
@@ -446,7 +457,9 @@ def _find_stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
 
 
 def _find_named_patch(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    patch_match = re.search(r"patch([0-9]{1,4})(?![0-9])", str(config.get("architecture", "")))
+    patch_match = re.search(
+        r"patch([0-9]{1,4})(?![0-9])", str(config.get("architecture", ""))
+    )
     return (int(patch_match[1]), int(patch_match[1])) if patch_match else None
 
 
@@ -483,10 +496,13 @@ def resize_config(
     else:
         n_excluded = len(rows.excluded_rows)
         size_pairs = {
-            rows.layout.size + n_extra: layout.size + n_extra for n_extra in (0, n_excluded)
+            rows.layout.size + n_extra: layout.size + n_extra
+            for n_extra in (0, n_excluded)
         }
         keys = _replace_counts(edited, LENGTH_KEYS, size_pairs)
-    return new_config, tuple(f"{section.path}.{key}" if section.path else key for key in keys)
+    return new_config, tuple(
+        f"{section.path}.{key}" if section.path else key for key in keys
+    )
 
 
 def _replace_counts(
@@ -587,7 +603,9 @@ def read_positions(
     )
 
 
-def flatten_rows(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
+def flatten_rows(
+    values: NDArray[np.floating[Any]], rows: Rows
+) -> NDArray[np.floating[Any]]:
     """Reshape a stored tensor to ``[rows, d]``."""
     if rows.axis is not None:
         values = values[rows.axis]

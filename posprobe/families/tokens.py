@@ -133,7 +133,9 @@ def load_tokens(
     parsed = parse_reference(source.reference)
     checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
     try:  # callers can still analyse the positions without tokens
-        return sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows)
+        return sample_tokens(
+            checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows
+        )
     except PosprobeError as error:
         raise UsageError(f"{table.name}: {error}") from error
 
@@ -270,7 +272,10 @@ def _find_factor(
     factor = math.sqrt(width)
     if model_type == "esm" and config.get("token_dropout"):
         # Unmasked input is scaled by the share that is not masked in training, 1 - 0.15 * 0.8.
-        return 0.88, "token_dropout is true: ESM multiplies token embeddings by 1 - 0.15 * 0.8"
+        return (
+            0.88,
+            "token_dropout is true: ESM multiplies token embeddings by 1 - 0.15 * 0.8",
+        )
     # Whisper in transformers computes this factor and does not use it.
     if model_type != "whisper":
         for key, scaled in (
@@ -328,7 +333,9 @@ def _sample_patches(
     )
     patch_values = pixels @ flat_weight.T + bias
     norms = np.linalg.norm(patch_values, axis=1)
-    error = float(norms.std() / norms.mean()) / math.sqrt(n_patches) if norms.any() else 0.0
+    error = (
+        float(norms.std() / norms.mean()) / math.sqrt(n_patches) if norms.any() else 0.0
+    )
     return TokenSample(patch_values, "white-noise patch", info, (), seed, 1.0, error, note)
 
 

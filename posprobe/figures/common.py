@@ -167,7 +167,9 @@ def count_legend_columns(labels: Sequence[str], width: float) -> int:
 
 def legend_height(labels: Sequence[str], width: float) -> float:
     """Return the height in inches that a legend above axes of this width takes."""
-    return LEGEND_LINE_INCHES * math.ceil(len(labels) / count_legend_columns(labels, width))
+    return LEGEND_LINE_INCHES * math.ceil(
+        len(labels) / count_legend_columns(labels, width)
+    )
 
 
 def shorten_label(text: str, max_letters: int) -> str:
@@ -246,7 +248,9 @@ def plot_with_legend(
         Height in inches beyond that of a plain drawing.
     """
     width = min(figure_format.width, SINGLE_AXES_INCHES)
-    height = figure_format.plain_height + extra_height + legend_height([*results, ""], width)
+    height = (
+        figure_format.plain_height + extra_height + legend_height([*results, ""], width)
+    )
     figure = figure_format.make_figure(height, width=width)
     ax = figure.subplots()
     if len(results) == 1:
@@ -352,7 +356,9 @@ def plot_maps(
     bar_options: dict[str, Any] = {"aspect": 25}
     if width < MIN_PAGE_INCHES:
         bar_options = {"aspect": 40, "location": "bottom"}
-    bar = figure.colorbar(image, ax=grid, label=label, extend=extend, pad=0.03, **bar_options)
+    bar = figure.colorbar(
+        image, ax=grid, label=label, extend=extend, pad=0.03, **bar_options
+    )
     bar.ax.locator_params(nbins=5)
 
 
@@ -364,7 +370,12 @@ def square_extent(start: int, count: int) -> Extent:
 def map_by_displacement(matrix: NDArray[Any]) -> tuple[NDArray[Any], Extent]:
     """Return a matrix by displacement, which is 0 in its middle, with its extent."""
     half_height, half_width = (size // 2 for size in matrix.shape)
-    return matrix, (-half_width - 0.5, half_width + 0.5, half_height + 0.5, -half_height - 0.5)
+    return matrix, (
+        -half_width - 0.5,
+        half_width + 0.5,
+        half_height + 0.5,
+        -half_height - 0.5,
+    )
 
 
 def pick_evenly(items: Sequence[_T], max_items: int) -> list[_T]:
@@ -391,7 +402,9 @@ def draw_axis_cross(ax: Axes) -> None:
     ax.axvline(0, color=PALE, linewidth=0.5, zorder=0)
 
 
-def assign_line_styles(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]]:
+def assign_line_styles(
+    results: Mapping[str, _T],
+) -> Iterator[tuple[str, _T, dict[str, Any]]]:
     """Yield each result with its label and the keywords of a line of its own."""
     for index, (label, result) in enumerate(results.items()):
         color, dash = LINE_STYLES[index % len(LINE_STYLES)]
@@ -433,7 +446,9 @@ def thin_curve(
     lowest = np.argmin(np.where(np.isnan(blocks), np.inf, blocks), axis=1)
     highest = np.argmax(np.where(np.isnan(blocks), -np.inf, blocks), axis=1)
     remainder = np.arange(blocks.size, len(values))
-    extreme_indices = np.unique(np.concatenate([starts + lowest, starts + highest, remainder]))
+    extreme_indices = np.unique(
+        np.concatenate([starts + lowest, starts + highest, remainder])
+    )
     return x[extreme_indices], values[extreme_indices]
 
 

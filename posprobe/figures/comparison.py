@@ -80,7 +80,9 @@ def comparison_figure(
     maps_height = min(maps_height, max(max_height - curves_height, 0.45 * max_height))
     figure = figure_format.make_figure(maps_height + curves_height)
     height_ratios = (maps_height, curves_height)
-    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=height_ratios)[:, 0]
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=height_ratios)[
+        :, 0
+    ]
     cosines = cosine_matrices(results, centred=bool(extras.get("centred")))
     unit_label = position_label(next(iter(results.values())).layout)
     plot_maps(
@@ -136,9 +138,13 @@ def distances_figure(
     matrices = extras["distances"]
     labels = list(results)
     label_room = LETTER_INCHES * max(map(len, labels)) + 0.3
-    side = min(0.42 * len(labels), (figure_format.width - label_room) / len(matrices) - 0.1)
+    side = min(
+        0.42 * len(labels), (figure_format.width - label_room) / len(matrices) - 0.1
+    )
     width = label_room + (side + 0.1) * len(matrices)
-    figure = figure_format.make_figure(side + 0.5 + label_room, width=width, compressed=True)
+    figure = figure_format.make_figure(
+        side + 0.5 + label_room, width=width, compressed=True
+    )
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
         title, same_value, lowest = PAIRWISE_MEASURES[name]
@@ -159,14 +165,18 @@ def _plot_numbered_matrix(
     ax: Axes, matrix: Floats, *, lowest: int, is_distance: bool, font_size: float
 ) -> None:
     """Draw a matrix of numbers up to 1, each in its cell, brighter for more similar encodings."""
-    colors = DIVERGING_COLORMAP if lowest < 0 else "cividis_r" if is_distance else "cividis"
+    colors = (
+        DIVERGING_COLORMAP if lowest < 0 else "cividis_r" if is_distance else "cividis"
+    )
     ax.imshow(np.ma.masked_invalid(matrix), cmap=colors, vmin=lowest, vmax=1)
     for (row, column), value in np.ndenumerate(matrix):
         text = "–" if np.isnan(value) else f"{value:.2f}"
         similarity = 1 - value if is_distance else value
         is_dark = abs(value) > 0.65 if lowest < 0 else similarity < 0.55
         color = INK if np.isnan(value) else "white" if is_dark else "black"
-        ax.text(column, row, text, ha="center", va="center", color=color, fontsize=font_size)
+        ax.text(
+            column, row, text, ha="center", va="center", color=color, fontsize=font_size
+        )
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 
@@ -176,7 +186,9 @@ def kernel_curves_figure(
 ) -> Figure:
     """Draw standardised curves: ``[n - 1]`` from distance 1, or ``[2h - 1, 2w - 1]`` on a grid."""
     if next(iter(results.values())).ndim == 2:
-        centred_curves = {name: map_by_displacement(curve) for name, curve in results.items()}
+        centred_curves = {
+            name: map_by_displacement(curve) for name, curve in results.items()
+        }
         axis_labels = ("columns to key", "rows to key")
         colors = {"cmap": SIGNED_COLORMAP, "vmin": -3, "vmax": 3, "extend": "both"}
         return map_figure(
@@ -226,7 +238,9 @@ def _plot_by_index(curves: Mapping[str, Floats], **axes: Any) -> Figure:
 
 
 def table_resizing_figures(
-    cosines: Mapping[str, Floats], norms: Mapping[str, Floats], losses: Mapping[str, Floats]
+    cosines: Mapping[str, Floats],
+    norms: Mapping[str, Floats],
+    losses: Mapping[str, Floats],
 ) -> dict[str, Callable[[], Figure]]:
     """Return functions that draw a table before and after each way of resizing.
 
@@ -238,7 +252,8 @@ def table_resizing_figures(
         Values ``[n]`` by position; no losses where the model was not run.
     """
     maps_by_name: Maps = {
-        name: (matrix, square_extent(0, len(norms[name]))) for name, matrix in cosines.items()
+        name: (matrix, square_extent(0, len(norms[name])))
+        for name, matrix in cosines.items()
     }
     label = "cosine, centred"
     axis_labels = ("position", "position")
@@ -370,7 +385,12 @@ def _plot_series_number(
     """Draw one number by step, and its value for the sinusoid."""
     sinusoid = np.array(series["sinusoid"], dtype=float)
     ax.plot(
-        steps, sinusoid, color=RED, linestyle=(0, (3, 1.2)), linewidth=0.9, label="sinusoid"
+        steps,
+        sinusoid,
+        color=RED,
+        linestyle=(0, (3, 1.2)),
+        linewidth=0.9,
+        label="sinusoid",
     )
     ax.plot(
         steps,
@@ -389,7 +409,9 @@ def _plot_series_path(
     ax: Axes, steps: Sequence[int], path: Mapping[str, Sequence[float | None]]
 ) -> None:
     for (label, values), (color, dash) in zip(path.items(), LINE_STYLES, strict=False):
-        ax.plot(steps, np.array(values, dtype=float), color=color, linestyle=dash, label=label)
+        ax.plot(
+            steps, np.array(values, dtype=float), color=color, linestyle=dash, label=label
+        )
     ax.set_ylim(0, None)
     ax.locator_params(axis="y", nbins=3)
     move_legend_above(ax)
@@ -441,7 +463,9 @@ def series_figure(
         _plot_series_number(ax, label, steps, series)
     if numbers:
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=3, borderaxespad=0.1)
+        figure.legend(
+            handles, labels, loc="outside upper left", ncols=3, borderaxespad=0.1
+        )
     _plot_series_path(axes[len(numbers)], steps, extras["path"])
     if answers:
         _plot_series_answers(axes[-1], steps, answers)

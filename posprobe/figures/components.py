@@ -62,15 +62,23 @@ def plot_variance(ax: Axes, result: PCA) -> None:
     component_counts = np.arange(1, len(shares) + 1)
     ax.plot(component_counts, np.cumsum(shares), color=BLUE, label="running sum")
     ax.plot(
-        component_counts, shares, color=RED, linestyle=(0, (4, 1.5)), label="each component"
+        component_counts,
+        shares,
+        color=RED,
+        linestyle=(0, (4, 1.5)),
+        label="each component",
     )
     for share in (0.90, 0.99):
         n_components = result.components_for(share)
         if n_components is not None:
             reached_share = np.cumsum(shares)[n_components - 1]
             ax.plot([n_components], [reached_share], "o", color=INK, markersize=3)
-            annotate_point(ax, f"{share:.0%}: {n_components}", (n_components, share), (5, -9))
-    ax.set(xscale="log", xlabel="component", ylabel="share of variance", ylim=(-0.02, 1.04))
+            annotate_point(
+                ax, f"{share:.0%}: {n_components}", (n_components, share), (5, -9)
+            )
+    ax.set(
+        xscale="log", xlabel="component", ylabel="share of variance", ylim=(-0.02, 1.04)
+    )
     ax.set_xlim(0.9, len(shares))
     label_decades(ax.xaxis)
     ax.legend(loc="center right")
@@ -132,7 +140,8 @@ def plot_path_plane(ax: Axes, result: PCA) -> ScalarMappable:
     _mark_path_ends(ax, points, end_labels)
     first_share, second_share = result.explained_variance_ratio[:2]
     ax.set(
-        xlabel=f"component 1 ({first_share:.1%})", ylabel=f"component 2 ({second_share:.1%})"
+        xlabel=f"component 1 ({first_share:.1%})",
+        ylabel=f"component 2 ({second_share:.1%})",
     )
     return colors
 
@@ -159,7 +168,9 @@ def _draw_path(ax: Axes, pieces: list[Floats], shades: Any) -> None:
     from matplotlib.collections import LineCollection
 
     draw_axis_cross(ax)
-    ax.add_collection(LineCollection(pieces, colors=shades, linewidths=1.1, capstyle="round"))
+    ax.add_collection(
+        LineCollection(pieces, colors=shades, linewidths=1.1, capstyle="round")
+    )
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.07)
 
@@ -201,7 +212,10 @@ def components_figure(figure_format: FigureFormat, result: PCA) -> Figure:
     rows = -(-count // columns)
     if isinstance(result.layout, Grid):
         side = (
-            (figure_format.width - 0.1) / columns * result.layout.height / result.layout.width
+            (figure_format.width - 0.1)
+            / columns
+            * result.layout.height
+            / result.layout.width
         )
         figure = figure_format.make_figure(rows * (side + 0.2), compressed=True)
     else:
@@ -257,7 +271,9 @@ def plot_pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappa
     colors = _position_colors(result.start, result.start + len(path) - 1)
     pieces, middles = _cut_path(path)
     has_many_turns = pair.turns > MAX_LINE_TURNS
-    _draw_path(ax, [] if has_many_turns else pieces, colors.to_rgba(result.start + middles))
+    _draw_path(
+        ax, [] if has_many_turns else pieces, colors.to_rgba(result.start + middles)
+    )
     if has_many_turns:
         shades = colors.to_rgba(result.start + np.arange(len(path)))
         ax.scatter(path[:, 0], path[:, 1], c=shades, s=3, linewidths=0, zorder=3)
@@ -310,7 +326,9 @@ def plot_period(ax: Axes, result: Winding, pair: WindingPair) -> None:
     top = 1.0
     if finite_periods.size:
         # Sections that nearly rest have huge periods without meaning, which must not set the axis.
-        top = min(max([*finite_periods, pair.period]), 4 * float(np.median(finite_periods)))
+        top = min(
+            max([*finite_periods, pair.period]), 4 * float(np.median(finite_periods))
+        )
     ax.set(xlabel="position", ylabel="period", ylim=(0, 1.15 * top))
     ax.margins(x=0.02)
 

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.models.experiments import BlankImages, PermutationEffect, PhaseShift
+    from posprobe.analyses.models.experiments import (
+        BlankImages,
+        PermutationEffect,
+        PhaseShift,
+    )
 
 
 def plot_permutation(ax: Axes, effect: PermutationEffect) -> None:
@@ -28,7 +32,10 @@ def plot_permutation(ax: Axes, effect: PermutationEffect) -> None:
     with_positions, without_positions = effect.with_positions, effect.without_positions
     groups = {"tokens": (with_positions.tokens, without_positions.tokens)}
     if with_positions.special is not None and without_positions.special is not None:
-        groups["tokens that\nstay (CLS)"] = (with_positions.special, without_positions.special)
+        groups["tokens that\nstay (CLS)"] = (
+            with_positions.special,
+            without_positions.special,
+        )
     _plot_paired_bars(ax, groups, ("with positions", "table set to 0"))
     ax.set_xlabel("relative change of the last hidden states")
 
@@ -67,7 +74,9 @@ def _plot_paired_bars(
             label=label,
         )
         for value, y in zip(values, y_positions, strict=True):
-            value_text = f"{value:.2g}" if value > 5e-4 else (f"{value:.0e}" if value else "0")
+            value_text = (
+                f"{value:.2g}" if value > 5e-4 else (f"{value:.0e}" if value else "0")
+            )
             annotate_point(ax, value_text, (value, y), (3, 0), va="center")
     ax.set_yticks(centres, list(groups))
     ax.set_ylim(len(groups) - 0.4, -0.6)
@@ -107,7 +116,9 @@ def shift_figure(figure_format: FigureFormat, phase_shift: PhaseShift) -> Figure
     upper_axes, lower_axes = figure.subplots(2, 1, sharex=True)
     plot_phase_shift(upper_axes, phase_shift)
     upper_axes.set_xlabel("")
-    lower_axes.plot(phase_shift.shifts, phase_shift.loss, color=BLUE, marker="o", markersize=3)
+    lower_axes.plot(
+        phase_shift.shifts, phase_shift.loss, color=BLUE, marker="o", markersize=3
+    )
     lower_axes.axhline(phase_shift.loss[0], color=MUTED, linewidth=0.5)
     lower_axes.set(
         xlabel="position of the first token", ylabel=f"loss, {phase_shift.task}\n(nats)"
@@ -136,7 +147,10 @@ def _plot_share(ax: Axes, blank_images: BlankImages) -> None:
 
 
 def _plot_patterns(ax: Axes, blank_images: BlankImages, number: str) -> None:
-    patterns_by_image = (("constant", blank_images.constant), ("noise", blank_images.noise))
+    patterns_by_image = (
+        ("constant", blank_images.constant),
+        ("noise", blank_images.noise),
+    )
     for (label, patterns), (color, dash), marker in zip(
         patterns_by_image, LINE_STYLES, "os", strict=False
     ):

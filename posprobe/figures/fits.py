@@ -70,7 +70,9 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
             )
     ax.axhline(EXPLAINED_VARIANCE_SHARE, color=MUTED, linewidth=0.5)
     ax.set(
-        xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04)
+        xlabel="sinusoids (labels: periods)",
+        ylabel="share of variance",
+        ylim=(-0.02, 1.04),
     )
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)
     ax.locator_params(axis="x", integer=True)
@@ -250,7 +252,11 @@ def _probe_lines(result: Probes) -> Iterator[_ProbeLine]:
         if line_label == "order" and (order := result.order_disjoint) is not None:
             chance = float(order.chance.mean())
             yield _ProbeLine(
-                "order, unseen positions", order.error, order.sd or 0.0, chance, number_format
+                "order, unseen positions",
+                order.error,
+                order.sd or 0.0,
+                chance,
+                number_format,
             )
             blocked_error = float(order.blocked.mean())
             blocked_sd = order.blocked_sd or 0.0
@@ -297,7 +303,9 @@ def term_colour(term: str, rank: int, n_rotations: int) -> str:
     return ROTATION_COLOURS[min(index, n_colours - 1)]
 
 
-def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0) -> set[str]:
+def plot_budget(
+    ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0
+) -> set[str]:
     """Draw a bar of the shares of the variance around the mean row.
 
     Parameters
@@ -376,12 +384,15 @@ def budget_figure(
     legend_labels = {"rotation": "rotation, by period in positions"}
     patches = [
         Patch(
-            color=term_colour(term, 2, 5), label=legend_labels.get(term, BUDGET_LABELS[term])
+            color=term_colour(term, 2, 5),
+            label=legend_labels.get(term, BUDGET_LABELS[term]),
         )
         for term in BUDGET_TERMS
         if term in unnamed
     ]
     if patches:
         columns = 1 if figure_format.is_narrow else 4
-        figure.legend(handles=patches, loc="outside lower left", ncols=columns, frameon=False)
+        figure.legend(
+            handles=patches, loc="outside lower left", ncols=columns, frameon=False
+        )
     return figure

@@ -52,11 +52,17 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
         (result.background, "red noise", (4, 1.5)),
         (result.threshold, "1 % level", (1, 1.2)),
     )
-    curves = [curve for curve in (result.power, *(n[0] for n in noise)) if curve is not None]
+    curves = [
+        curve for curve in (result.power, *(n[0] for n in noise)) if curve is not None
+    ]
     for values, label, dash in noise:
         if values is not None:
             ax.plot(
-                frequency, values[drawn_bins], color=MUTED, linestyle=(0, dash), label=label
+                frequency,
+                values[drawn_bins],
+                color=MUTED,
+                linestyle=(0, dash),
+                label=label,
             )
     positive_power = result.power[drawn_bins][result.power[drawn_bins] > 0]
     # Labels stand above all curves, so that none crosses them.
@@ -72,7 +78,10 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
             labelled.append(line.frequency)
             ax.plot([line.frequency] * 2, [height, upper_limit], color=RED, linewidth=0.5)
             ax.annotate(
-                f"{line.period:.1f}", (line.frequency, upper_limit), ha="center", va="bottom"
+                f"{line.period:.1f}",
+                (line.frequency, upper_limit),
+                ha="center",
+                va="bottom",
             )
     on_grid = isinstance(result.layout, Grid)
     # A grid has too few rings for decades.
@@ -112,7 +121,9 @@ def plot_power_shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     first_result = next(iter(results.values()))
     for _, result, line_style in assign_line_styles(results):
         ax.plot(
-            result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **line_style
+            result.frequency[1:],
+            result.power[1:] / (result.power.sum() or 1.0),
+            **line_style,
         )
     ax.set(
         xscale="log",
@@ -149,7 +160,11 @@ def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
     if result.length is None or result.step is None:
         write_undefined(ax, result.undefined)
         return
-    half_step, bin_width, highest = result.step / 2, result.frequency[1], result.frequency[-1]
+    half_step, bin_width, highest = (
+        result.step / 2,
+        result.frequency[1],
+        result.frequency[-1],
+    )
     extent = (
         result.center[0] - half_step,
         result.center[-1] + half_step,
@@ -239,11 +254,15 @@ def plot_shift(ax: Axes, result: Shift) -> None:
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
         period_label = format_period(result.periods[mode])
         ax.text(1.08 * x, 1.08 * y, period_label, color=INK, ha=side, va="center")
-    ax.set(xlim=(-1.4 * limit, 1.4 * limit), ylim=(-1.2 * limit, 1.2 * limit), aspect="equal")
+    ax.set(
+        xlim=(-1.4 * limit, 1.4 * limit), ylim=(-1.2 * limit, 1.2 * limit), aspect="equal"
+    )
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)")
     box = ax.viewLim
     n_outside = sum(not box.contains(value.real, value.imag) for value in eigenvalues)
-    outside_text = f"\n{n_outside} of the eigenvalues beyond the frame" if n_outside else ""
+    outside_text = (
+        f"\n{n_outside} of the eigenvalues beyond the frame" if n_outside else ""
+    )
     ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}{outside_text}")
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
@@ -304,7 +323,9 @@ def plot_circle(ax: Axes, result: Clock, rotation: int) -> Any:
         x, y, c=position, cmap=ONE_SIDED_COLORMAP, s=4, linewidths=0, rasterized=True
     )
     reach = 1.1 * float(np.abs(path).max())
-    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+    ax.set(
+        xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[]
+    )
     for spine in ax.spines.values():
         spine.set_visible(False)
     ax.text(0, 0, format_period(result.periods[rotation]), ha="center", va="center")

@@ -16,7 +16,12 @@ from posprobe.figures.common import (
     write_undefined,
 )
 from posprobe.figures.components import plot_pair_plane
-from posprobe.figures.styles import DIVERGING_COLORMAP, LINE_STYLES, PALE, colormap_with_gaps
+from posprobe.figures.styles import (
+    DIVERGING_COLORMAP,
+    LINE_STYLES,
+    PALE,
+    colormap_with_gaps,
+)
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -68,7 +73,10 @@ def plot_mosaic(ax: Axes, result: Patches) -> AxesImage:
     block, step = tile_block(result.layout), tile_stride(result.layout)
     # Gaps are grey: white means a cosine of 0, and transparency would need a second raster.
     image = ax.imshow(
-        lay_out_mosaic(result), cmap=colormap_with_gaps(DIVERGING_COLORMAP), vmin=-1, vmax=1
+        lay_out_mosaic(result),
+        cmap=colormap_with_gaps(DIVERGING_COLORMAP),
+        vmin=-1,
+        vmax=1,
     )
     for axis, side in ((ax.xaxis, result.layout.width), (ax.yaxis, result.layout.height)):
         count, tile = -(-side // step), -(-side // block)
@@ -91,7 +99,9 @@ def tile_stride(layout: Grid) -> int:
 def tile_block(layout: Grid) -> int:
     """Return the side, in patches, of the blocks in which tiles are averaged."""
     longer_side = max(layout.height, layout.width)
-    return math.ceil(2 * longer_side / MAX_TILE_CELLS) if longer_side > MAX_TILE_CELLS else 1
+    return (
+        math.ceil(2 * longer_side / MAX_TILE_CELLS) if longer_side > MAX_TILE_CELLS else 1
+    )
 
 
 @single_result
@@ -132,7 +142,12 @@ def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
         ("rows", "columns", "rest"), shares, LINE_STYLES, strict=False
     ):
         ax.barh(
-            [0], [share], left=left_edge, color=color, height=0.5, label=f"{name} {share:.1%}"
+            [0],
+            [share],
+            left=left_edge,
+            color=color,
+            height=0.5,
+            label=f"{name} {share:.1%}",
         )
         left_edge += share
     ax.set(yticks=[], ylim=(-0.3, 0.5), xlim=(0, 1), xlabel="share of variance")

@@ -59,7 +59,9 @@ def _make_heads_figure(
         height = max(side * min(len(heads), MAX_MOSAIC_LAYERS) + 0.5, 2.0)
         return figure_format.make_figure(height, width=max(side * n_columns + 1.3, 3.2))
     rows = min(sum(heads), MAX_STRIPES)
-    return figure_format.make_figure(min(1.1 + max(0.09, 0.9 / rows) * rows, 7.0), width=5.4)
+    return figure_format.make_figure(
+        min(1.1 + max(0.09, 0.9 / rows) * rows, 7.0), width=5.4
+    )
 
 
 def _plot_layers(
@@ -79,7 +81,9 @@ def _plot_layers(
         width = next(iter(layers.values())).shape[1]
         first_offset = 1 - width if causal else -(width // 2)
         image = plot_stripes(
-            ax, {name: (first_offset, rows) for name, rows in rows_by_name.items()}, **colors
+            ax,
+            {name: (first_offset, rows) for name, rows in rows_by_name.items()},
+            **colors,
         )
         ax.set_xlabel("offset (key minus query)")
     noun = "layer" if len(layers) > 1 else f"head of layer {next(iter(rows_by_name))}"
@@ -92,7 +96,9 @@ def _cut_near_query(curves: Floats, *, causal: bool) -> Floats:
     middle = [size // 2 for size in curves.shape[1:]]
     if len(middle) == 1:
         n_before = min(2 * PROFILE_OFFSETS if causal else PROFILE_OFFSETS, *middle)
-        return curves[:, middle[0] - n_before : middle[0] + (0 if causal else n_before) + 1]
+        return curves[
+            :, middle[0] - n_before : middle[0] + (0 if causal else n_before) + 1
+        ]
     return curves[
         :,
         *(
@@ -140,7 +146,9 @@ def heads_figure(figure_format: FigureFormat, heads: HeadsByLayer) -> Figure:
     """Draw the logits of every head by offset."""
     first_layer = next(iter(heads.layers.values()))
     figure = _make_heads_figure(
-        figure_format, [len(layer.peak) for layer in heads.layers.values()], first_layer.layout
+        figure_format,
+        [len(layer.peak) for layer in heads.layers.values()],
+        first_layer.layout,
     )
     plot_logits(figure.subplots(), heads)
     return figure
@@ -161,7 +169,8 @@ def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
         for k, layer in result.layers.items()
     }
     positive_curves = {
-        k: np.where(rows > 0, np.maximum(rows, low), np.nan) for k, rows in near_curves.items()
+        k: np.where(rows > 0, np.maximum(rows, low), np.nan)
+        for k, rows in near_curves.items()
     }
     _plot_layers(
         ax,
@@ -191,7 +200,9 @@ def first_figure(figure_format: FigureFormat, attention: AttentionByOffset) -> F
     """Draw every head's attention to the first position, and to tokens without a position."""
     panels = list_receivers(attention)
     shape = figure_format.arrange_panels(len(panels))
-    figure = figure_format.make_figure(2.4 * shape[0], width=6.3 if len(panels) > 1 else 4.8)
+    figure = figure_format.make_figure(
+        2.4 * shape[0], width=6.3 if len(panels) > 1 else 4.8
+    )
     axes = figure.subplots(*shape, squeeze=False).ravel()
     for ax, (title, values, uniform) in zip(axes, panels, strict=True):
         _plot_received(ax, values, uniform)
@@ -223,12 +234,16 @@ def list_receivers(
 def _plot_received(ax: Axes, layers: Mapping[int, Floats], uniform: float | None) -> None:
     """Draw every head's attention to some tokens: a dot per head, a line for the mean."""
     for number, values in layers.items():
-        side = number + 0.3 * np.linspace(-1, 1, len(values)) if len(values) > 1 else [number]
+        side = (
+            number + 0.3 * np.linspace(-1, 1, len(values)) if len(values) > 1 else [number]
+        )
         ax.plot(side, values, ".", color=BLUE, markersize=2.5, alpha=0.7)
     means = [float(np.mean(values)) for values in layers.values()]
     ax.plot(list(layers), means, color=INK, label="mean over heads")
     if uniform is not None:
-        ax.axhline(uniform, color=RED, linestyle=LINE_STYLES[1][1], label="uniform attention")
+        ax.axhline(
+            uniform, color=RED, linestyle=LINE_STYLES[1][1], label="uniform attention"
+        )
     ax.plot([], [], ".", color=BLUE, markersize=4, label="a head")
     label_layer_axis(ax)
     ax.set_xlabel("layer")

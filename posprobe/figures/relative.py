@@ -83,9 +83,13 @@ def heads_figure(
         )
     else:
         height = max(0.08 * sum(heads), 0.2 * len(heads), 1.5) + 0.6
-        figure = figure_format.make_figure(2.4 if drawing == "curves" else min(height, 7.5))
+        figure = figure_format.make_figure(
+            2.4 if drawing == "curves" else min(height, 7.5)
+        )
     ax = figure.subplots()
-    _plot_encodings(ax, {name: (record.curves, record) for name, record in results.items()})
+    _plot_encodings(
+        ax, {name: (record.curves, record) for name, record in results.items()}
+    )
     if len(results) == 1 and not figure_format.is_exact:
         ax.set_title(next(iter(results)))
     for axes in figure.axes:
@@ -116,7 +120,9 @@ def _plot_encodings(ax: Axes, curves_by_name: _CurvesByName) -> None:
     else:
         _plot_curves(ax, curves, record)
         return
-    ax.figure.colorbar(image, ax=ax, label=CENTRED_QUANTITY_LABELS[record.quantity], aspect=30)
+    ax.figure.colorbar(
+        image, ax=ax, label=CENTRED_QUANTITY_LABELS[record.quantity], aspect=30
+    )
 
 
 def _visible_offsets(
@@ -188,7 +194,9 @@ def _plot_heads_as_tiles(ax: Axes, curves_by_name: _CurvesByName) -> AxesImage:
         heads = _centre_biases(curves, record)[:MAX_MOSAIC_HEADS]
         _, columns = balance_panels(len(heads), 4)
         starts = range(0, len(heads), columns)
-        rows = {f"{k} +" if len(starts) > 1 else "": heads[k : k + columns] for k in starts}
+        rows = {
+            f"{k} +" if len(starts) > 1 else "": heads[k : k + columns] for k in starts
+        }
     return plot_tiles(ax, rows, **_color_limits(rows, record.quantity))
 
 
@@ -231,7 +239,9 @@ def plot_tiles(ax: Axes, layers: Mapping[str, Floats], **colors: Any) -> AxesIma
         Colour map and limits.
     """
     stride = math.ceil(len(layers) / MAX_MOSAIC_LAYERS)
-    visible_layers = {name: layers[name][:MAX_MOSAIC_HEADS] for name in list(layers)[::stride]}
+    visible_layers = {
+        name: layers[name][:MAX_MOSAIC_HEADS] for name in list(layers)[::stride]
+    }
     shapes = [tile.shape for row in visible_layers.values() for tile in row]
     height, width = shapes[0]
     if len({*shapes}) > 1:
@@ -291,7 +301,9 @@ def plot_stripes(
     ends = [0, *np.cumsum([len(rows) for _, rows in layers.values()]).tolist()]
     values = np.full((ends[-1], stop - first_offset), np.nan)
     for (first, rows), (low, high) in zip(layers.values(), pairwise(ends), strict=True):
-        values[low:high, first - first_offset : first - first_offset + rows.shape[1]] = rows
+        values[low:high, first - first_offset : first - first_offset + rows.shape[1]] = (
+            rows
+        )
     stride = math.ceil(ends[-1] / MAX_STRIPES)
     edges = np.append(np.arange(0, ends[-1], stride), ends[-1])
     image = ax.pcolormesh(
@@ -309,7 +321,8 @@ def plot_stripes(
     else:
         labelled = pick_evenly([*zip(layers, pairwise(ends), strict=True)], 24)
         ax.set_yticks(
-            [(low + high) / 2 for _, (low, high) in labelled], [name for name, _ in labelled]
+            [(low + high) / 2 for _, (low, high) in labelled],
+            [name for name, _ in labelled],
         )
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(ends[-1], 0)

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.models.rotary_use import HeadIndex, HeadUse, MatchedHead, RotaryUse
+    from posprobe.analyses.models.rotary_use import (
+        HeadIndex,
+        HeadUse,
+        MatchedHead,
+        RotaryUse,
+    )
     from posprobe.analyses.models.rotary_weights import WeightUse
 
 
@@ -72,7 +77,9 @@ def _curve_distances(
 def rotary_curves_figure(figure_format: FigureFormat, use: RotaryUse) -> Figure:
     """Draw measured and predicted curves: a row per layer on one range, a column per head."""
     rows = _choose_heads(use)
-    figure = _plot_head_grid(figure_format, rows, lambda ax, head: _plot_head(ax, use, head))
+    figure = _plot_head_grid(
+        figure_format, rows, lambda ax, head: _plot_head(ax, use, head)
+    )
     max_heads = max(len(_layer_heads(use, row[0].layer)) for row in rows)
     omissions = []
     measured_layers = {head.layer for head in use.heads}
@@ -125,7 +132,9 @@ def _plot_head(ax: Axes, use: RotaryUse, head: HeadUse) -> None:
     """Draw the predicted over the measured curve, both centred, and write the distance share."""
     is_grey = head.answer == "no"
     distances = _curve_distances(head.measured, use, head)
-    measured, predicted = (curve - curve.mean() for curve in (head.measured, head.predicted))
+    measured, predicted = (
+        curve - curve.mean() for curve in (head.measured, head.predicted)
+    )
     x = label_distance_axis(ax, distances)
     ax.plot(
         x,
@@ -143,12 +152,21 @@ def _plot_head(ax: Axes, use: RotaryUse, head: HeadUse) -> None:
         alpha=0.5 if is_grey else 1,
     )
     if head.share is not None:
-        _write_in_corner(ax, f"{100 * max(head.share, 0.0):.0f}%", MUTED if is_grey else INK)
+        _write_in_corner(
+            ax, f"{100 * max(head.share, 0.0):.0f}%", MUTED if is_grey else INK
+        )
 
 
 def _write_in_corner(ax: Axes, text: str, color: str = INK) -> None:
     ax.text(
-        0.96, 0.94, text, transform=ax.transAxes, ha="right", va="top", fontsize=6, color=color
+        0.96,
+        0.94,
+        text,
+        transform=ax.transAxes,
+        ha="right",
+        va="top",
+        fontsize=6,
+        color=color,
     )
 
 
@@ -160,7 +178,9 @@ def label_distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.fl
     ticks = [mark for mark in DISTANCE_TICKS if mark <= distances[-1]][:3]
     ax.set_xticks(np.log2(np.array(ticks) + 1), [str(mark) for mark in ticks])
     ax.tick_params(labelsize=6, pad=1, length=2)
-    log_distances: NDArray[np.float64] = np.sign(distances) * np.log2(np.abs(distances) + 1)
+    log_distances: NDArray[np.float64] = np.sign(distances) * np.log2(
+        np.abs(distances) + 1
+    )
     return log_distances
 
 
@@ -190,7 +210,9 @@ def matched_heads_figure(
         _write_in_corner(ax, f"{head_match.correlation:.2f}")
     for ax in grid[:, 0]:
         ax.set_ylabel("standard deviations", fontsize=7)
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2
+    )
     figure.supxlabel("distance (tokens)", fontsize="medium")
     return figure
 
@@ -322,7 +344,9 @@ def weights_usage_figure(figure_format: FigureFormat, use: WeightUse) -> Figure:
 @single_result
 def weights_curves_figure(figure_format: FigureFormat, use: WeightUse) -> Figure:
     """Draw the self-match curves of some layers and heads, and the curves of biases."""
-    layers = {layer.layer: layer for layer in pick_evenly(list(use.layers), MAX_CURVE_LAYERS)}
+    layers = {
+        layer.layer: layer for layer in pick_evenly(list(use.layers), MAX_CURVE_LAYERS)
+    }
     rows = [
         [
             _PanelHead(number, head)

@@ -87,7 +87,9 @@ def plot_table(ax: Axes, table: PositionTable) -> None:
     ax.set_xlabel(_stride_label(position_label(table.layout), rows))
     ax.set_ylabel(_stride_label("dimension", columns))
     ax.spines[:].set_visible(False)
-    bar = ax.figure.colorbar(image, ax=ax, label="value", extend="both", aspect=25, pad=0.02)
+    bar = ax.figure.colorbar(
+        image, ax=ax, label="value", extend="both", aspect=25, pad=0.02
+    )
     bar.ax.locator_params(nbins=5)
 
 
@@ -194,7 +196,9 @@ def plot_scale(ax: Axes, result: Scale) -> None:
     for norms, label, color, dash in histograms:
         # Rounding must not put the largest norm beyond the last edge.
         share = np.histogram(np.clip(norms, edges[0], edges[-1]), edges)[0] / len(norms)
-        ax.stairs(share, edges, color=color, linestyle=dash, label=f"{label} ({len(norms)})")
+        ax.stairs(
+            share, edges, color=color, linestyle=dash, label=f"{label} ({len(norms)})"
+        )
         ax.axvline(norms.mean(), color=color, linestyle=dash, linewidth=0.6)
     ax.set(xlabel="norm (lines: means)", ylabel="share", ylim=(0, None))
     if is_logarithmic:

@@ -98,13 +98,19 @@ def _plot_wavelengths(
             is_below = name == "training" and "target" in lengths
             text_offset = (2, -2 if is_below else 2)
             annotate_point(
-                ax, length_label, (0, length), text_offset, va="top" if is_below else "bottom"
+                ax,
+                length_label,
+                (0, length),
+                text_offset,
+                va="top" if is_below else "bottom",
             )
     if target and (never_turns := wavelength > target).any():
         _shade_pairs_without_turn(ax, never_turns)
     ax.locator_params(axis="x", integer=True)
     ax.set(
-        yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions per turn)"
+        yscale="log",
+        xlabel="pair, fastest first",
+        ylabel="wavelength (positions per turn)",
     )
     ax.set_xlim(-0.5, len(pair) - 0.5)
     label_decades(ax.yaxis)
@@ -155,7 +161,9 @@ def rotation_figure(
     """Draw each ladder of wavelengths, and beside it the mean rotation by distance."""
     count = len(results)
     shape = (2 * count, 1) if figure_format.is_narrow else (count, 2)
-    figure = figure_format.make_figure((2.2 if figure_format.is_narrow else 2.7) * shape[0])
+    figure = figure_format.make_figure(
+        (2.2 if figure_format.is_narrow else 2.7) * shape[0]
+    )
     axes = figure.subplots(*shape, squeeze=False).reshape(count, 2)
     for (left, right), (name, result) in zip(axes, results.items(), strict=True):
         plot_rotation(left, result)
@@ -236,7 +244,9 @@ def depth_figure(
     positions = np.arange(len(results))
     for x, result in zip(positions, results.values(), strict=True):
         heads = result.correlation
-        head_offsets = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
+        head_offsets = (
+            0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
+        )
         ax.plot(
             x + head_offsets,
             heads,
@@ -246,13 +256,21 @@ def depth_figure(
             label="head" if x == 0 else None,
         )
     highest = [_keep_finite(result.p95).max(initial=0) for result in results.values()]
-    ax.bar(positions, highest, width=0.8, color=PALE, label="95 % of permutations lie below")
+    ax.bar(
+        positions, highest, width=0.8, color=PALE, label="95 % of permutations lie below"
+    )
     finite_correlations = [_keep_finite(result.correlation) for result in results.values()]
     median = [
         float(np.median(heads)) if heads.size else np.nan for heads in finite_correlations
     ]
     ax.plot(
-        positions, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median"
+        positions,
+        median,
+        color=INK,
+        linewidth=0.8,
+        marker="_",
+        markersize=9,
+        label="median",
     )
     ax.axhline(0, color=MUTED, linewidth=0.5)
     step = math.ceil(len(results) / MAX_NAMED_LAYERS)
@@ -307,7 +325,9 @@ def scheme_figures(
             add(name if k == 0 else f"{name}_{k + 1}", build, {label: record})
 
     by_name = dict(zip(names, records, strict=True))
-    learned = {name for name, record in by_name.items() if isinstance(record, RelativeBias)}
+    learned = {
+        name for name, record in by_name.items() if isinstance(record, RelativeBias)
+    }
     all_heads = _select_results(
         {name: results_by_name[name] for name in names if name in learned}, "heads", Heads
     )
@@ -361,7 +381,9 @@ def _select_results(
         (label, results.get(name)) for label, results in results_by_name.items()
     )
     return {
-        label: result for label, result in labelled_results if isinstance(result, result_type)
+        label: result
+        for label, result in labelled_results
+        if isinstance(result, result_type)
     }
 
 
@@ -381,7 +403,9 @@ def shorten_names(names: Sequence[str]) -> list[str]:
         ".".join(word[head : len(word) - tail]) or ".".join(word) for word in words
     ]
     return (
-        shortened_names if len(set(shortened_names)) == len(shortened_names) else list(names)
+        shortened_names
+        if len(set(shortened_names)) == len(shortened_names)
+        else list(names)
     )
 
 

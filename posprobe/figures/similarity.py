@@ -155,7 +155,8 @@ def similarity_figure(
             "mean row subtracted": first_result.centered,
         }
         matrices_by_name = {
-            name: pool_cosines(cosine, first_result.start) for name, cosine in variants.items()
+            name: pool_cosines(cosine, first_result.start)
+            for name, cosine in variants.items()
         }
     max_panels = figure_format.max_columns or (3 if figure_format.is_narrow else 4)
     unit_label = position_label(first_result.layout)
@@ -177,7 +178,8 @@ def profile_figure(
     if isinstance(first_result.layout, Grid):
         label = f"mean {'raw' if centred is False else 'centred'} cosine"
         profiles_by_name = {
-            name: cosine_by_displacement(result, centred) for name, result in results.items()
+            name: cosine_by_displacement(result, centred)
+            for name, result in results.items()
         }
         axis_labels = ("columns apart", "rows apart")
         return map_figure(

@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import PCA, Similarity
-    from posprobe.analyses.models.states import EffectiveTable, LayerMeans, MeanDecomposition
+    from posprobe.analyses.models.states import (
+        EffectiveTable,
+        LayerMeans,
+        MeanDecomposition,
+    )
     from posprobe.analyses.models.subspaces import SubspaceOverlap
 
 
@@ -81,7 +85,9 @@ def _position_share(layer: LayerMeans) -> float | None:
 
 def _noise_share(layer: LayerMeans) -> float | None:
     share = _position_share(layer)
-    return None if share is None or layer.noise_share is None else share * layer.noise_share
+    return (
+        None if share is None or layer.noise_share is None else share * layer.noise_share
+    )
 
 
 def _plot_by_layer(
@@ -94,7 +100,9 @@ def _plot_by_layer(
     marker: str = "o",
 ) -> None:
     """Draw a number by layer; markers are hollow where more than half of it is noise."""
-    numbers = np.array([value(layer) for layer in decomposition.layers.values()], dtype=float)
+    numbers = np.array(
+        [value(layer) for layer in decomposition.layers.values()], dtype=float
+    )
     layers = np.array(list(decomposition.layers))
     ax.plot(layers, numbers, color=color, linestyle=dash, label=label)
     noisy = np.array([layer.is_noisy for layer in decomposition.layers.values()])
@@ -112,7 +120,9 @@ def _plot_by_layer(
 
 
 def layers_figure(
-    figure_format: FigureFormat, results: Mapping[str, MeanDecomposition], extras: FigureExtras
+    figure_format: FigureFormat,
+    results: Mapping[str, MeanDecomposition],
+    extras: FigureExtras,
 ) -> Figure:
     """Draw shares of variance, relative norms and stable ranks by layer.
 
@@ -149,7 +159,9 @@ def layers_figure(
 
 
 def cosines_figure(
-    figure_format: FigureFormat, results: Mapping[str, MeanDecomposition], extras: FigureExtras
+    figure_format: FigureFormat,
+    results: Mapping[str, MeanDecomposition],
+    extras: FigureExtras,
 ) -> Figure:
     """Draw the cosines of the positions' means at some layers: the extra ``cosines``."""
     (decomposition,) = results.values()
@@ -198,7 +210,9 @@ def paths_figure(
     components: Mapping[int, PCA] = extras["components"]
     max_columns = 2 if figure_format.is_narrow else 3
     rows, columns = balance_panels(len(components), max_columns)
-    figure = figure_format.make_figure(2.0 * rows + 0.15, width=max(2.05 * columns + 0.7, 3.6))
+    figure = figure_format.make_figure(
+        2.0 * rows + 0.15, width=max(2.05 * columns + 0.7, 3.6)
+    )
     axes = make_panels(figure, len(components), max_columns)
     for ax, (number, result) in zip(axes.flat, components.items(), strict=False):
         colors = plot_path_plane(ax, result)
@@ -233,7 +247,9 @@ def plot_effective(ax: Axes, result: EffectiveTable) -> None:
         ax.plot([before, after], [row, row], color=PALE, zorder=1)
         ax.plot([before], [row], "o", color=RED, markerfacecolor="white", markersize=4)
         ax.plot([after], [row], "o", color=BLUE, markersize=4)
-    ax.plot([], [], "o", color=RED, markerfacecolor="white", markersize=4, label="as stored")
+    ax.plot(
+        [], [], "o", color=RED, markerfacecolor="white", markersize=4, label="as stored"
+    )
     ax.plot([], [], "o", color=BLUE, markersize=4, label="as attention sees it")
     ax.axvline(0, color=MUTED, linewidth=0.5, zorder=0)
     ax.set_yticks(range(len(pairs)), list(pairs))
@@ -243,7 +259,9 @@ def plot_effective(ax: Axes, result: EffectiveTable) -> None:
 
 
 def effective_figure(
-    figure_format: FigureFormat, results: Mapping[str, EffectiveTable], extras: FigureExtras
+    figure_format: FigureFormat,
+    results: Mapping[str, EffectiveTable],
+    extras: FigureExtras,
 ) -> Figure:
     """Draw the cosines of the table as attention sees it (extra ``effective``), and its numbers."""
     (effective_table,) = results.values()

@@ -63,7 +63,9 @@ class Venue:
 @cache
 def venues() -> Mapping[str, Venue]:
     """Read ``venues.toml``, once."""
-    return {key: Venue(**fields) for key, fields in read_data("figures/venues.toml").items()}
+    return {
+        key: Venue(**fields) for key, fields in read_data("figures/venues.toml").items()
+    }
 
 
 def find_venue(name: str) -> Venue:
@@ -89,7 +91,9 @@ def venue_settings(name: str, *, span: Span = "column") -> dict[str, Any]:
     """
     venue = find_venue(name)
     if span not in get_args(Span):
-        raise UsageError(f"unknown span {span!r}. Choose one of {', '.join(get_args(Span))}.")
+        raise UsageError(
+            f"unknown span {span!r}. Choose one of {', '.join(get_args(Span))}."
+        )
     width = venue.width(span)
     small_points = venue.text - 1
     return {
@@ -150,7 +154,12 @@ def colormap_with_gaps(name: str, gap_colour: str = GAP_COLOUR) -> Colormap:
 @cache
 def _figure_settings() -> dict[str, Any]:
     """Return matplotlib's settings of every figure."""
-    ink_settings = ("axes.labelcolor", "text.color", "xtick.labelcolor", "ytick.labelcolor")
+    ink_settings = (
+        "axes.labelcolor",
+        "text.color",
+        "xtick.labelcolor",
+        "ytick.labelcolor",
+    )
     muted_settings = ("axes.edgecolor", "xtick.color", "ytick.color")
     colours = dict.fromkeys(ink_settings, INK) | dict.fromkeys(muted_settings, MUTED)
     return read_data("figures/styles.toml") | colours
@@ -194,7 +203,9 @@ def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
     if venue is None and _IS_STYLE_ACTIVE.get():
         yield
         return
-    settings = _figure_settings() | ({} if venue is None else venue_settings(venue, span=span))
+    settings = _figure_settings() | (
+        {} if venue is None else venue_settings(venue, span=span)
+    )
     token = _IS_STYLE_ACTIVE.set(True)
     try:
         # matplotlib types the keys of rc_context as a closed list of literals.

@@ -102,20 +102,25 @@ def _plot_size_curve(ax: Axes, effect: SubstitutionEffect, kind: str) -> set[int
         label=label,
     )
     if kind == "components" and _has_shares(effect):
-        variance = np.array([substitute.variance for substitute in substitutes], dtype=float)
+        variance = np.array(
+            [substitute.variance for substitute in substitutes], dtype=float
+        )
         line_style: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 1))}
         ax.plot(sizes, variance, label="their share of the variance", **line_style)
     return set(sizes)
 
 
-def _plot_other_substitutes(ax: Axes, effect: SubstitutionEffect, max_letters: int) -> None:
+def _plot_other_substitutes(
+    ax: Axes, effect: SubstitutionEffect, max_letters: int
+) -> None:
     """Draw the worth that every other substitute keeps, each on a line of its own."""
     # Shares are relative to the cost of removal, which keeps nothing by definition.
     hidden_name = effect.removed if _has_shares(effect) else ""
     substitutes = [
         substitute
         for substitute in effect.substitutes
-        if substitute.kind not in (*SIZE_CURVES, "table") and substitute.name != hidden_name
+        if substitute.kind not in (*SIZE_CURVES, "table")
+        and substitute.name != hidden_name
     ]
     values, errors = _shares_or_costs(effect, substitutes)
     colors = {"null": INK, "removed": MUTED}
@@ -154,7 +159,9 @@ def _plot_by_position(ax: Axes, effect: SubstitutionEffect) -> None:
         _main_substitutes(effect, names), LINE_STYLES, strict=False
     ):
         index = names.index(name)
-        curve = costs[index] if effect.unchanged is None else costs[index] + effect.unchanged
+        curve = (
+            costs[index] if effect.unchanged is None else costs[index] + effect.unchanged
+        )
         x, values = _average_neighbours(curve)
         label = shorten_label(effect.substitutes[index].label, MAX_LABEL_LETTERS)
         ax.plot(x, values, color=color, linestyle=dash, label=label)
@@ -183,7 +190,9 @@ def _main_substitutes(effect: SubstitutionEffect, names: Sequence[str]) -> list[
 
 
 def _label_positions(ax: Axes, length: int) -> None:
-    ticks = [2**k for k in range(0, int(np.log2(max(length, 2))) + 1, 1 if length < 64 else 2)]
+    ticks = [
+        2**k for k in range(0, int(np.log2(max(length, 2))) + 1, 1 if length < 64 else 2)
+    ]
     ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.minorticks_off()
 
@@ -211,7 +220,8 @@ def _shares_or_costs(
     """Return shares with their errors, or costs where shares are undefined."""
     costs = [substitute.costs[effect.measure] for substitute in substitutes]
     pairs = [
-        (c.kept, c.kept_error) if _has_shares(effect) else (c.value, c.error) for c in costs
+        (c.kept, c.kept_error) if _has_shares(effect) else (c.value, c.error)
+        for c in costs
     ]
     numbers = np.array(pairs, dtype=float).reshape(-1, 2)
     return numbers[:, 0], numbers[:, 1]

@@ -144,8 +144,12 @@ def check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:
     UsageError
         If a layer does not exist, or the list is empty.
     """
-    if layers is not None and (not layers or not all(0 <= layer < count for layer in layers)):
-        raise UsageError(f"{title}: layers {list(layers)}: choose some of 0 to {count - 1}.")
+    if layers is not None and (
+        not layers or not all(0 <= layer < count for layer in layers)
+    ):
+        raise UsageError(
+            f"{title}: layers {list(layers)}: choose some of 0 to {count - 1}."
+        )
 
 
 def attend(
@@ -194,7 +198,9 @@ def attend(
     attention_layers: list[int] = []
     layouts: list[Layout] = []
 
-    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, AttentionSums]:
+    def measure(
+        batch: torch.Tensor, n_previous: int, _: object
+    ) -> dict[int, AttentionSums]:
         if not points:
             points.append(find_hook_points(model, batch, "attentions"))
             attention_layers[:] = _find_attention_layers(model, points[0])
@@ -209,7 +215,9 @@ def attend(
                     f"{title}: its attention is not from every token to every token."
                 )
             layouts[:] = [find_layout(model, batch, weights.shape[-1])]
-            check_finite(model, weights, f"the attention at layer {layer}", title, n_previous)
+            check_finite(
+                model, weights, f"the attention at layer {layer}", title, n_previous
+            )
             batch_sums[layer] = sum_attention(weights, layouts[0])
 
         visit_tensors(model, batch, points[0], "attentions", add_attention)
@@ -231,7 +239,9 @@ def _find_attention_layers(model: Any, points: Sequence[HookPoint]) -> list[int]
     """Return the layer numbers of hook points; some layers of a hybrid have no attention."""
     layers_by_module = layer_numbers(model)
     numbers = [
-        layers_by_module[point.module] for point in points if point.module in layers_by_module
+        layers_by_module[point.module]
+        for point in points
+        if point.module in layers_by_module
     ]
     # A layer that is called many times, such as ALBERT's, is numbered by the order of calls.
     return numbers if len(set(numbers)) == len(points) else list(range(len(points)))
@@ -255,7 +265,9 @@ def use_stepwise_attention(
             for block in model.blocks:
                 attention: Any = getattr(block, "attn", None)
                 if hasattr(attention, "fused_attn"):
-                    cleanup.callback(setattr, attention, "fused_attn", attention.fused_attn)
+                    cleanup.callback(
+                        setattr, attention, "fused_attn", attention.fused_attn
+                    )
                     attention.fused_attn = False
             yield
         return
@@ -309,7 +321,10 @@ def measure_heads(
     model = open_model(reference, **reading)
     notes = model.notes
     if model.rule.norm:
-        notes = (*notes, "the LayerNorm before each layer's attention is applied to the rows")
+        notes = (
+            *notes,
+            "the LayerNorm before each layer's attention is applied to the rows",
+        )
     if model.rule.shared:
         notes = (
             *notes,

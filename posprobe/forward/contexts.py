@@ -128,7 +128,9 @@ def sampled_tokens(
     if first_token is None:
         first_token = int(_list_ordinary_tokens(config)[0])
     uniforms = np.random.default_rng(seed).random((count, length))
-    with stage("Sampling contexts from the model (tokens)", count * (length - 1)) as advance:
+    with stage(
+        "Sampling contexts from the model (tokens)", count * (length - 1)
+    ) as advance:
         for start in range(0, count, batch_size):
             yield _sample_batch(
                 model, uniforms[start : start + batch_size], first_token, title, advance
@@ -153,16 +155,18 @@ def _sample_batch(
         for position in range(1, uniforms.shape[1]):
             last_tokens = pt.as_tensor(tokens[:, position - 1 : position], device=device)
             with explain_model_errors(model):
-                logits = model(input_ids=last_tokens, use_cache=True, **cache_options).logits[
-                    :, -1
-                ]
+                logits = model(
+                    input_ids=last_tokens, use_cache=True, **cache_options
+                ).logits[:, -1]
             check_finite(model, logits, "the logits", title)
             token_logits = logits[:, : model.config.vocab_size].cpu().double()
             cumulative = np.cumsum(token_logits.softmax(dim=-1).numpy(), axis=1)
             for row, sums in enumerate(cumulative):
                 distribution = sums / sums[-1]
                 uniform = uniforms[row, position]
-                tokens[row, position] = np.searchsorted(distribution, uniform, side="right")
+                tokens[row, position] = np.searchsorted(
+                    distribution, uniform, side="right"
+                )
             advance(len(tokens))
     return tokens
 
@@ -414,7 +418,9 @@ def _first_position(model: Any) -> int:
 
     Models like RoBERTa count from behind the padding row of their table. Others have no such row.
     """
-    padding_rows = [getattr(module, "padding_idx", None) for module in _position_tables(model)]
+    padding_rows = [
+        getattr(module, "padding_idx", None) for module in _position_tables(model)
+    ]
     return max((row + 1 for row in padding_rows if row is not None), default=0)
 
 

@@ -126,7 +126,9 @@ def permutation_effect(
             f"{title}: labels are one whole number per context, not {class_labels.dtype}."
         )
 
-    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _PermutedSums]:
+    def measure(
+        batch: torch.Tensor, n_previous: int, _: object
+    ) -> dict[int, _PermutedSums]:
         batch_labels = (
             None
             if class_labels is None
@@ -171,7 +173,9 @@ def find_position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
     ]
     if len(tables) != 1:
         names = ", ".join(path for path, _ in tables) or "none"
-        raise UsageError(f"{title}: one table of positions is expected, and it has {names}.")
+        raise UsageError(
+            f"{title}: one table of positions is expected, and it has {names}."
+        )
     if tables[0][1].device.type == "meta":
         raise UsageError(
             f"{title}: {tables[0][0]} is kept on disk and cannot be "
@@ -204,7 +208,10 @@ def _permute(
     layout = find_layout(model, batch, before.shape[1])
     # The seed of a permutation depends on its context alone, not on the batch.
     orders = np.stack(
-        [_draw_permutation([seed, n_previous + row], layout.size) for row in range(len(batch))]
+        [
+            _draw_permutation([seed, n_previous + row], layout.size)
+            for row in range(len(batch))
+        ]
     )
     order = pt.as_tensor(orders, device=batch.device)
     permuted = _permute_positions(batch, layout, order)
@@ -358,7 +365,9 @@ def phase_shift(
     chosen_shifts: list[NDArray[np.int64]] = []
     tasks: list[str] = []
 
-    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, _ShiftedSums]:
+    def measure(
+        batch: torch.Tensor, n_previous: int, _: object
+    ) -> dict[int, _ShiftedSums]:
         if batch.ndim != 2:
             raise UsageError(
                 f"{title}: positions of patches are not shifted, only those of text."
@@ -372,7 +381,9 @@ def phase_shift(
         unshifted_states = None
         for shift in chosen_shifts[0].tolist():
             states, losses = _run_at_shift(model, inputs, targets, shift)
-            check_finite(model, states, f"{LAST_STATES} at shift {shift}", title, n_previous)
+            check_finite(
+                model, states, f"{LAST_STATES} at shift {shift}", title, n_previous
+            )
             check_finite(model, losses, f"the losses at shift {shift}", title, n_previous)
             count = 0 if targets is None else int((targets != -100).sum())
             unshifted_states = states if unshifted_states is None else unshifted_states
@@ -385,7 +396,9 @@ def phase_shift(
     losses = np.array([shift_sums.loss for shift_sums in sums.values()])
     return PhaseShift(
         shifts=chosen_shifts[0],
-        change=np.array([_relative_change(shift_sums.norms) for shift_sums in sums.values()]),
+        change=np.array(
+            [_relative_change(shift_sums.norms) for shift_sums in sums.values()]
+        ),
         loss=losses[:, 0] / losses[:, 1] if losses[:, 1].all() else None,
         task=tasks[0],
         contexts=sums[0].contexts,
@@ -533,7 +546,9 @@ def _measure_pattern(
         table = rows - rows.mean(axis=0)
         norm_products = np.linalg.norm(table, axis=1) * norms
         if table.shape == centred_states.shape and (norm_products > 0).all():
-            alignment = float(((table * centred_states).sum(axis=1) / norm_products).mean())
+            alignment = float(
+                ((table * centred_states).sum(axis=1) / norm_products).mean()
+            )
         with suppress(InvalidTable):  # The table is constant, or its rows are equidistant.
             closeness = cka(states, rows)
     return Pattern(
@@ -638,7 +653,8 @@ def find_task(model: Any, batch: torch.Tensor, title: str) -> str:
     if bool((changed_batch == batch[:1]).all()):
         changed_batch[:, -1] = (changed_batch[:, -1] + 1) % model.config.vocab_size
     states, changed_states = (
-        compute_final_states(model, tokens)[:, :-1] for tokens in (batch[:1], changed_batch)
+        compute_final_states(model, tokens)[:, :-1]
+        for tokens in (batch[:1], changed_batch)
     )
     check_finite(model, states, LAST_STATES, title)
     power, change = squared_norms(states, changed_states)

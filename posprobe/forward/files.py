@@ -108,7 +108,12 @@ def file_tokens(
 
 
 def text_windows(
-    path: Path, tokenizer: Any, length: int, *, count: int | None = None, batch_size: int = 8
+    path: Path,
+    tokenizer: Any,
+    length: int,
+    *,
+    count: int | None = None,
+    batch_size: int = 8,
 ) -> Iterator[NDArray[np.int64]]:
     """Yield consecutive windows of a text's tokens, without special tokens and without overlap.
 
@@ -147,7 +152,9 @@ def text_windows(
     )
     for chunk in _read_chunks(path):
         with explain_errors(InvalidCheckpoint, subject, advice):
-            token_ids = tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]
+            token_ids = tokenizer(chunk, add_special_tokens=False, verbose=False)[
+                "input_ids"
+            ]
         id_chunks.append(np.array(token_ids, np.int64))
         if count and sum(map(len, id_chunks)) >= count * length:
             break
@@ -220,12 +227,16 @@ def image_files(
     InvalidCheckpoint
         If none of its pictures can be used.
     """
-    with explain_errors(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
+    with explain_errors(
+        UnknownReference, f"{folder}: the folder cannot be read", "", OSError
+    ):
         paths = sorted(
             path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES
         )
     if not paths:
-        raise UnknownReference(f"{folder}: contains no images ({', '.join(IMAGE_SUFFIXES)}).")
+        raise UnknownReference(
+            f"{folder}: contains no images ({', '.join(IMAGE_SUFFIXES)})."
+        )
     decoded = islice(_decode_images(paths), count)
     while pixels := [
         np.asarray(prepare(picture), np.float32) for picture in islice(decoded, batch_size)
@@ -278,10 +289,14 @@ def _decode_image(path: Path) -> Any:
             )
         file.seek(0)
         scans = (
-            file.read().count(_JPEG_SCAN_MARKER) if picture.format in ("JPEG", "MPO") else 1
+            file.read().count(_JPEG_SCAN_MARKER)
+            if picture.format in ("JPEG", "MPO")
+            else 1
         )
         if scans > MAX_JPEG_SCANS:
-            raise ValueError(f"it has {scans} scans, and at most {MAX_JPEG_SCANS} are decoded")
+            raise ValueError(
+                f"it has {scans} scans, and at most {MAX_JPEG_SCANS} are decoded"
+            )
         return picture.convert("RGB")
 
 
@@ -349,7 +364,9 @@ def _check_tokenizer(
             local_files_only=offline,
         )
     if path is not None:
-        _check_tokenizer_steps(Path(path).read_text("utf-8", "replace"), parsed_reference.text)
+        _check_tokenizer_steps(
+            Path(path).read_text("utf-8", "replace"), parsed_reference.text
+        )
 
 
 def _check_tokenizer_steps(text: str, subject: str) -> None:
@@ -390,7 +407,10 @@ def _iterate_steps(tokenizer_config: Any) -> Iterator[Any]:
     """Yield the steps of a tokenizer before its model, including nested ones."""
     pending = []
     if isinstance(tokenizer_config, dict):
-        pending = [tokenizer_config.get("normalizer"), tokenizer_config.get("pre_tokenizer")]
+        pending = [
+            tokenizer_config.get("normalizer"),
+            tokenizer_config.get("pre_tokenizer"),
+        ]
     while pending:
         step = pending.pop()
         yield step
@@ -435,7 +455,9 @@ def load_preparation(
         explain_errors(UsageError, subject, advice),
         stage("Reading how pictures are prepared"),
     ):
-        processor = _load_processor("AutoImageProcessor", reference, revision, offline=offline)
+        processor = _load_processor(
+            "AutoImageProcessor", reference, revision, offline=offline
+        )
     is_grey = (image_shape(model) or (3,))[0] == 1
 
     def preprocess(picture: Any) -> Any:

@@ -74,7 +74,9 @@ def check_counts(config: Mapping[str, Any], subject: str) -> None:
     for key, value in _iterate_settings(config):
         if not _COUNT_KEYS.fullmatch(key):
             continue
-        counts = [n for n in (value if isinstance(value, list) else [value]) if type(n) is int]
+        counts = [
+            n for n in (value if isinstance(value, list) else [value]) if type(n) is int
+        ]
         invalid_counts = [n for n in counts if n > MAX_CONFIG_LAYERS]
         invalid_counts += [n for n in counts if n < 1 and key in _LAYER_COUNT_KEYS]
         if invalid_counts:
@@ -118,7 +120,8 @@ def find_model_class(transformers: Any, config: Any) -> Any:
         return None
     config_class: Any = getattr(candidate, "config_class", None)
     is_concrete = (
-        candidate.__module__.startswith("transformers.models.") and config_class is not None
+        candidate.__module__.startswith("transformers.models.")
+        and config_class is not None
     )
     return candidate if is_concrete and isinstance(config, config_class) else None
 
@@ -185,7 +188,9 @@ def check_model_size(empty: Any, source: str) -> None:
     folder = Path(source)
     if not folder.is_dir():
         return  # Weights on the Hub have not been downloaded yet.
-    stored_bytes = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
+    stored_bytes = sum(
+        entry.stat().st_size for entry in folder.iterdir() if entry.is_file()
+    )
     n_numbers = sum(parameter.numel() for parameter in empty.parameters())
     if n_numbers > MAX_NUMBERS_PER_BYTE * stored_bytes + MAX_UNCHECKED_NUMBERS:
         raise InvalidCheckpoint(
@@ -341,7 +346,9 @@ def load_model(
     parsed = parse_reference(reference)
     source = find_model_source(parsed)
     if dtype not in get_args(Precision):
-        raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
+        raise UsageError(
+            f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}."
+        )
     torch_dtype = getattr(torch, dtype)
 
     def check_submodel(empty: nn.Module) -> None:
@@ -375,7 +382,9 @@ def load_model(
             noted(lost_weights)
         built_model = _select_submodel(built_model, parsed.table, reference)
         # No conversion here: transformers keeps some numbers, such as rotation angles, in float32.
-        model: nn.Module = built_model if device_map else built_model.to(device=target_device)
+        model: nn.Module = (
+            built_model if device_map else built_model.to(device=target_device)
+        )
     return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
@@ -449,7 +458,9 @@ def silence_transformers(transformers: Any) -> Iterator[None]:
 @contextmanager
 def _show_loading(source: str) -> Iterator[None]:
     """Show progress while weights are read; the libraries show their own bars for downloads."""
-    hidden_stages = nullcontext(enter_result=False) if Path(source).is_dir() else hide_stages()
+    hidden_stages = (
+        nullcontext(enter_result=False) if Path(source).is_dir() else hide_stages()
+    )
     with stage("Loading the model"), hidden_stages as are_hidden, checked_loading():
         if are_hidden:
             import_package("transformers").utils.logging.enable_progress_bar()
@@ -462,7 +473,8 @@ def _select_submodel(model: Any, name: str | None, reference: str) -> Any:
     submodels = find_submodels(model)
     if name not in submodels:
         available = (
-            ", ".join(f"#{submodel}" for submodel in submodels) or f"none: leave out #{name}"
+            ", ".join(f"#{submodel}" for submodel in submodels)
+            or f"none: leave out #{name}"
         )
         raise UsageError(
             f"{reference}: {type(model).__name__} has no such part that "
@@ -500,7 +512,9 @@ def rebuild_model(model: Any, config: Any) -> Any:
         If transformers refuses the configuration.
     """
     class_name = type(model).__name__
-    subject = f"{class_name}: transformers does not build it from the changed configuration"
+    subject = (
+        f"{class_name}: transformers does not build it from the changed configuration"
+    )
     with (
         explain_errors(UsageError, subject),
         silence_transformers(import_package("transformers")),
@@ -586,7 +600,9 @@ def _load_transformers(
 ) -> tuple[Any, dict[str, list[str]]]:
     transformers = import_package("transformers")
     is_trusted = options["trust_remote_code"]
-    load_options = {key: value for key, value in options.items() if key != "trust_remote_code"}
+    load_options = {
+        key: value for key, value in options.items() if key != "trust_remote_code"
+    }
     with silence_transformers(transformers), forbid_prompts():
         with stage("Reading the configuration"):
             config_values, _ = transformers.PreTrainedConfig.get_config_dict(

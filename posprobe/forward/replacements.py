@@ -99,7 +99,9 @@ class Explanation:
     size: int | None = None
 
 
-def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explanation, ...]:
+def explanations(
+    table: PositionTable | Array, *, seed: int = 0
+) -> tuple[Explanation, ...]:
     """Return the tables that different explanations of a table would leave of it.
 
     The table itself; its k leading principal components; its k best sinusoids
@@ -203,7 +205,9 @@ def _explain_by_components(centred_rows: Floats) -> Iterator[Explanation]:
         yield _sized_explanation("components", k, rows, "leading component")
 
 
-def _sized_explanation(kind: ExplanationKind, k: int, rows: Floats, noun: str) -> Explanation:
+def _sized_explanation(
+    kind: ExplanationKind, k: int, rows: Floats, noun: str
+) -> Explanation:
     """Return an explanation of ``k`` components, sinusoids or the like."""
     return Explanation(f"{kind}_{k}", noun if k == 1 else f"{k} {noun}s", rows, kind, k)
 
@@ -215,7 +219,9 @@ def _explain_by_waves(
     n = len(centred_rows)
     if n < MIN_EXPLAINED_ROWS or not centred_rows.any():
         return
-    frequencies = choose_sinusoids(prepare_cloud(values), max(COMPONENT_COUNTS)).frequencies
+    frequencies = choose_sinusoids(
+        prepare_cloud(values), max(COMPONENT_COUNTS)
+    ).frequencies
     for k in (k for k in COMPONENT_COUNTS if k <= len(frequencies)):
         rows = _fit_sinusoids(centred_rows, frequencies[k - 1])
         yield _sized_explanation("sinusoids", k, rows, "best sinusoid")
@@ -308,7 +314,9 @@ def _explain_by_codes(centred_rows: Floats, layout: Layout) -> Iterator[Explanat
     )
 
 
-def _explain_by_repair(values: Floats, table_positions: Positions) -> Iterator[Explanation]:
+def _explain_by_repair(
+    values: Floats, table_positions: Positions
+) -> Iterator[Explanation]:
     outlier_rows = [row.row for row in seams(table_positions).special]
     k, grid = len(outlier_rows), table_positions.layout
     if not 0 < k < len(values) - 1:
@@ -347,7 +355,9 @@ def _explain_by_null_models(
         yield Explanation(name, _NULL_LABELS[name], rows, "null")
 
 
-def _draw_stationary(centred_rows: Floats, layout: Layout, rng: np.random.Generator) -> Floats:
+def _draw_stationary(
+    centred_rows: Floats, layout: Layout, rng: np.random.Generator
+) -> Floats:
     """Draw the stationary process of a table in the table's own columns."""
     process = fit_process(centred_rows, layout)
     process_rows = process.draw(rng).astype(np.float64)
@@ -455,7 +465,9 @@ def find_target(
             f"{title}: one position is replaced, and its row is the mean "
             "row itself. Use longer contexts, or more positions (--rows)."
         )
-    values = table.detach().reshape(-1, table.shape[-1])[reached_rows].cpu().double().numpy()
+    values = (
+        table.detach().reshape(-1, table.shape[-1])[reached_rows].cpu().double().numpy()
+    )
     stored_table = PositionTable(values, layout, title, Source(title, title), start=start)
     substitutes = [explain_by_itself(values), explain_by_mean_row(values)]
     if explain:
@@ -550,11 +562,15 @@ def _find_rotation_target(model: Any, batch: torch.Tensor) -> Target | None:
     if not buffers or batch.ndim != 2 or has_alibi:
         return None
     # Each ladder is ranked by itself: a model may have one, one per layer, or one per layer kind.
-    ladders = [tensor.detach().cpu().double().numpy().ravel() for tensor in buffers.values()]
+    ladders = [
+        tensor.detach().cpu().double().numpy().ravel() for tensor in buffers.values()
+    ]
     ranks = [np.argsort(np.argsort(-ladder, kind="stable")) for ladder in ladders]
     bands = [rank * min(MAX_FREQUENCY_BANDS, len(rank)) // len(rank) for rank in ranks]
     band, frequencies = np.concatenate(bands)[:, None], np.concatenate(ladders)[:, None]
-    substitutes = [Explanation("itself", "all rotations as they are", frequencies, "table")]
+    substitutes = [
+        Explanation("itself", "all rotations as they are", frequencies, "table")
+    ]
     for k in range(int(band.max()) + 1):
         rotating = frequencies[(band == k) & (frequencies > 0)]
         if rotating.size:
@@ -597,7 +613,9 @@ def _find_bias_target(model: Any, batch: torch.Tensor) -> Target | None:
             NO_SCHEME_NAME, "all heads: their mean at all offsets", mean_biases, "removed"
         )
     )
-    return _scheme_target("relative", parameters, batch, substitutes, width=values.shape[1])
+    return _scheme_target(
+        "relative", parameters, batch, substitutes, width=values.shape[1]
+    )
 
 
 def _scheme_target(

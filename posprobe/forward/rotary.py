@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.rotary_heads import LayerRotation, RotarySums, build_rotary_use
+from posprobe.analyses.models.rotary_heads import (
+    LayerRotation,
+    RotarySums,
+    build_rotary_use,
+)
 from posprobe.analyses.models.rotary_use import (
     LayerUse,
     Origin,
@@ -97,14 +101,22 @@ def _observe_attention(
     numbers, is_fused = layer_numbers(model), has_fused_attention(model)
 
     def attend(
-        module: Any, query: Any, key: Any, value: Any, mask: Any, *extra: Any, **options: Any
+        module: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any,
+        *extra: Any,
+        **options: Any,
     ) -> Any:
         # Cross-attention has another number of keys, and no distances.
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
             declared_scale = options.get("scaling", extra[0] if extra else None)
             cap = options.get("softcap")
             scale = (
-                query.shape[-1] ** -0.5 if declared_scale is None else float(declared_scale)
+                query.shape[-1] ** -0.5
+                if declared_scale is None
+                else float(declared_scale)
             )
             handle(numbers[module], AttentionInputs(query, key, mask, scale, cap))
         # Fused attention has no cap and no sinks.
@@ -112,7 +124,9 @@ def _observe_attention(
             # As in the model itself, a purely causal mask is passed as a flag and not added.
             is_causal = getattr(module, "is_causal", False) and _is_causal_mask(mask)
             sdpa_mask = None if is_causal else mask
-            return interface()["sdpa"](module, query, key, value, sdpa_mask, *extra, **options)
+            return interface()["sdpa"](
+                module, query, key, value, sdpa_mask, *extra, **options
+            )
         modeling = sys.modules[type(module).__module__]
         eager_attention = getattr(modeling, "eager_attention_forward", None)
         if eager_attention is None:
@@ -167,7 +181,9 @@ def run_observed(
 
 def run_shifted(model: Any, batch: torch.Tensor, shift: int | None = None) -> Any:
     """Run token ids ``[b, t]`` at positions that are ``shift`` later; return the last states."""
-    options = {} if shift is None else {"position_ids": shifted_positions(model, batch, shift)}
+    options = (
+        {} if shift is None else {"position_ids": shifted_positions(model, batch, shift)}
+    )
     return run_body(model, batch, **options).last_hidden_state
 
 
@@ -211,7 +227,12 @@ CHECK_SHIFT_POSITIONS = 37
 MAX_COMPARED_POSITIONS = 64
 #: A candidate below this residual of the shift check is right, by dtype. Other ladders and pair
 #: orders leave at least three times as much.
-MAX_SHIFT_RESIDUALS = {"float64": 1e-5, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2.5e-2}
+MAX_SHIFT_RESIDUALS = {
+    "float64": 1e-5,
+    "float32": 1e-5,
+    "float16": 5e-3,
+    "bfloat16": 2.5e-2,
+}
 #: Largest change of the outputs, over their norm, that rounding in single precision explains.
 MAX_ROUNDING_CHANGE = 1e-4
 #: Shorter contexts have too few distances.
@@ -292,7 +313,9 @@ def prepare_layers(
     return layers, unmeasured
 
 
-def _observe_inputs(model: Any, batch: torch.Tensor, title: str) -> dict[int, AttentionInputs]:
+def _observe_inputs(
+    model: Any, batch: torch.Tensor, title: str
+) -> dict[int, AttentionInputs]:
     """Return each layer's attention inputs, and refuse a model whose outputs this changes."""
     pt = import_package("torch")
     layer_inputs: dict[int, AttentionInputs] = {}
@@ -307,7 +330,9 @@ def _observe_inputs(model: Any, batch: torch.Tensor, title: str) -> dict[int, At
             "keys cannot be seen."
         )
     difference = (plain_states - observed_states).nan_to_num()
-    is_equal = pt.equal(plain_states.isnan(), observed_states.isnan()) and not difference.any()
+    is_equal = (
+        pt.equal(plain_states.isnan(), observed_states.isnan()) and not difference.any()
+    )
     # Fused attention rounds differently with a mask, and a GPU adds up in another order.
     may_round = is_fused or plain_states.device.type != "cpu"
     max_change = MAX_ROUNDING_CHANGE * plain_states.nan_to_num().norm()
@@ -344,11 +369,16 @@ def _run_at_shift(
         max_length = max(min(max_length, limit - CHECK_SHIFT_POSITIONS), 2)
     first_inputs: dict[int, AttentionInputs] = {}
     later_inputs: dict[int, AttentionInputs] = {}
-    for tokens in (batch[:, : min(MAX_COMPARED_POSITIONS, max_length)], batch[:, :max_length]):
+    for tokens in (
+        batch[:, : min(MAX_COMPARED_POSITIONS, max_length)],
+        batch[:, :max_length],
+    ):
         run_observed(model, tokens, first_inputs.__setitem__, title, 0)
         run_observed(model, tokens, later_inputs.__setitem__, title, CHECK_SHIFT_POSITIONS)
         run_ladders = current_ladders(model)
-        if len(run_ladders) == len(ladders) and all(map(np.array_equal, run_ladders, ladders)):
+        if len(run_ladders) == len(ladders) and all(
+            map(np.array_equal, run_ladders, ladders)
+        ):
             break
     are_equal = [
         bool((first_inputs[n].query == later_inputs[n].query).all()) for n in later_inputs
@@ -392,7 +422,9 @@ def _observe_layer(
     if isinstance(window, str):
         return window, best_rotation.residual
     distances, first_query, stop_query = window
-    return ObservedLayer(replace(best_rotation, distances=distances), first_query, stop_query)
+    return ObservedLayer(
+        replace(best_rotation, distances=distances), first_query, stop_query
+    )
 
 
 def _candidate_rotations(
@@ -420,7 +452,9 @@ def _shift_residual(rotation: LayerRotation, shifted_runs: _ShiftedRuns) -> floa
         )
         first_columns = unrotate(first_tensor, rotation, 0)
         later_columns = unrotate(later_tensor, rotation, CHECK_SHIFT_POSITIONS)
-        change = sum(_power(a - b) for a, b in zip(first_columns, later_columns, strict=True))
+        change = sum(
+            _power(a - b) for a, b in zip(first_columns, later_columns, strict=True)
+        )
         size = sum(map(_power, first_columns))
         residuals.append((change / size) ** 0.5 if size else 0.0)
     return max(residuals)
@@ -472,7 +506,9 @@ def _find_window(
         # The window ends at the first gap behind the middle query, or behind the last one.
         row = middle if is_two_sided else length - 1
         visible_keys = visible[row, : row + 1].flip(0).tolist()
-        window = min(window, visible_keys.index(False) if False in visible_keys else row + 1)
+        window = min(
+            window, visible_keys.index(False) if False in visible_keys else row + 1
+        )
     if window < MIN_WINDOW_DISTANCES:
         return "short_window"
     distances = np.arange(-window + 1 if is_two_sided else 0, window)
@@ -608,20 +644,29 @@ def sum_window(inputs: AttentionInputs, layer: ObservedLayer) -> RotarySums:
     """
     first, last = int(layer.rotation.distances[0]), int(layer.rotation.distances[-1])
     context_sums = []
-    for query, key in zip(promote_half(inputs.query), promote_half(inputs.key), strict=True):
+    for query, key in zip(
+        promote_half(inputs.query), promote_half(inputs.key), strict=True
+    ):
         heads = np.arange(len(query))
         shared = heads // (len(query) // len(key))
         group_sums = [
             _sum_head_window(
-                query[head_group.tolist()], key[shared[head_group].tolist()], layer, inputs.cap
+                query[head_group.tolist()],
+                key[shared[head_group].tolist()],
+                layer,
+                inputs.cap,
             )
             for head_group in np.array_split(heads, -(-len(heads) // MAX_HEADS_AT_ONCE))
         ]
-        sums = {name: np.concatenate([s[name] for s in group_sums]) for name in group_sums[0]}
+        sums = {
+            name: np.concatenate([s[name] for s in group_sums]) for name in group_sums[0]
+        }
         by_context = {name: sums.pop(name)[None] for name in RotarySums.context_axes}
         n_queries = layer.stop_query - layer.first_query
         n_keys = n_queries + last - first
-        context_sums.append(RotarySums(**by_context, **sums, queries=n_queries, keys=n_keys))
+        context_sums.append(
+            RotarySums(**by_context, **sums, queries=n_queries, keys=n_keys)
+        )
     return reduce(add, context_sums)
 
 
@@ -638,7 +683,9 @@ def _sum_head_window(
     pair_q, fixed_q = unrotate(window_query, rotation, first_query)
     pair_k, fixed_k = unrotate(window_key, rotation, first_key)
     mean_rotation = np.exp(1j * np.outer(rotation.frequencies, distances)).mean(axis=1)
-    mean_pairs = pair_q * pt.as_tensor(mean_rotation, dtype=pair_q.dtype, device=pair_q.device)
+    mean_pairs = pair_q * pt.as_tensor(
+        mean_rotation, dtype=pair_q.dtype, device=pair_q.device
+    )
     # The mean of each pair's rotation over the window hides the distance from the logits.
     hidden_tensors = (
         pt.cat([mean_pairs.real, mean_pairs.imag, fixed_q], dim=-1),

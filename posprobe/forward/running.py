@@ -70,9 +70,7 @@ def check_finite(
     if bool(is_finite.all()):
         return
     if not has_finite_weights(model):
-        advice = (
-            "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
-        )
+        advice = "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
     elif next(model.parameters()).element_size() < 4:
         advice = "It overflowed. Run it in float32: --dtype float32."
     else:
@@ -193,7 +191,9 @@ def compute_final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
     return final
 
 
-def find_hook_points(model: Any, batch: torch.Tensor, kind: TensorKind) -> Sequence[HookPoint]:
+def find_hook_points(
+    model: Any, batch: torch.Tensor, kind: TensorKind
+) -> Sequence[HookPoint]:
     """Find where a model's hidden states or attention appear, by a run on a single context.
 
     Models of transformers return these tensors on request: ``hidden_states`` are the input of the
@@ -226,7 +226,9 @@ def find_hook_points(model: Any, batch: torch.Tensor, kind: TensorKind) -> Seque
     # Weak references keep the memory of the run at that of its outputs.
     observed: list[tuple[ReferenceType[Any], HookPoint]] = []
     modules = list(model.modules())
-    with _observe_modules(modules, lambda point, part: observed.append((ref(part), point))):
+    with _observe_modules(
+        modules, lambda point, part: observed.append((ref(part), point))
+    ):
         tensors = _run_for_tensors(model, batch[:1], kind)
     by_id: dict[int, HookPoint] = {}
     for reference, point in observed:
@@ -262,7 +264,9 @@ def _timm_hook_points(model: Any, kind: TensorKind) -> Sequence[HookPoint]:
         for attention in attentions
     ):
         raise UsageError(f"{type(model).__name__}: it shows no attention weights.")
-    return [HookPoint(block.attn.attn_drop, 0, 0, is_output=False) for block in model.blocks]
+    return [
+        HookPoint(block.attn.attn_drop, 0, 0, is_output=False) for block in model.blocks
+    ]
 
 
 def visit_tensors(
@@ -322,7 +326,9 @@ def _observe_modules(
     """Show every tensor of 3 or 4 axes that modules take or return within the block."""
     calls: Counter[nn.Module] = Counter()
 
-    def show_parts(module: nn.Module, parts: Mapping[Any, Any], *, is_output: bool) -> None:
+    def show_parts(
+        module: nn.Module, parts: Mapping[Any, Any], *, is_output: bool
+    ) -> None:
         for key, tensor in parts.items():
             if getattr(tensor, "ndim", 0) in (3, 4):
                 show(HookPoint(module, calls[module], key, is_output), tensor)
@@ -366,7 +372,9 @@ def find_layout(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     if is_timm(model):
         size = model.patch_embed.patch_size
     if size is None:
-        raise UsageError(f"{type(model).__name__}: it does not say how large its patches are.")
+        raise UsageError(
+            f"{type(model).__name__}: it does not say how large its patches are."
+        )
     if getattr(getattr(model, "config", None), "num_detection_tokens", 0):
         raise UsageError(
             f"{type(model).__name__}: its last tokens are those of detections, not patches."
@@ -374,7 +382,9 @@ def find_layout(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     height, width = (size, size) if isinstance(size, int) else size
     grid = Grid(batch.shape[2] // height, batch.shape[3] // width)
     if not 0 < grid.size <= tokens:
-        raise UsageError(f"{type(model).__name__}: {tokens} tokens hold no {grid} of patches.")
+        raise UsageError(
+            f"{type(model).__name__}: {tokens} tokens hold no {grid} of patches."
+        )
     return grid
 
 
@@ -400,7 +410,9 @@ def image_shape(model: Any) -> tuple[int, int, int] | None:
         height, width = model.patch_embed.img_size
         # A hybrid has other convolutions in its patch embedding, so the first kernel counts.
         projection = next(
-            parameter for parameter in model.patch_embed.parameters() if parameter.ndim == 4
+            parameter
+            for parameter in model.patch_embed.parameters()
+            if parameter.ndim == 4
         )
         return projection.shape[1], height, width
     config: Any = getattr(model, "config", None)
@@ -444,9 +456,13 @@ def find_submodels(model: Any) -> dict[str, Any]:
     for name, attribute in SUBMODEL_ATTRIBUTES.items():
         submodel = getattr(model, attribute, None)
         submodel = (
-            submodel() if attribute.startswith("get_") and submodel is not None else submodel
+            submodel()
+            if attribute.startswith("get_") and submodel is not None
+            else submodel
         )
-        parameters = () if submodel is None else inspect.signature(submodel.forward).parameters
+        parameters = (
+            () if submodel is None else inspect.signature(submodel.forward).parameters
+        )
         if submodel is not model and {"input_ids", "pixel_values"} & set(parameters):
             submodels[name] = submodel
     return submodels
@@ -484,14 +500,20 @@ def run_body(model: Any, batch: torch.Tensor, **options: Any) -> Any:
     if hasattr(body.config, "use_cache"):
         options["use_cache"] = False
     with explain_model_errors(model):
-        return body(**{"pixel_values" if batch.ndim == 4 else "input_ids": batch}, **options)
+        return body(
+            **{"pixel_values" if batch.ndim == 4 else "input_ids": batch}, **options
+        )
 
 
-def _run_for_tensors(model: Any, batch: torch.Tensor, kind: TensorKind) -> list[torch.Tensor]:
+def _run_for_tensors(
+    model: Any, batch: torch.Tensor, kind: TensorKind
+) -> list[torch.Tensor]:
     """Run a model of transformers and return all its hidden states, or all attention."""
     name = type(model).__name__
     output = run_body(model, batch, **{f"output_{kind}": True})
-    tensors = [tensor for tensor in getattr(output, kind, None) or () if tensor is not None]
+    tensors = [
+        tensor for tensor in getattr(output, kind, None) or () if tensor is not None
+    ]
     if not tensors:
         subject = "hidden states" if kind == "hidden_states" else "attention weights"
         raise UsageError(f"{name}: it shows no {subject}.")

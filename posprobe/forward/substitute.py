@@ -214,7 +214,9 @@ def find_distances(model: Any, batch: torch.Tensor) -> Distances:
     if not isinstance(layout, Grid):
         ranges[:, 0] = len(first_distances)
     return Distances(
-        points, first_distances, import_package("torch").as_tensor(ranges, device=batch.device)
+        points,
+        first_distances,
+        import_package("torch").as_tensor(ranges, device=batch.device),
     )
 
 
@@ -325,7 +327,9 @@ def _run_substitutes(
         for key in substitute_costs[0]
     }
     # Sums of NaN are silent, whereas those of infinite numbers would warn.
-    stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
+    stacked = {
+        key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()
+    }
     main = stacked[_main_measure(stacked)]
     return _CostSums(
         {key: part.sum(axis=2) for key, part in stacked.items()},
@@ -386,7 +390,9 @@ def _compare_logits(
     """
     pt = import_package("torch")
     shape = before.shape[:2]
-    is_counted = pt.ones(shape, dtype=pt.bool) if targets is None else (targets != -100).cpu()
+    is_counted = (
+        pt.ones(shape, dtype=pt.bool) if targets is None else (targets != -100).cpu()
+    )
     counted_rows = is_counted.reshape(-1).nonzero()[:, 0].to(before.device)
     numbers: dict[Measure, Floats] = {
         key: np.zeros(shape[0] * shape[1]) for key in ("divergence", "answers")
@@ -417,8 +423,12 @@ def _compare_logits(
 def _compare_states(before: torch.Tensor, after: torch.Tensor) -> Floats:
     """Return the debiased CKA of each context's states ``[b, t, d]``, NaN where undefined."""
     cka_values = np.full(len(before), np.nan)
-    for context, (states_before, states_after) in enumerate(zip(before, after, strict=True)):
-        with suppress(InvalidTable):  # States are not finite, all equal, or fewer than four.
+    for context, (states_before, states_after) in enumerate(
+        zip(before, after, strict=True)
+    ):
+        with suppress(
+            InvalidTable
+        ):  # States are not finite, all equal, or fewer than four.
             cka_values[context] = cka(
                 _to_host(widen(states_before)), _to_host(widen(states_after))
             )

@@ -57,7 +57,9 @@ def measure_numbers(
         table, positions(table, "cpu"), 0, None, dict(TABLE_MEASUREMENTS), results=results
     )
     compared_names = [name for name in names if name in names_by_key.values()]
-    applicable_names = [n for n in compared_names if not TABLE_MEASUREMENTS[n].needs(inputs)]
+    applicable_names = [
+        n for n in compared_names if not TABLE_MEASUREMENTS[n].needs(inputs)
+    ]
     # PCA runs last, because measurements that need its scores compute its numbers as well.
     order = [*(name for name in TABLE_MEASUREMENTS if name != "pca"), "pca"]
     numbers: dict[str, float | None] = {}
@@ -100,7 +102,9 @@ def measure_formula(
 
 def build_null_table(values: NDArray[np.floating[Any]], layout: Layout) -> PositionTable:
     """Return the rows of a null model, ``[n, d]``, as a table."""
-    return PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
+    return PositionTable(
+        values.astype(np.float32), layout, "drawn", Source("drawn", "drawn")
+    )
 
 
 def compare_with_baselines(
@@ -164,7 +168,9 @@ def _measure_null_models(
 
     is_small = values.size < MIN_PARALLEL_PRODUCT_SIZE
     tasks = [(name, draw) for name in null_models(table.layout) for draw in range(draws)]
-    null_numbers: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULL_MODELS}
+    null_numbers: dict[str, list[dict[str, float | None]]] = {
+        name: [] for name in NULL_MODELS
+    }
     with (
         ThreadPoolExecutor(cores.get() if is_small else 1) as pool,
         threadpool_limits(1 if is_small else None, "blas"),

@@ -409,14 +409,18 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         compute=lambda inputs: analyses.axis_codes(inputs.kept_positions),
         record=AxisCodes,
         drawings=(
-            Drawing("axis_codes", help_text="components of the row code and the column code"),
+            Drawing(
+                "axis_codes", help_text="components of the row code and the column code"
+            ),
         ),
         needs=_needs_grid,
     ),
     Measurement[TableInputs, Winding](
         name="winding",
         title="Winding",
-        compute=lambda inputs: analyses.winding(inputs.kept_positions, pca=inputs.kept_pca),
+        compute=lambda inputs: analyses.winding(
+            inputs.kept_positions, pca=inputs.kept_pca
+        ),
         record=Winding,
         drawings=(
             Drawing(
@@ -482,7 +486,9 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         compute=lambda inputs: analyses.shift(inputs.positions, pca=inputs.result("pca")),
         record=Shift,
         uses_all_rows=True,
-        drawings=(Drawing("shift", help_text="eigenvalues of the map to the next position"),),
+        drawings=(
+            Drawing("shift", help_text="eigenvalues of the map to the next position"),
+        ),
     ),
     Measurement[TableInputs, Seams](
         name="seams",

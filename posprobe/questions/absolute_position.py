@@ -238,7 +238,10 @@ def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
     medians = np.median(null_draws, axis=1)
     # Each statistic is compared with the null model that gives it the larger p-value.
     null_p_values = np.array(
-        [[rank_p_value(statistics[k], draws[:, k]) for k in range(4)] for draws in null_draws]
+        [
+            [rank_p_value(statistics[k], draws[:, k]) for k in range(4)]
+            for draws in null_draws
+        ]
     )
     nearest_nulls = [
         int(np.lexsort((medians[:, k], null_p_values[:, k]))[-1]) for k in range(4)
@@ -267,7 +270,11 @@ def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
 
 
 def _draw_statistics(
-    view: View, rows: Floats, stride: int, statistics: Floats, is_counted: NDArray[np.bool_]
+    view: View,
+    rows: Floats,
+    stride: int,
+    statistics: Floats,
+    is_counted: NDArray[np.bool_],
 ) -> Floats:
     """Return the four statistics of draws of both null models: ``[nulls, draws, 4]``.
 
@@ -384,7 +391,10 @@ def _slow_shares(rows: Floats) -> Floats:
 def _has_exact_distances(points: Floats) -> bool:
     """Return whether offsets decide all distances, of neighbours and along the whole table."""
     sampled_rows = points[:: -(-len(points) // MAX_DISTANCE_ROWS)]
-    misfits = _distance_misfits(points[:MAX_DISTANCE_ROWS]), _distance_misfits(sampled_rows)
+    misfits = (
+        _distance_misfits(points[:MAX_DISTANCE_ROWS]),
+        _distance_misfits(sampled_rows),
+    )
     return all(
         misfit <= MAX_ROUNDING_MISFIT and local_misfit <= MAX_LOCAL_ROUNDING_MISFIT
         for misfit, local_misfit in misfits

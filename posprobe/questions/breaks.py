@@ -102,7 +102,9 @@ def ask_special_rows(view: View) -> Answer | None:
     if (seams := view.seams) is None:
         return None
     zero_rows = [outlier.row for outlier in seams.special if not seams.norms[outlier.row]]
-    nonzero_outliers = [outlier for outlier in seams.special if outlier.row not in zero_rows]
+    nonzero_outliers = [
+        outlier for outlier in seams.special if outlier.row not in zero_rows
+    ]
     grid_width = view.layout.width if isinstance(view.layout, Grid) else None
     longest_step = None if grid_width else _longest_step(seams)
     facts = SpecialRows(
@@ -141,7 +143,9 @@ def ask_seams(view: View) -> Answer | None:
     return Answer("seams", answer, reason, facts, keys=("seams.between", "seams.reasons"))
 
 
-def _judge_findings(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple[Verdict, str]:
+def _judge_findings(
+    facts: SpecialRows | Breaks, *, has_findings: bool
+) -> tuple[Verdict, str]:
     """Return the verdict and its reason; no needs enough rows to notice seams and outliers."""
     if facts.undefined:
         return "cannot tell", "undefined"

@@ -81,7 +81,9 @@ def _order_by_winding(answers: Answers, _: View) -> Answer | None:
     if turns < MIN_ORDERING_TURNS:
         return None
     facts = replace(order_answer.facts, turns=turns)
-    return order_answer.with_correction("yes", "winding", "winding", facts=facts, test=None)
+    return order_answer.with_correction(
+        "yes", "winding", "winding", facts=facts, test=None
+    )
 
 
 def _order_by_copies(answers: Answers, view: View) -> Answer | None:
@@ -144,7 +146,9 @@ def _position_by_copies(answers: Answers, view: View) -> Answer | None:
 
 #: Corrections of answers about positions on a line, in order.
 SEQUENCE_CORRECTIONS: tuple[Correction[View], ...] = (
-    lambda answers, _: rotations.ladder_by_formula(answers["ladder"], answers["closed_form"]),
+    lambda answers, _: rotations.ladder_by_formula(
+        answers["ladder"], answers["closed_form"]
+    ),
     lambda answers, _: rotations.rotations_by_formula(
         answers["rotations"], answers["closed_form"], answers["ladder"]
     ),

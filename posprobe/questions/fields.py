@@ -96,7 +96,9 @@ class Field:
         """Draw a table ``[h * w, r]``, of ``n_columns`` independent columns where given."""
         height, width = self.shape
         term_draws = []
-        for factor, component_scales in zip(self.factors, self.component_scales, strict=True):
+        for factor, component_scales in zip(
+            self.factors, self.component_scales, strict=True
+        ):
             scales = component_scales if n_columns is None else np.ones(n_columns)
             white = rng.standard_normal((len(factor), len(scales)), dtype=np.float32)
             term_draws.append(factor @ (white * scales.astype(np.float32)))
@@ -190,7 +192,9 @@ def ask_patch_smooth(view: View) -> Answer:
     rng = view.rng(13)
     rough_factor = _rough_factor(height, width)
     component_norms = np.linalg.norm(view.coordinates, axis=0)
-    code_scales = [_component_norms(code) for code in split_codes(view.points, view.shape)[:2]]
+    code_scales = [
+        _component_norms(code) for code in split_codes(view.points, view.shape)[:2]
+    ]
     max_rank = max(len(scales) for scales in code_scales)
 
     def draw() -> list[Floats]:
@@ -214,9 +218,12 @@ def ask_patch_smooth(view: View) -> Answer:
         return (cosines - centre) / deviation, (null_draws - centre) / deviation
 
     def ranks(null_draws: Floats) -> list[float]:
-        best_scores, null_scores = (by_stride.max(axis=-1) for by_stride in scores(null_draws))
+        best_scores, null_scores = (
+            by_stride.max(axis=-1) for by_stride in scores(null_draws)
+        )
         return [
-            rank_p_value(best_scores[k], null_scores[:, k]) for k in range(len(best_scores))
+            rank_p_value(best_scores[k], null_scores[:, k])
+            for k in range(len(best_scores))
         ]
 
     null_draws, p = draw_null(draw, lambda draws: max(ranks(draws)), *N_PATCH_SMOOTH_DRAWS)
@@ -235,7 +242,9 @@ def ask_patch_smooth(view: View) -> Answer:
     reasons = ("patch_surface", "patch_rough", "patch_open")
     answer, reason = judge_p_value(p, *reasons, has_enough=can_deny)
     # With so few steps, a significant cosine is never small.
-    test = null_test(cosine, null_cosines, ("rough field", "walks")[nearest], p, bound=-1.0)
+    test = null_test(
+        cosine, null_cosines, ("rough field", "walks")[nearest], p, bound=-1.0
+    )
     return Answer("smooth", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
@@ -259,7 +268,9 @@ def _step_cosines(patches: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _rough_factor(height: int, width: int) -> Floats:
-    return covariance_root(np.exp(-grid_distances(height, width) / (8 * max(height, width))))
+    return covariance_root(
+        np.exp(-grid_distances(height, width) / (8 * max(height, width)))
+    )
 
 
 def _half_distance(patches: Floats) -> float:
@@ -318,7 +329,9 @@ def ask_patch_position(view: View) -> Answer:
     over equal displacements, and the change of the norms of patches over the grid.
     """
     limits = (MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES)
-    if refusal := unfit_grid_answer("absolute_position", view, PATCH_POSITION_KEYS, *limits):
+    if refusal := unfit_grid_answer(
+        "absolute_position", view, PATCH_POSITION_KEYS, *limits
+    ):
         return refusal
     rng = view.rng(14)
     field = fit_field(view.points, view.shape)
@@ -437,10 +450,14 @@ def position_by_order(position_answer: Answer, order_answer: Answer) -> Answer |
         return None
     if position_answer.answer == "no":
         if order_answer.answer == "no":
-            return position_answer.with_correction("no", "patch_unordered", "order", test=None)
+            return position_answer.with_correction(
+                "no", "patch_unordered", "order", test=None
+            )
         return position_answer.with_correction("no", "patch_order_open", "order")
     if position_answer.yes and order_answer.answer == "no":
-        return position_answer.with_correction("cannot tell", "patch_yes_unordered", "order")
+        return position_answer.with_correction(
+            "cannot tell", "patch_yes_unordered", "order"
+        )
     return None
 
 

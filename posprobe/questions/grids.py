@@ -132,7 +132,10 @@ def ask_patch_order(view: View) -> Answer:
     rng = view.rng(12)
     permutations = (rng.permutation(len(view)) for _ in range(N_PATCH_ORDER_DRAWS))
     null_draws = np.array(
-        [gram[order[second_patches], order[first_patches]].mean() for order in permutations]
+        [
+            gram[order[second_patches], order[first_patches]].mean()
+            for order in permutations
+        ]
     )
     p = rank_p_value(abs(cosine - chance_mean), np.abs(null_draws - chance_mean))
     has_enough = len(view) >= MIN_ORDER_DENIAL_PATCHES
@@ -349,7 +352,9 @@ def ask_axis_rotations(view: View) -> Answer:
         return Answer("axis_rotations", "no", "no_codes", facts, keys=AXIS_ROTATION_KEYS)
     if not codes:
         facts = AxisRotations(*view.shape)
-        return Answer("axis_rotations", "cannot tell", "short", facts, keys=AXIS_ROTATION_KEYS)
+        return Answer(
+            "axis_rotations", "cannot tell", "short", facts, keys=AXIS_ROTATION_KEYS
+        )
     return _answer_by_lines(view, codes) or _answer_by_circles(view, codes)
 
 
@@ -368,7 +373,9 @@ def _long_codes(view: View) -> list[tuple[Code, Floats]]:
     rows, columns, _ = split_codes(view.points, (height, width))
     powers = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
     # With less power than this, a code is noise.
-    min_power = max(1e-9 * float(np.square(view.points).sum()), MIN_CODE_SHARE * max(powers))
+    min_power = max(
+        1e-9 * float(np.square(view.points).sum()), MIN_CODE_SHARE * max(powers)
+    )
     return [
         (Code(axis, len(points)), points)
         for axis, points, power in zip(CODE_AXES, (rows, columns), powers, strict=True)
@@ -391,7 +398,9 @@ def _answer_by_lines(grid_view: View, codes: list[tuple[Code, Floats]]) -> Answe
         for (code, _), lines in zip(codes, lines_by_code, strict=True)
     )
     share = max(sum(line.share for line in code.lines) for code in codes_with_lines)
-    p, smallest_p = (min(1.0, len(codes) * p_value) for p_value in (min(p_values), MAX_LINE_P))
+    p, smallest_p = (
+        min(1.0, len(codes) * p_value) for p_value in (min(p_values), MAX_LINE_P)
+    )
     test = Test(share, p, of="smooth", least=smallest_p)
     rotating = tuple(code.axis for code in codes_with_lines if code.lines)
     facts = AxisRotations(*grid_view.shape, codes_with_lines, rotating)
@@ -403,7 +412,9 @@ def _find_lines(code_view: View) -> tuple[Rotation, ...]:
     rotations = find_rotations(code_view.points, code_view.seed).rotations
     is_long = len(code_view) >= MIN_LINE_CODE_POSITIONS
     return tuple(
-        rotation for rotation in rotations if is_long or rotation.turns >= MIN_SHORT_CODE_TURNS
+        rotation
+        for rotation in rotations
+        if is_long or rotation.turns >= MIN_SHORT_CODE_TURNS
     )
 
 
@@ -416,7 +427,9 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     ].T
     null_draws = np.empty((len(codes), 4, 0))
     for n_draws in (N_FIRST_CIRCLE_DRAWS, N_CIRCLE_DRAWS - N_FIRST_CIRCLE_DRAWS):
-        extra_draws = [_draw_circle_shares(points, rng, n_draws) for points in shortened_codes]
+        extra_draws = [
+            _draw_circle_shares(points, rng, n_draws) for points in shortened_codes
+        ]
         null_draws = np.concatenate([null_draws, np.stack(extra_draws)], axis=2)
         code_p_values = [
             max(rank_p_value(share, draws) for draws in code_draws)
@@ -428,7 +441,9 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     typical_shares = np.median(null_draws, axis=2).max(axis=1)
     circles = [
         Circle(*map(float, circle_numbers))
-        for circle_numbers in zip(turns, shares, typical_shares, code_p_values, strict=True)
+        for circle_numbers in zip(
+            turns, shares, typical_shares, code_p_values, strict=True
+        )
     ]
     rotating = tuple(
         code.axis
@@ -449,7 +464,8 @@ def _answer_by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     elif p > MAX_OPEN_P and shares.max() < MIN_CIRCLE_SHARE:
         answer, reason = "no", "none"
     codes_with_circles = tuple(
-        replace(code, circle=circle) for (code, _), circle in zip(codes, circles, strict=True)
+        replace(code, circle=circle)
+        for (code, _), circle in zip(codes, circles, strict=True)
     )
     facts = AxisRotations(*view.shape, codes_with_circles, rotating)
     return Answer("axis_rotations", answer, reason, facts, test, AXIS_ROTATION_KEYS)
@@ -532,7 +548,9 @@ def _circle_products(h: int) -> tuple[Floats, Floats]:
     return turns, np.concatenate(products, axis=1)
 
 
-def axis_rotations_by_formula(rotations_answer: Answer, closed_form: Answer) -> Answer | None:
+def axis_rotations_by_formula(
+    rotations_answer: Answer, closed_form: Answer
+) -> Answer | None:
     """Affirm that a formula makes both codes of rotations, one plane for each frequency."""
     if not closed_form.yes or rotations_answer.reason in {"too_few", "all_equal", "large"}:
         return None

@@ -26,7 +26,12 @@ from posprobe.analyses.models.experiments import (
     SubstitutionEffect,
 )
 from posprobe.analyses.models.head_logits import HeadsByLayer
-from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, Origin, RotaryUse, Summary
+from posprobe.analyses.models.rotary_use import (
+    MIN_HEAD_CONTEXTS,
+    Origin,
+    RotaryUse,
+    Summary,
+)
 from posprobe.analyses.models.states import (
     MAX_POSITION_NOISE_SHARE,
     LayerMeans,
@@ -178,9 +183,13 @@ def ask_kept(run: ModelRun) -> Answer | None:
         return None
     if decomposition.layout.size == 1:
         return Answer("kept", "cannot tell", "one_position", keys=("states.layout",))
-    layers = [_layer_share(number, layer) for number, layer in decomposition.layers.items()]
+    layers = [
+        _layer_share(number, layer) for number, layer in decomposition.layers.items()
+    ]
     last_index, last_layer = len(layers) - 1, layers[-1]
-    shared_indices = (index for index, layer in enumerate(layers) if layer.share is not None)
+    shared_indices = (
+        index for index, layer in enumerate(layers) if layer.share is not None
+    )
     first_index = next(shared_indices, last_index)
     has_first = first_index < last_index and decomposition.contexts > 1
     first_layer = layers[first_index] if has_first else None
@@ -220,7 +229,9 @@ def _judge_last_layer(last_layer: LayerShare, is_outside: bool) -> tuple[Verdict
         return "no", "rounding"
     if last_layer.rank == 0:
         # Only where there is little noise, it is evidence that no direction stands out.
-        is_quiet = last_layer.noise is not None and last_layer.noise <= MAX_HIDING_NOISE_SHARE
+        is_quiet = (
+            last_layer.noise is not None and last_layer.noise <= MAX_HIDING_NOISE_SHARE
+        )
         is_noise = is_quiet and not is_outside
         return ("no", "noise") if is_noise else ("cannot tell", "few_contexts")
     if not last_layer.clear:
@@ -251,7 +262,12 @@ class StateChange:
 
 
 def _answer_change(
-    question: str, change: float, rounding: float, min_change: float, facts: Any, *keys: str
+    question: str,
+    change: float,
+    rounding: float,
+    min_change: float,
+    facts: Any,
+    *keys: str,
 ) -> Answer:
     """Answer whether a change exceeds both the rounding and ``min_change``."""
     answer: Verdict = "yes" if change >= max(rounding, min_change) else "no"
@@ -270,7 +286,9 @@ def _ask_permutation(question: str, variant: str) -> AskRun:
             return None
         change = getattr(effect, variant).tokens
         facts, key = StateChange(change, run.images), f"permutation.{variant}.tokens"
-        return _answer_change(question, change, run.rounding, MIN_RELEVANT_CHANGE, facts, key)
+        return _answer_change(
+            question, change, run.rounding, MIN_RELEVANT_CHANGE, facts, key
+        )
 
     return ask
 
@@ -424,7 +442,9 @@ def ask_heads(run: ModelRun) -> Answer | None:
     if heads is None:
         return None
     layers = tuple(heads.layers.values())
-    keys = tuple(f"heads.layers.{layer_index}.attention" for layer_index in range(len(layers)))
+    keys = tuple(
+        f"heads.layers.{layer_index}.attention" for layer_index in range(len(layers))
+    )
     if layers[0].layout.size == 1:
         return Answer("heads", "cannot tell", "one_position", keys=keys)
     peaks = [
@@ -441,14 +461,19 @@ def ask_heads(run: ModelRun) -> Answer | None:
     sharp_offsets = Counter(
         offset
         for attention, uniform_share, offset in peaks
-        if attention > max(MIN_MAIN_ATTENTION_SHARE, MIN_PEAK_TO_UNIFORM_RATIO * uniform_share)
+        if attention
+        > max(MIN_MAIN_ATTENTION_SHARE, MIN_PEAK_TO_UNIFORM_RATIO * uniform_share)
     )
     offsets = tuple(PreferredOffset(*common) for common in sharp_offsets.most_common(3))
     facts = OffsetHeads(sharp_offsets.total(), len(peaks), sharpest, uniform, offsets)
     if sharp_offsets:
         return Answer("heads", "yes", "sharp", facts, keys=keys)
     reason = (
-        "short" if sharpest > MIN_MAIN_ATTENTION_SHARE else "even" if sharpest else "no_peak"
+        "short"
+        if sharpest > MIN_MAIN_ATTENTION_SHARE
+        else "even"
+        if sharpest
+        else "no_peak"
     )
     return Answer("heads", "no", reason, facts, keys=keys)
 
@@ -533,7 +558,9 @@ def ask_distance(run: ModelRun) -> Answer | None:
     keys = tuple(
         f"rotary_use.summary.{key}" for key in ("share", "yes", "no", "open", "never")
     )
-    facts = DistanceHeads(summary, rotary_use.contexts, rotary_use.length, rotary_use.source)
+    facts = DistanceHeads(
+        summary, rotary_use.contexts, rotary_use.length, rotary_use.source
+    )
     answer: Verdict = "cannot tell"
     if rotary_use.contexts < MIN_HEAD_CONTEXTS:
         reason = "few_contexts"
@@ -644,7 +671,9 @@ def _cost_measure(effect: SubstitutionEffect) -> CostMeasure:
 
 
 def _cost_key(effect: SubstitutionEffect, substitute: Substitute) -> str:
-    return f"substitution.substitutes.{effect.substitutes.index(substitute)}.{effect.measure}"
+    return (
+        f"substitution.substitutes.{effect.substitutes.index(substitute)}.{effect.measure}"
+    )
 
 
 def ask_needed(run: ModelRun) -> Answer | None:
@@ -689,7 +718,9 @@ def _judge_cost(cost: Cost, upper_bound: float | None) -> tuple[Verdict, str]:
     # A loss that is not significant is no evidence of none: few contexts show nothing.
     if cost.kept is None:
         return "cannot tell", "open"
-    return ("yes", "loses") if cost.value >= MIN_RELEVANT_CHANGE else ("cannot tell", "small")
+    return (
+        ("yes", "loses") if cost.value >= MIN_RELEVANT_CHANGE else ("cannot tell", "small")
+    )
 
 
 def _has_few_components(substitute: Substitute) -> bool:
@@ -720,7 +751,10 @@ def _ask_substitutes(question: str, is_candidate: Callable[[Substitute], bool]) 
         if not kept_shares:
             return None
         lower, upper = (
-            [share + sign * N_SURE_STANDARD_ERRORS * error for _, share, error in kept_shares]
+            [
+                share + sign * N_SURE_STANDARD_ERRORS * error
+                for _, share, error in kept_shares
+            ]
             for sign in (-1, 1)
         )
         sufficient = [bound >= MIN_SUFFICIENT_SHARE for bound in lower]

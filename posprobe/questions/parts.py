@@ -64,7 +64,9 @@ def state_table_shares(
         own_share = getattr(answer.facts, "share", 0.0)
         if answer.yes and share > 0 and own_share > 0:
             # Of several rotations, the strongest was tested.
-            largest = max(part.share for part in budget.around_mean() if part.part in parts)
+            largest = max(
+                part.share for part in budget.around_mean() if part.part in parts
+            )
             tested_share = largest if question == "rotations" else share
             scaled_answer = _scale_answer(answer, share, own_share, tested_share)
             if question == "smooth" and answer.reason != "line" and "slow" in shares:

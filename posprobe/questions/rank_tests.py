@@ -36,7 +36,9 @@ def judge_p_value(
     """Return the verdict by a p-value and its reason; no needs ``has_enough`` rows."""
     if p <= MAX_YES_P:
         return "yes", yes
-    return ("no", no) if p > MAX_OPEN_P and has_enough else ("cannot tell", undecided_reason)
+    return (
+        ("no", no) if p > MAX_OPEN_P and has_enough else ("cannot tell", undecided_reason)
+    )
 
 
 def small_table_answer(question: str, view: View, keys: tuple[str, ...]) -> Answer | None:

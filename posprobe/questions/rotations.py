@@ -116,7 +116,9 @@ def ask_rotations(view: View) -> Answer:
         return refusal
     n, d = view.points.shape
     if n < MIN_WAVE_ROWS or d < 2:
-        return Answer("rotations", "cannot tell", "too_few", TooFew(n, d), keys=ROTATIONS_KEYS)
+        return Answer(
+            "rotations", "cannot tell", "too_few", TooFew(n, d), keys=ROTATIONS_KEYS
+        )
     rotation_fit = view.rotation_fit
     facts = _rotation_facts(view, rotation_fit)
     test = _rotation_test(facts, rotation_fit)
@@ -146,7 +148,9 @@ def _absence_reason(facts: Rotations, rotation_fit: RotationFit) -> str:
         return "preferred"
     if rotation_fit.p <= MAX_OPEN_P:
         return "unclear"
-    return "none" if rotation_fit.detection_limit < MAX_DENIAL_DETECTION_SHARE else "unclear"
+    return (
+        "none" if rotation_fit.detection_limit < MAX_DENIAL_DETECTION_SHARE else "unclear"
+    )
 
 
 def _rotation_facts(view: View, rotation_fit: RotationFit) -> Rotations:
@@ -205,7 +209,9 @@ def rotations_by_formula(
     return None
 
 
-def rotations_by_winding(rotations_answer: Answer, winding_answer: Answer) -> Answer | None:
+def rotations_by_winding(
+    rotations_answer: Answer, winding_answer: Answer
+) -> Answer | None:
     """Deny fixed periods where no line stands out and the winding changes its pace."""
     facts = rotations_answer.facts
     if rotations_answer.answer != "cannot tell":
@@ -216,7 +222,9 @@ def rotations_by_winding(rotations_answer: Answer, winding_answer: Answer) -> An
         return None
     keys = (*rotations_answer.keys, *winding_answer.keys)
     facts = replace(facts, turn=winding_answer.facts.turn)
-    return rotations_answer.with_correction("no", "pace", "winding", facts=facts, keys=keys)
+    return rotations_answer.with_correction(
+        "no", "pace", "winding", facts=facts, keys=keys
+    )
 
 
 #: Draws with which a single yes is significant among the seven questions about a sequence: 1 in 146
@@ -300,7 +308,9 @@ class Winding:
             "rotation": self.rotation,
             "mixed": [line.period for line in self.mixed],
         }
-        return pair_numbers | {name: value for name, value in line_numbers.items() if value}
+        return pair_numbers | {
+            name: value for name, value in line_numbers.items() if value
+        }
 
 
 def ask_winding(view: View) -> Answer:
@@ -326,7 +336,9 @@ def ask_winding(view: View) -> Answer:
     facts = _winding_facts(pair, plane_share)
     # Draws are reported as turns of a pair with the same share and radius CV.
     null_turns = null_draws * (pair.turns / statistic)
-    test = null_test(pair.turns, null_turns, null_model, p, smallest_effect=MIN_WINDING_TURNS)
+    test = null_test(
+        pair.turns, null_turns, null_model, p, smallest_effect=MIN_WINDING_TURNS
+    )
     answer: Verdict = "no"
     if pair.turns < MIN_WINDING_TURNS:
         reason = "part_turn"
@@ -464,7 +476,9 @@ def measure_turns(phase: Floats) -> Floats:
     return np.asarray(ends - starts)
 
 
-def winding_by_rotations(winding_answer: Answer, rotations_answer: Answer) -> Answer | None:
+def winding_by_rotations(
+    winding_answer: Answer, rotations_answer: Answer
+) -> Answer | None:
     """Add which spectral line a winding shows, or which lines it mixes."""
     facts = winding_answer.facts
     if not (winding_answer.yes and rotations_answer.yes):
@@ -481,7 +495,9 @@ def winding_by_rotations(winding_answer: Answer, rotations_answer: Answer) -> An
         len(mixed_lines) > 1
         and _turns_difference(facts, mixed_lines[0]) > MAX_SAME_LINE_DIFFERENCE
     ):
-        facts = replace(facts, mixed=tuple(sorted(mixed_lines, key=lambda line: line.period)))
+        facts = replace(
+            facts, mixed=tuple(sorted(mixed_lines, key=lambda line: line.period))
+        )
         if not all(line.is_circular for line in mixed_lines):
             return winding_answer.with_correction(
                 "cannot tell", "mixed_waves", "rotations", facts=facts
@@ -593,7 +609,9 @@ def ask_ladder(view: View) -> Answer:
     if reason == "few" and not lines and n >= MIN_LADDER_DENIAL_ROWS:
         answer, reason = "no", "none"
     # Without a test the question still counts among those that are asked, with a p-value of 1.
-    return Answer("ladder", answer, reason, facts, Test(float(len(lines)), 1.0), LADDER_KEYS)
+    return Answer(
+        "ladder", answer, reason, facts, Test(float(len(lines)), 1.0), LADDER_KEYS
+    )
 
 
 def _ask_even_periods(view: View, facts: Ladder) -> Answer:
@@ -603,7 +621,9 @@ def _ask_even_periods(view: View, facts: Ladder) -> Answer:
     n_steps = len(log_periods) - 1
     log_range = float(log_periods[-1] - log_periods[0])
     even_spacing = np.linspace(0, 1, len(log_periods))
-    deviation = float(np.abs((log_periods - log_periods[0]) / log_range - even_spacing).max())
+    deviation = float(
+        np.abs((log_periods - log_periods[0]) / log_range - even_spacing).max()
+    )
     null_draws = np.sort(view.rng(4).random((N_PERIOD_SETS, len(log_periods) - 2)), axis=1)
     null_deviations = np.abs(null_draws - even_spacing[1:-1]).max(axis=1)
     p = rank_p_value(-deviation, -null_deviations)
@@ -612,7 +632,9 @@ def _ask_even_periods(view: View, facts: Ladder) -> Answer:
     factor = float(np.exp(mean_step))
     facts = replace(facts, factor=factor, off=deviation * n_steps, worst=unevenness)
     smallest_share = min(line.share for line in rotation_fit.rotations)
-    detection_limit = max(DETECTION_MARGIN * rotation_fit.detection_limit, MIN_DETECTION_LIMIT)
+    detection_limit = max(
+        DETECTION_MARGIN * rotation_fit.detection_limit, MIN_DETECTION_LIMIT
+    )
     answer: Verdict = "no"
     if p > MAX_OPEN_P or unevenness > MAX_LADDER_UNEVENNESS:
         reason = "random" if p > MAX_OPEN_P else "uneven"
@@ -659,7 +681,9 @@ def ladder_by_formula(ladder_answer: Answer, formula_answer: Answer) -> Answer |
     if ladder_answer.yes or not formula_answer.yes or sinusoid is None:
         return None
     facts = replace(ladder_answer.facts, series=sinusoid)
-    return ladder_answer.with_correction("yes", "base", "closed_form", facts=facts, test=None)
+    return ladder_answer.with_correction(
+        "yes", "base", "closed_form", facts=facts, test=None
+    )
 
 
 #: Questions by name, in the order of the page.

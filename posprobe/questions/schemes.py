@@ -141,14 +141,18 @@ def ask_rotary_turns(schemes: NumberedBlocks) -> Answer:
     """Ask whether every pair completes a turn within the stated length."""
     ladders = tuple(_rotary_ladders(schemes))
     # Share of pairs that complete no turn, for encodings with a stated length.
-    slow_shares = [ladder.slow / ladder.pairs for ladder in ladders if ladder.slow is not None]
+    slow_shares = [
+        ladder.slow / ladder.pairs for ladder in ladders if ladder.slow is not None
+    ]
     answer: Verdict = "yes"
     reason = "all"
     if not slow_shares:
         answer, reason = "cannot tell", "no_length"
     elif any(slow_shares):
         answer, reason = "no", "never"
-    keys = _scheme_keys(schemes, "rotation.never_turn_target", "rotation.longest_wavelength")
+    keys = _scheme_keys(
+        schemes, "rotation.never_turn_target", "rotation.longest_wavelength"
+    )
     facts = SchemeFacts(ladders, slow_shares or None)
     return Answer("rotary_turns", answer, reason, facts, keys=keys)
 
@@ -158,7 +162,8 @@ def ask_rotary_positive(schemes: NumberedBlocks) -> Answer:
     ladders = tuple(_rotary_ladders(schemes))
     decided = [ladder for ladder in ladders if ladder.known]
     negative = [
-        ladder.first is not None and ladder.first < (ladder.seen or 0) for ladder in decided
+        ladder.first is not None and ladder.first < (ladder.seen or 0)
+        for ladder in decided
     ]
     not_searched = [
         ladder.first is None and ladder.axes == 1 and ladder.searched < (ladder.seen or 0)
@@ -179,7 +184,9 @@ def ask_rotary_positive(schemes: NumberedBlocks) -> Answer:
 
 def ask_rotary_stretched(schemes: NumberedBlocks) -> Answer:
     """Ask whether a scaling for longer contexts changes the wavelengths."""
-    scaled = tuple(ladder for ladder in _rotary_ladders(schemes) if ladder.rule != "default")
+    scaled = tuple(
+        ladder for ladder in _rotary_ladders(schemes) if ladder.rule != "default"
+    )
     answer: Verdict = "yes" if any(ladder.changes for ladder in scaled) else "no"
     reason = "changed" if answer == "yes" else "unchanged" if scaled else "no_rule"
     facts = SchemeFacts(scaled, [ladder.rule for ladder in scaled] or None)
@@ -213,7 +220,9 @@ def ask_linear_near(schemes: NumberedBlocks) -> Answer:
     slopes_by_scheme = []
     for _, block in schemes:
         windows, length = block["heads"]["window"], block["heads"]["layout"]["length"]
-        slopes_by_scheme.append(LinearSlopes(tuple(block["slopes"]), tuple(windows), length))
+        slopes_by_scheme.append(
+            LinearSlopes(tuple(block["slopes"]), tuple(windows), length)
+        )
     # Distances in positions at which attention halves, with equal contents.
     half_distances = [
         math.log(2) / slope
@@ -295,7 +304,9 @@ class SmoothHeads:
 
 def ask_smooth_distances(question: str, schemes: NumberedBlocks) -> Answer:
     """Ask whether neighbouring distances have more similar values than permuted ones."""
-    learned_schemes = [(number, block) for number, block in schemes if not block["computed"]]
+    learned_schemes = [
+        (number, block) for number, block in schemes if not block["computed"]
+    ]
     keys = _scheme_keys(learned_schemes or schemes, "smoothness.structured")
     n_heads = sum(block["head_count"] for _, block in learned_schemes or schemes)
     if not learned_schemes:
@@ -315,7 +326,9 @@ def ask_smooth_distances(question: str, schemes: NumberedBlocks) -> Answer:
     band = (_chance_quantile(n_tested, 0.95), _chance_quantile(n_tested, 0.05))
     n_draws, smallest_p = smoothness[0]["permutations"], CHANCE_HEAD_SHARE**n_tested
     test = Test(n_structured, p, facts.chance, band, "permuted", n_draws, smallest_p)
-    return Answer(question, *judge_p_value(p, "smooth", "no_order", "weak"), facts, test, keys)
+    return Answer(
+        question, *judge_p_value(p, "smooth", "no_order", "weak"), facts, test, keys
+    )
 
 
 def _chance_quantile(n_heads: int, tail: float) -> float:
@@ -359,7 +372,9 @@ class HeadPreference:
 def _count_preferences(block: Block) -> HeadPreference:
     """Count the ordered heads of an encoding by the distances that they favour."""
     heads = block["heads"]
-    varying_heads = [head for head, is_near in enumerate(heads["near"]) if is_near is not None]
+    varying_heads = [
+        head for head, is_near in enumerate(heads["near"]) if is_near is not None
+    ]
     ordered_heads = [
         head
         for head in varying_heads

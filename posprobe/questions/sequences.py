@@ -124,7 +124,9 @@ def ask_order(view: View) -> Answer:
         typical=float(np.median(statistics[1, 1:])) / total_power,
         farther=max(quarters) / max(min(quarters), 1e-9 * max(quarters), 1e-300),
     )
-    answer, reason = judge_p_value(p, "neighbours", "none", "open", has_enough=len(view) >= 16)
+    answer, reason = judge_p_value(
+        p, "neighbours", "none", "open", has_enough=len(view) >= 16
+    )
     # The reason names the cosine where it is evidence by itself, else the others that are.
     if answer == "yes" and 3 * cosine_p > MAX_YES_P:
         has_wave = 3 * wave_p <= MAX_YES_P
@@ -132,7 +134,9 @@ def ask_order(view: View) -> Answer:
             "wave" if 3 * norm_p > MAX_YES_P else "norms_and_wave" if has_wave else "norms"
         )
     effect = (
-        abs(cosine - chance_mean) if reason == "neighbours" else facts.share - facts.typical
+        abs(cosine - chance_mean)
+        if reason == "neighbours"
+        else facts.share - facts.typical
     )
     if reason in {"neighbours", "wave"} and effect < MIN_EFFECT_SHARE:
         answer, reason = "no", "small"
@@ -170,7 +174,9 @@ def _order_statistics(
     norm_ranks, waves = centred_ranks(norms), slow_waves(len(norms))
     statistics = np.empty((3, N_ORDER_PERMUTATIONS + 1))
     for k in range(N_ORDER_PERMUTATIONS + 1):
-        order = np.arange(len(leading_rows)) if k == 0 else rng.permutation(len(leading_rows))
+        order = (
+            np.arange(len(leading_rows)) if k == 0 else rng.permutation(len(leading_rows))
+        )
         statistics[0, k] = gram[order[1:], order[:-1]].mean(dtype=np.float64)
         statistics[1, k] = _spectrum_power(leading_rows[order]).max()
         statistics[2, k] = np.square(waves @ norm_ranks[order]).sum()
@@ -243,10 +249,15 @@ def ask_smooth(view: View) -> Answer:
         return Answer("smooth", "cannot tell", "too_few", TooFew(n, d), keys=SMOOTH_KEYS)
     families, ranges = rotation_fit.families, rotation_fit.slow_ranges
     smooth_share, line_share = families.get("smooth", 0.0), families.get("line", 0.0)
-    limit, least = max(rotation_fit.smooth_limit, ranges.get("smooth", (0.0, 0.0))[1]), None
+    limit, least = (
+        max(rotation_fit.smooth_limit, ranges.get("smooth", (0.0, 0.0))[1]),
+        None,
+    )
     if ranges.get("smooth", (0.0, 0.0))[0] > 0:
         smooth_share, least = families["slow"], ranges["smooth"][0]
-    family_test = rotation_fit.family_tests["line" if line_share > smooth_share else "smooth"]
+    family_test = rotation_fit.family_tests[
+        "line" if line_share > smooth_share else "smooth"
+    ]
     share = max(line_share, smooth_share)
     if share > 0:
         # Near its maximum, a log likelihood falls with the square of a share.
@@ -356,7 +367,10 @@ def _draw_dimensions(view: View, n_rows: int, stride: int) -> Floats:
     shape, rng = (n_rows, view.points.shape[1]), view.rng(3)
     tables = (factor @ rng.standard_normal(shape) for _ in range(N_NULL_DRAWS))
     return np.array(
-        [participation_ratio(normalise_rows(table - table.mean(axis=0))) for table in tables]
+        [
+            participation_ratio(normalise_rows(table - table.mean(axis=0)))
+            for table in tables
+        ]
     )
 
 

@@ -179,15 +179,21 @@ def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     """Compute the frequencies from the angles, over more and more positions."""
     if cos.size and sin.size:
         cos, sin = (
-            table.reshape(-1, table.shape[-1]) if table.ndim else table for table in (cos, sin)
+            table.reshape(-1, table.shape[-1]) if table.ndim else table
+            for table in (cos, sin)
         )
     has_equal_shapes = cos.shape == sin.shape and cos.ndim == 2
     if not has_equal_shapes or len(cos) < 2 or not 0 < cos.shape[1] <= MAX_DUMP_HEAD_DIM:
-        raise _shape_error(file, ("cos", "sin"), f"{list(cos.shape)} and {list(sin.shape)}")
+        raise _shape_error(
+            file, ("cos", "sin"), f"{list(cos.shape)} and {list(sin.shape)}"
+        )
     cos, sin = cos[:MAX_DUMP_POSITIONS], sin[:MAX_DUMP_POSITIONS]
     half = cos.shape[1] // 2
     if cos.shape[1] % 2 == 0 and np.array_equal(cos[:, :half], cos[:, half:]):
-        cos, sin = cos[:, :half], sin[:, half:]  # the first half of the sines may have a sign
+        cos, sin = (
+            cos[:, :half],
+            sin[:, half:],
+        )  # the first half of the sines may have a sign
     elif cos.shape[1] % 2 == 0 and np.array_equal(cos[:, 0::2], cos[:, 1::2]):
         cos, sin = cos[:, 0::2], sin[:, 1::2]
     radii = np.sqrt(cos**2 + sin**2)
@@ -221,7 +227,9 @@ def _read_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     return Ladder(frequencies, factor, cos=cos, sin=sin)
 
 
-def relate_query(ladder: Ladder, dump: Dump, are_neighbours: bool | None) -> Finding | None:
+def relate_query(
+    ladder: Ladder, dump: Dump, are_neighbours: bool | None
+) -> Finding | None:
     """Find the columns that an engine rotates together, from a query before and after rotation.
 
     Parameters
@@ -240,9 +248,13 @@ def relate_query(ladder: Ladder, dump: Dump, are_neighbours: bool | None) -> Fin
     """
     if dump.q is None or dump.q_rotated is None or are_neighbours is None:
         return None
-    residuals = {order: _query_residual(ladder, dump, order) for order in _PAIR_ORDER_NAMES}
+    residuals = {
+        order: _query_residual(ladder, dump, order) for order in _PAIR_ORDER_NAMES
+    }
     tolerance = RULES["pairs_wrong"].tolerance
-    fitting_orders = [order for order, residual in residuals.items() if residual < tolerance]
+    fitting_orders = [
+        order for order, residual in residuals.items() if residual < tolerance
+    ]
     if len(fitting_orders) != 1:
         return None
     engine_order = fitting_orders[0]
@@ -271,7 +283,9 @@ def _query_residual(
     rotations = (
         factor * rotations / np.maximum(np.abs(rotations), 1e-300)
     )  # a rotation changes no length
-    return float(np.linalg.norm(after - rotations * before) / (np.linalg.norm(after) or 1.0))
+    return float(
+        np.linalg.norm(after - rotations * before) / (np.linalg.norm(after) or 1.0)
+    )
 
 
 def _complex_pairs(queries: Floats, pair_order: str, n_pairs: int) -> np.ndarray:

@@ -142,7 +142,9 @@ def fingerprint(table: PositionTable) -> Fingerprint:
     values = np.ascontiguousarray(table.values, dtype="<f8")
     # Squares of numbers near the end of the range of float64 would overflow.
     largest = float(np.abs(values).max())
-    scale = largest * math.sqrt(float(np.mean((values / largest) ** 2))) if largest else 0.0
+    scale = (
+        largest * math.sqrt(float(np.mean((values / largest) ** 2))) if largest else 0.0
+    )
     begin, end = table.rows
     sampled_rows = np.array(sampled_positions(begin, end), dtype=np.intp) - begin
     divisor = scale or 1.0
@@ -203,7 +205,9 @@ def _projection_signs(dim: int) -> NDArray[np.float64]:
     """Return ``[d, 64]`` signs over 8, which do not depend on the version of NumPy."""
     seed = f"posprobe, rows of {dim}".encode()
     digest = hashlib.shake_256(seed).digest(dim * PROJECTION_DIM // 8)
-    bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8)).reshape(dim, PROJECTION_DIM)
+    bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8)).reshape(
+        dim, PROJECTION_DIM
+    )
     return (2 * bits.astype(np.float64) - 1) / math.sqrt(PROJECTION_DIM)
 
 
@@ -264,7 +268,11 @@ def _judge_likeness(
     layouts, n_positions = (a.layout, b.layout), aligned_rows.n_positions
     is_complete = all(n_positions == layout.size for layout in layouts)
     finding = relate_sketches_of_tables(
-        distance, chance, (a.dtype, b.dtype), n_positions=n_positions, is_complete=is_complete
+        distance,
+        chance,
+        (a.dtype, b.dtype),
+        n_positions=n_positions,
+        is_complete=is_complete,
     )
     is_related, relation = finding.cause != "unrelated", finding.cause
     if lag and is_related:
@@ -327,7 +335,9 @@ def _shifted_rows(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | N
         isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)
     ):
         return 0, None
-    rows_a, rows_b = (sketch.rows[:N_DENSE_POSITIONS].astype(np.float64) for sketch in (a, b))
+    rows_a, rows_b = (
+        sketch.rows[:N_DENSE_POSITIONS].astype(np.float64) for sketch in (a, b)
+    )
     lag = find_row_lag(rows_b * b.scale, rows_a * a.scale)
     if not lag:
         return 0, None
@@ -346,7 +356,9 @@ def _sketch_distance(
     ratio = a.scale / b.scale
     if not _are_scales_comparable(ratio):
         return max(1.0, min(ratio, 1e12))
-    return float(np.linalg.norm(ratio * aligned_rows.rows_a - aligned_rows.rows_b)) / norm_b
+    return (
+        float(np.linalg.norm(ratio * aligned_rows.rows_a - aligned_rows.rows_b)) / norm_b
+    )
 
 
 def _are_scales_comparable(ratio: float) -> bool:

@@ -109,7 +109,9 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
         for index, finding in enumerate(findings):
             if not finding.alike:
                 distance = finding.first_distance or first_distance
-                findings[index] = replace(finding, first_distance=distance, rotation=rotation)
+                findings[index] = replace(
+                    finding, first_distance=distance, rotation=rotation
+                )
     is_precise = _has_precise_cosines(a) and _has_precise_cosines(b)
     tolerance = RULES["factor"].tolerance if is_precise else 2**-8
     if a.factor is not None and b.factor is not None:
@@ -155,10 +157,14 @@ def _relate_frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
     if series_a and series_b:
         findings = [*_relate_geometric(a, series_a, series_b)]
         # Single pairs are further off than the line through them.
-        same_ladder = Finding("ladder", "same_ladder", ladder_base(a), ladder_base(a), largest)
+        same_ladder = Finding(
+            "ladder", "same_ladder", ladder_base(a), ladder_base(a), largest
+        )
         yield from findings or [same_ladder]
     elif np.ptp(log_ratios) < _SAME_LADDER_TOLERANCE:
-        yield Finding("ladder", "positions_scaled", value=math.exp(-float(log_ratios.mean())))
+        yield Finding(
+            "ladder", "positions_scaled", value=math.exp(-float(log_ratios.mean()))
+        )
     elif (slope := fit_geometric(np.exp(log_ratios))) and abs(
         slope[0]
     ) < _SAME_LADDER_TOLERANCE:
@@ -173,7 +179,10 @@ def _is_rounded(exact: Floats, rounded: Floats, dtype: str) -> bool:
     """Tell whether one ladder is the other, rounded to a type."""
     # A ladder is rounded after it was computed in float32, which has an error of its own.
     lower, upper = 1 - _SAME_LADDER_TOLERANCE, 1 + _SAME_LADDER_TOLERANCE
-    lowest, highest = round_to_type(exact * lower, dtype), round_to_type(exact * upper, dtype)
+    lowest, highest = (
+        round_to_type(exact * lower, dtype),
+        round_to_type(exact * upper, dtype),
+    )
     return bool(np.all((rounded >= lowest * lower) & (rounded <= highest * upper)))
 
 
@@ -185,13 +194,17 @@ def fit_geometric(frequencies: Floats) -> tuple[float, float] | None:
         return float(np.log(frequencies[0])), 0.0
     log_frequencies, index = np.log(frequencies), np.arange(len(frequencies))
     slope, start = np.polyfit(index, log_frequencies, 1)
-    is_even = np.abs(log_frequencies - start - slope * index).max() < _SAME_LADDER_TOLERANCE
+    is_even = (
+        np.abs(log_frequencies - start - slope * index).max() < _SAME_LADDER_TOLERANCE
+    )
     return (float(start), float(slope)) if is_even else None
 
 
 def ladder_base(ladder: Ladder) -> float | None:
     """Return the base of the ladder before scaling; None if it is no geometric series."""
-    series = fit_geometric(ladder.frequencies if ladder.unscaled is None else ladder.unscaled)
+    series = fit_geometric(
+        ladder.frequencies if ladder.unscaled is None else ladder.unscaled
+    )
     return None if series is None else math.exp(-series[1] * len(ladder.frequencies))
 
 
@@ -235,7 +248,10 @@ def _base_finding(a: Ladder, base_a: float, base_b: float) -> Finding:
 
 def _relate_by_parts(a: Ladder, b: Ladder, log_ratios: Floats) -> Iterator[Finding]:
     """Name rules that stretch some pairs more than others."""
-    for cause, scaled, unscaled, sign in (("parts_lost", a, b, 1), ("parts_added", b, a, -1)):
+    for cause, scaled, unscaled, sign in (
+        ("parts_lost", a, b, 1),
+        ("parts_added", b, a, -1),
+    ):
         series = fit_geometric(unscaled.frequencies)
         frequencies_before = (
             None if series is None else _unscaled_frequencies(scaled, unscaled)
@@ -256,7 +272,9 @@ def _relate_by_parts(a: Ladder, b: Ladder, log_ratios: Floats) -> Iterator[Findi
         yield _stretch_finding("parts_factor", log_ratios)
     elif is_kept[0] and is_kept[-1]:
         details = {"pairs": len(log_ratios), "kept": int(is_kept.sum())}
-        yield Finding("ladder", "ramp", value=float(np.abs(log_ratios).max()), more=details)
+        yield Finding(
+            "ladder", "ramp", value=float(np.abs(log_ratios).max()), more=details
+        )
     else:
         yield Finding("ladder", "frequencies", value=float(np.abs(log_ratios).max()))
 

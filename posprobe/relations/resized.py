@@ -55,12 +55,15 @@ class Effect:
     same_place: Annotated[
         float | None,
         Number(
-            "same place", "mean centred cosine with the old row at the nearest relative place"
+            "same place",
+            "mean centred cosine with the old row at the nearest relative place",
         ),
     ]
     same_position: Annotated[
         float | None,
-        Number("same position", "mean centred cosine with the old row of the same position"),
+        Number(
+            "same position", "mean centred cosine with the old row of the same position"
+        ),
     ]
     translation_invariance: Annotated[
         float | None,
@@ -68,9 +71,12 @@ class Effect:
     ]
     copies: Annotated[Count, Number("copies", "rows that equal one before them")]
     turns: Annotated[
-        dict[str, Turns], "By axis: `positions`, or `rows` and `columns`; empty without codes."
+        dict[str, Turns],
+        "By axis: `positions`, or `rows` and `columns`; empty without codes.",
     ]
-    seams: Annotated[tuple[tuple[Row, Row], ...] | None, "Those that the old table has not."]
+    seams: Annotated[
+        tuple[tuple[Row, Row], ...] | None, "Those that the old table has not."
+    ]
     special: tuple[Row, ...] | None
     undefined: Reasons
 
@@ -113,7 +119,10 @@ class Way(Effect):
     def factors(self) -> Mapping[str, float]:
         """Length after resizing over length before, by axis."""
         if isinstance(self.old, Grid) and isinstance(self.new, Grid):
-            height, width = self.new.height / self.old.height, self.new.width / self.old.width
+            height, width = (
+                self.new.height / self.old.height,
+                self.new.width / self.old.width,
+            )
             return {"rows": height, "columns": width}
         return {"positions": self.new.size / self.old.size}
 
@@ -150,8 +159,12 @@ class Way(Effect):
                 continue
             leading = old_periods[0]
             # All new periods are compared, because another pair may lead at another size.
-            recurring = [period for period in new_periods if _is_near(period / leading, 1.0)]
-            scaled = [period for period in new_periods if _is_near(period / leading, factor)]
+            recurring = [
+                period for period in new_periods if _is_near(period / leading, 1.0)
+            ]
+            scaled = [
+                period for period in new_periods if _is_near(period / leading, factor)
+            ]
             if self.kind == "stretches" and factor != 1 and scaled:
                 yield Period(axis, "scales", leading, scaled[0])
             elif recurring:
@@ -215,13 +228,15 @@ class Rule:
     ]
     kernel_at_1: Annotated[float, Number("rotation at 1", "mean rotation of neighbours")]
     kernel_at_training: Annotated[
-        float, Number("rotation at training length", "mean rotation at the training length")
+        float,
+        Number("rotation at training length", "mean rotation at the training length"),
     ]
     kernel_at_to: Annotated[
         float, Number("rotation at new length", "mean rotation at the new length")
     ]
     first_negative: Annotated[
-        Natural | None, Number("first negative", "first distance of a negative mean rotation")
+        Natural | None,
+        Number("first negative", "first distance of a negative mean rotation"),
     ]
     attention_factor: Annotated[float, Number("attention factor", "on cosines and sines")]
     undefined: Reasons

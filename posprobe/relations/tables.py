@@ -73,7 +73,8 @@ def relate_tables(
         tail = aligned_b[n_common:]
         is_repeated = (
             len(tail) <= n_common
-            and relative_distance(aligned_b[: len(tail)], tail) < RULES["repeated"].tolerance
+            and relative_distance(aligned_b[: len(tail)], tail)
+            < RULES["repeated"].tolerance
         )
         tail_cause = "repeated" if is_repeated else "longer"
         row_findings.append(Finding("rows", tail_cause, len(a), len(b)))
@@ -95,7 +96,9 @@ def find_row_lag(a: Floats, b: Floats) -> int:
         rows_a, rows_b = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
         n_common = min(len(rows_a), len(rows_b))
         if n_common > 0:
-            errors[lag] = float(np.median(_row_errors(rows_a[:n_common], rows_b[:n_common])))
+            errors[lag] = float(
+                np.median(_row_errors(rows_a[:n_common], rows_b[:n_common]))
+            )
     best = min(errors, key=lambda lag: (errors[lag], abs(lag)))
     if abs(best) > MAX_ROW_LAG or len(a) < 3:
         return 0
@@ -160,7 +163,9 @@ def _simple_changes(a: Floats, b: Floats) -> Iterator[Finding]:
     if np.linalg.norm(mean_row):
         median_norm = np.median(np.linalg.norm(a, axis=1)) or 1.0
         details = {"size": float(np.linalg.norm(mean_row) / median_norm)}
-        yield Finding("values", "constant_row", value=_centred_distance(a, b), more=details)
+        yield Finding(
+            "values", "constant_row", value=_centred_distance(a, b), more=details
+        )
 
 
 def _centred_distance(a: Floats, b: Floats) -> float:
@@ -183,11 +188,16 @@ def _find_rearrangement(
         if _centred_distance(patches.swapaxes(0, 1).reshape(a.shape), b) < tolerance:
             return Finding("rows", "exchanged", grid.height, grid.width)
     nearest = _nearest_rows(a, b)
-    if len(set(nearest.tolist())) == len(a) and _centred_distance(a[nearest], b) < tolerance:
+    if (
+        len(set(nearest.tolist())) == len(a)
+        and _centred_distance(a[nearest], b) < tolerance
+    ):
         n_moved = int((nearest != np.arange(len(a))).sum())
         return Finding("rows", "permuted", len(a), len(b), n_moved)
     # Inner products of some rows show a rotation of the columns as well as those of all rows.
-    sampled_rows = np.linspace(0, len(a) - 1, min(len(a), _MAX_COMPARED_ROWS)).astype(np.intp)
+    sampled_rows = np.linspace(0, len(a) - 1, min(len(a), _MAX_COMPARED_ROWS)).astype(
+        np.intp
+    )
     rotation_misfit = max(
         relative_distance(
             rows_a[sampled_rows] @ rows_a[sampled_rows].T,
@@ -229,13 +239,17 @@ def _find_resizing(
             for axis in (0, 1):
                 weights = resampling_weights(old[axis], new[axis], method, corners=corners)
                 patches = np.moveaxis(np.tensordot(weights, patches, (1, axis)), 0, axis)
-            fits.append((_centred_distance(patches.reshape(len(b), -1), b), method, corners))
+            fits.append(
+                (_centred_distance(patches.reshape(len(b), -1), b), method, corners)
+            )
     misfit, method, corners = min(fits)
     if misfit >= RULES["resized"].tolerance:
         return None
     details = {"method": method, "corners": corners}
     shapes = (old, new) if new[1] > 1 or old[1] > 1 else (old[:1], new[:1])
-    return Finding("rows", "resized", list(shapes[0]), list(shapes[1]), misfit, more=details)
+    return Finding(
+        "rows", "resized", list(shapes[0]), list(shapes[1]), misfit, more=details
+    )
 
 
 def resampling_weights(old: int, new: int, method: str, *, corners: bool) -> Floats:
@@ -265,13 +279,17 @@ def resampling_weights(old: int, new: int, method: str, *, corners: bool) -> Flo
     weights = np.zeros((new, old))
     for shift in range(-max_shift, max_shift + 1):
         neighbours = np.floor(positions) + shift
-        kernel_weights = _interpolation_kernel((neighbours - positions) / kernel_width, method)
+        kernel_weights = _interpolation_kernel(
+            (neighbours - positions) / kernel_width, method
+        )
         if method == "bicubic_antialias":  # rows beyond the edge have no weight
             kernel_weights = np.where(
                 (neighbours >= 0) & (neighbours < old), kernel_weights, 0.0
             )
         np.add.at(
-            weights, (index, np.clip(neighbours, 0, old - 1).astype(np.intp)), kernel_weights
+            weights,
+            (index, np.clip(neighbours, 0, old - 1).astype(np.intp)),
+            kernel_weights,
         )
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 

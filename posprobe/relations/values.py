@@ -37,7 +37,11 @@ MAX_RELATED_CHANCE = 1e-9
 MAX_SKETCH_ROUNDING = 4e-4
 #: Rounding to a format with p significant bits makes a relative distance of at most
 #: 2**-p / 3**0.5.
-MAX_ROUNDING_BY_FORMAT: Mapping[str | None, float] = {"F16": 3e-4, "BF16": 2.4e-3, "F32": 4e-8}
+MAX_ROUNDING_BY_FORMAT: Mapping[str | None, float] = {
+    "F16": 3e-4,
+    "BF16": 2.4e-3,
+    "F32": 4e-8,
+}
 
 
 def relative_distance(a: Floats, b: Floats) -> float:
@@ -65,7 +69,9 @@ def find_same_values(a: Floats, b: Floats, subject: str) -> Finding | None:
                 for rows in _FIRST_ROW_THEN_ALL
             ):
                 details = {"type": dtype, "side": side}
-                return Finding(subject, "rounded", value=relative_distance(a, b), more=details)
+                return Finding(
+                    subject, "rounded", value=relative_distance(a, b), more=details
+                )
     for exact, rounded, side in ((a, b, "b"), (b, a, "a")):
         bits = _find_block_bits(rounded) or _find_run_bits(rounded)
         if bits and nearer_share(exact, rounded) < RULES["quantised"].tolerance:
@@ -161,7 +167,9 @@ def _find_steps(runs: Floats, bits: int) -> Floats:
     steps = np.where(span[:, 0] > 0, np.nan, 0.0)
     for n_steps in range(1, 2**bits):
         step = span / n_steps
-        step_counts = np.divide(runs - smallest, step, out=np.zeros_like(runs), where=step > 0)
+        step_counts = np.divide(
+            runs - smallest, step, out=np.zeros_like(runs), where=step > 0
+        )
         errors = np.abs(step_counts - np.round(step_counts))
         has_whole_steps = errors.max(axis=1) <= _MAX_STEP_ERROR * n_steps
         steps = np.where(np.isnan(steps) & has_whole_steps, step[:, 0], steps)
@@ -223,10 +231,14 @@ def relate_slopes(a: Floats, b: Floats) -> tuple[Finding, ...]:
     if np.abs(log_ratios).max() < RULES["same_slopes"].tolerance:
         return (Finding("slopes", "same_slopes", value=float(np.abs(log_ratios).max())),)
     if np.ptp(log_ratios) < RULES["slopes_scaled"].tolerance:
-        return (Finding("slopes", "slopes_scaled", value=float(np.exp(log_ratios.mean()))),)
+        return (
+            Finding("slopes", "slopes_scaled", value=float(np.exp(log_ratios.mean()))),
+        )
     if np.allclose(np.sort(a), np.sort(b), RULES["same_slopes"].tolerance, 0):
         return (Finding("slopes", "heads_order", len(a), len(b)),)
-    return (Finding("slopes", "slopes", float(a[0]), float(b[0]), relative_distance(a, b)),)
+    return (
+        Finding("slopes", "slopes", float(a[0]), float(b[0]), relative_distance(a, b)),
+    )
 
 
 def relate_biases(a: Floats, b: Floats) -> tuple[Finding, ...]:

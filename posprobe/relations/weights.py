@@ -15,7 +15,13 @@ from posprobe.relations.values import find_same_values, moved_finding, relative_
 
 #: The rows of a head in B may stand as in A; their pairs may have changed from half a head apart to
 #: neighbours, or back; or a converter may have made that change twice.
-ROW_ORDERS = ("same", "to_neighbours", "to_halves", "to_neighbours_twice", "to_halves_twice")
+ROW_ORDERS = (
+    "same",
+    "to_neighbours",
+    "to_halves",
+    "to_neighbours_twice",
+    "to_halves_twice",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +91,9 @@ def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Find
     }
     orders = [*order_by_rows.values()][::-1]
     # Rows that do not rotate never change their order, and would hide a change of the others.
-    rotating_a, rotating_b = (_rotating_rows(weight, a) for weight in (weights_a, weights_b))
+    rotating_a, rotating_b = (
+        _rotating_rows(weight, a) for weight in (weights_a, weights_b)
+    )
     distances_by_order = {
         order: relative_distance(
             reorder_rows(rotating_a, order, a.rotated, a.rotated), rotating_b
@@ -136,7 +144,9 @@ def relate_sketches(
         reordered_a = reorder_rows(weights_a, order, a.head_dim, a.rotated)
         if n_moved_heads := _count_moved_heads(reordered_a, weights_b, a):
             details = {"order": order}
-            return order, Finding("weights", "heads_order", value=n_moved_heads, more=details)
+            return order, Finding(
+                "weights", "heads_order", value=n_moved_heads, more=details
+            )
     return None, Finding(
         "weights", "other_weights", value=relative_distance(weights_a, weights_b)
     )
@@ -164,12 +174,16 @@ def _find_changes(
             for x, y in ((query_a, b.query), (key_a, b.key))
         )
         scaled = np.concatenate([query_a * query_scale, key_a * key_scale])
-        if _explains_difference(relative_distance(weights_b, scaled), direct_distance, limit):
+        if _explains_difference(
+            relative_distance(weights_b, scaled), direct_distance, limit
+        ):
             yield Finding("weights", "scale_folded", query_scale, key_scale, more=details)
         column_powers = np.maximum((weights_a * weights_a).sum(axis=0), 1e-300)
         column_gains = (weights_a * weights_b).sum(axis=0) / column_powers
         gain_misfit = relative_distance(weights_b, weights_a * column_gains)
-        if len(weights_a) >= 8 and _explains_difference(gain_misfit, direct_distance, limit):
+        if len(weights_a) >= 8 and _explains_difference(
+            gain_misfit, direct_distance, limit
+        ):
             min_gain, max_gain = float(column_gains.min()), float(column_gains.max())
             yield Finding("weights", "gain_folded", min_gain, max_gain, more=details)
         if n_moved_heads := _count_moved_heads(weights_a, weights_b, a):

@@ -120,7 +120,9 @@ def _document_sources(document: Mapping[str, Any]) -> set[tuple[str, str | None]
     try:
         if document["schema"] == FORWARD_SCHEMA:
             return {(document["name"], None)}
-        blocks = [record.get("table", record)["source"] for record in records or [document]]
+        blocks = [
+            record.get("table", record)["source"] for record in records or [document]
+        ]
         return {(block["resolved"], block["tensor"]) for block in blocks}
     except (LookupError, TypeError, AttributeError):
         return None
@@ -319,7 +321,9 @@ def _draw_figures(
     return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
 
 
-def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[str]) -> None:
+def _save_figure(
+    figure: Figure, name: str, folder: Path, formats: Collection[str]
+) -> None:
     # The layout takes as long as drawing and is the same for all formats. With any layout engine,
     # even one that does nothing, saving would draw twice.
     if (engine := figure.get_layout_engine()) is not None:
@@ -369,7 +373,9 @@ def _folder_problem(folder: Path) -> str:
     if not nearest_parent.is_dir():
         return f"{nearest_parent} is not a folder"
     return (
-        "" if os.access(nearest_parent, os.W_OK) else f"{nearest_parent} cannot be written to"
+        ""
+        if os.access(nearest_parent, os.W_OK)
+        else f"{nearest_parent} cannot be written to"
     )
 
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from posprobe.analyses.composition.budget import stretch_parts
-from posprobe.analyses.facts import Answer, Shared, StretchAnswers, Verdict, Verdicts, decide
+from posprobe.analyses.facts import (
+    Answer,
+    Shared,
+    StretchAnswers,
+    Verdict,
+    Verdicts,
+    decide,
+)
 from posprobe.analyses.result import as_block, to_json
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid
@@ -73,7 +80,9 @@ class FindingBlock:
 def list_findings(answers: Iterable[Answer]) -> tuple[FindingBlock, ...]:
     """Return a finding for each answer that is yes."""
     return tuple(
-        FindingBlock(answer_sentence(answer), answer.keys) for answer in answers if answer.yes
+        FindingBlock(answer_sentence(answer), answer.keys)
+        for answer in answers
+        if answer.yes
     )
 
 

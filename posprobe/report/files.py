@@ -224,7 +224,9 @@ def folder_exists(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises at such a name
 
 
-def resolve_file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = False) -> Path:
+def resolve_file_path(
+    path: Path, suffixes: Sequence[str], *, any_case: bool = False
+) -> Path:
     """Return the expanded path of a file that is to be written.
 
     Raises
@@ -347,7 +349,9 @@ def _read_seal(page: str) -> dict[str, Any] | None:
         content = page[: list_match.start()].encode("utf-8", "surrogateescape")
     except (ValueError, RecursionError):
         return None
-    return checksums if checksums.pop(PAGE_NAME, None) == _checksum_content(content) else None
+    return (
+        checksums if checksums.pop(PAGE_NAME, None) == _checksum_content(content) else None
+    )
 
 
 def write_page(target: Path, page: str) -> None:
@@ -423,7 +427,9 @@ def read_regular_file(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise InvalidCheckpoint(f"{path}: it cannot be read ({error.strerror}).") from error
+        raise InvalidCheckpoint(
+            f"{path}: it cannot be read ({error.strerror})."
+        ) from error
 
 
 def _walk_entries(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -432,9 +438,12 @@ def _walk_entries(folder: Path) -> Iterator[tuple[str, Path]]:
         for entry in entries:
             if entry.name == "figures" and entry.is_dir(follow_symlinks=False):
                 with os.scandir(entry) as figures:
-                    yield from ((f"figures/{figure.name}", Path(figure)) for figure in figures)
+                    yield from (
+                        (f"figures/{figure.name}", Path(figure)) for figure in figures
+                    )
             elif not (
-                SCRATCH_PATTERN.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                SCRATCH_PATTERN.fullmatch(entry.name)
+                and entry.is_dir(follow_symlinks=False)
             ):
                 yield entry.name, Path(entry)
 
@@ -560,7 +569,9 @@ def _explain_damage(path: Path, advice: str) -> Iterator[None]:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {advice}") from error
+        raise InvalidCheckpoint(
+            f"{path}: it cannot be read ({error}). {advice}"
+        ) from error
 
 
 def read_arrays(
@@ -576,7 +587,9 @@ def read_arrays(
     arrays = {}
     with _explain_damage(path, advice):
         if not path.is_file():
-            problem = "it is not a file" if path.exists() else "the bundle has lost its arrays"
+            problem = (
+                "it is not a file" if path.exists() else "the bundle has lost its arrays"
+            )
             raise InvalidCheckpoint(f"{path}: {problem}.")
         with zipfile.ZipFile(path) as archive:
             members = {member.filename: member for member in archive.infolist()}

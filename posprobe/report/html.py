@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 #: Citation of posprobe, as in CITATION.cff.
-CITATION = (
-    "The posprobe authors. posprobe: what a trained transformer has learned about position."
-)
+CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."
 #: Lists show this many sentences; the rest is folded.
 MAX_OPEN_ROWS = 12
 #: Tables with more cells than this are folded.
@@ -52,7 +50,10 @@ def render_html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
 
 
 def render_listing(
-    page: Listing, version: str, drawings: Mapping[str, str], thumbnail: Callable[[str], str]
+    page: Listing,
+    version: str,
+    drawings: Mapping[str, str],
+    thumbnail: Callable[[str], str],
 ) -> Iterator[str]:
     """Render a page of sections piece by piece, so that a long one is never whole in memory.
 
@@ -82,7 +83,9 @@ def render_listing(
     return (piece.encode("utf-8", "backslashreplace").decode() for piece in pieces)
 
 
-def _shared_variables(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, Any]:
+def _shared_variables(
+    name: str, version: str, drawings: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the variables of a template that all pages share; the markup is our own."""
     script = read_template(name)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -138,7 +138,9 @@ def draw_overview(document: Block, arrays: Arrays) -> dict[str, str]:
             rows = np.asarray(scores[first_row:stop], dtype=np.float64)
             rows = rows - rows.mean(axis=0)
             svg_by_name["shape"] = _draw_shape(document, rows, arrays)
-            svg_by_name["spectrum"] = _draw_spectrum(document, arrays.get("budget_spectrum"))
+            svg_by_name["spectrum"] = _draw_spectrum(
+                document, arrays.get("budget_spectrum")
+            )
     return {name: svg for name, svg in svg_by_name.items() if svg}
 
 
@@ -146,7 +148,10 @@ def _answered_rows(document: Block) -> tuple[int, int]:
     """Return the rows that the answers are about, counted from the first."""
     start = document["table"]["rows"][0] if "rows" in document["table"] else 0
     verdict = document.get("verdict", {})
-    first_row, stop = verdict.get("rows") or (start, start + document["table"]["positions"])
+    first_row, stop = verdict.get("rows") or (
+        start,
+        start + document["table"]["positions"],
+    )
     return first_row - start, stop - start
 
 
@@ -174,13 +179,17 @@ def _draw_budget(document: Block) -> str:
             narrow_labels.append(f"{term.label} {term.value}")
         left_edge += share
     note = ", ".join(filter(None, ["variance around the mean row", budget_note(document)]))
-    elements.append(f'<text class="lab note" x="100%" y="16" text-anchor="end">{note}</text>')
+    elements.append(
+        f'<text class="lab note" x="100%" y="16" text-anchor="end">{note}</text>'
+    )
     elements.append(
         '<text class="lab wide" x="100%" y="88" text-anchor="end">'
         f"{', '.join(narrow_labels)}</text>"
     )
     for share, bracket_label in budget_sums(terms):
-        elements.append(f'<line class="br" x1="0%" x2="{100 * share:.2f}%" y1="23" y2="23"/>')
+        elements.append(
+            f'<line class="br" x1="0%" x2="{100 * share:.2f}%" y1="23" y2="23"/>'
+        )
         elements.append(f'<text class="lab brt" x="0%" y="16">{bracket_label}</text>')
     label = "; ".join(f"{term.name} {term.value}" for term in terms)
     return (
@@ -242,7 +251,9 @@ def _draw_similarity(
         elements.append(text_element(left_edge - 5, y + 4, str(tick), "ax", "end"))
     elements += _mark_rows(n, seam_rows, () if grid_shape else outlier_rows)
     if norms is not None and norms.shape == (n,):
-        elements += _draw_norms(np.asarray(norms, dtype=np.float64), outlier_rows, seam_rows)
+        elements += _draw_norms(
+            np.asarray(norms, dtype=np.float64), outlier_rows, seam_rows
+        )
     axis_label_y = 408 if grid_shape else 421
     elements.append(
         text_element(left_edge + side / 2, axis_label_y, axis_label, "ax", "middle")
@@ -260,9 +271,7 @@ def _mark_rows(n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]) ->
     elements = []
     for row in seam_rows:
         distance = side * row / n
-        cross = (
-            f"M{left_edge + distance:.1f},{top}v{side}M{left_edge},{top + distance:.1f}h{side}"
-        )
+        cross = f"M{left_edge + distance:.1f},{top}v{side}M{left_edge},{top + distance:.1f}h{side}"
         elements += [path_element("halo", cross), path_element("seamline", cross)]
     for row in outlier_rows[: STYLE.max_marked_rows]:
         distance = side * (row + 0.5) / n
@@ -270,7 +279,9 @@ def _mark_rows(n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]) ->
             path_element("mark", f"M{left_edge + distance - 4:.1f},{top - 7}h8l-4,6z")
         )
         elements.append(
-            path_element("mark", f"M{left_edge + side + 7},{top + distance - 4:.1f}v8l-6,-4z")
+            path_element(
+                "mark", f"M{left_edge + side + 7},{top + distance - 4:.1f}v8l-6,-4z"
+            )
         )
     return elements
 
@@ -305,7 +316,9 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
     top, height = 352, 40
     left_edge, side = STYLE.map_left, STYLE.map_side
     ordinary = np.delete(norms, [row for row in outlier_rows if 0 <= row < n])
-    ordinary = ordinary[np.isfinite(ordinary)] if np.isfinite(ordinary).any() else np.zeros(1)
+    ordinary = (
+        ordinary[np.isfinite(ordinary)] if np.isfinite(ordinary).any() else np.zeros(1)
+    )
     lowest, highest = float(ordinary.min()), float(ordinary.max())
     if highest - lowest < 0.02 * highest:
         lowest, highest = 0.98 * lowest, 1.02 * highest
@@ -313,7 +326,10 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
     curve_x, curve_norms = x, norms
     if n > 2 * STYLE.max_curve_points:
         edges = np.arange(0, n, -(-n // STYLE.max_curve_points))
-        block_extremes = (np.minimum.reduceat(norms, edges), np.maximum.reduceat(norms, edges))
+        block_extremes = (
+            np.minimum.reduceat(norms, edges),
+            np.maximum.reduceat(norms, edges),
+        )
         curve_x, curve_norms = np.repeat(x[edges], 2), np.stack(block_extremes, 1).ravel()
     relative_norms = (curve_norms - lowest) / (highest - lowest or 1.0)
     curve_y = top + height * (1 - np.clip(relative_norms, -0.1, 1.1))
@@ -339,7 +355,9 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
         rect_element("plotbg", left_edge, top - 4, side, height + 8),
         path_element("line", line_commands(curve_x, curve_y)),
         text_element(left_edge - 5, top + 6, _format_briefly(highest), "ax", "end"),
-        text_element(left_edge - 5, top + height + 4, _format_briefly(lowest), "ax", "end"),
+        text_element(
+            left_edge - 5, top + height + 4, _format_briefly(lowest), "ax", "end"
+        ),
         *(path_element("seamline", commands) for commands in seam_lines),
         *(path_element("mark", commands) for commands in outlier_marks),
         *small_labels,
@@ -430,7 +448,9 @@ def _draw_component_plane(rows: Floats, first_row: int) -> list[str]:
         x, y = points[position - first_row]
         elements.append(f'<circle class="pt" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
         label_shift, anchor = (8, "start") if x >= centre[0] else (-8, "end")
-        elements.append(text_element(x + label_shift, y + 14, str(position), "tag", anchor))
+        elements.append(
+            text_element(x + label_shift, y + 14, str(position), "tag", anchor)
+        )
     x_label = f"PC 1 ({format_percent(shares[0])} of variance)"
     elements.append(text_element(354, 404, x_label, "ax", "end"))
     elements.append(
@@ -491,7 +511,9 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
         path_element("line strong", line_commands(x(period), y(power))),
     ]
     terms = (document.get("budget") or {}).get("parts") or ()
-    for rotation_period in (term["period"] for term in terms if term["part"] == "rotation"):
+    for rotation_period in (
+        term["period"] for term in terms if term["part"] == "rotation"
+    ):
         is_near = (period > rotation_period / 1.15) & (period < rotation_period * 1.15)
         if is_near.any():
             peak_x = float(x(np.array([rotation_period]))[0])
@@ -579,7 +601,9 @@ def _number_points(points: Floats, css_class: str) -> list[str]:
     centre, last_numbered = points.mean(axis=0), np.full(2, -99.0)
     for row, point in enumerate(points):
         x, y = point
-        elements.append(f'<circle class="code {css_class}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
+        elements.append(
+            f'<circle class="code {css_class}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
+        )
         outward = (point - centre) / (float(np.hypot(*(point - centre))) or 1.0)
         if np.hypot(*(point - last_numbered)) > STYLE.min_number_spacing:
             last_numbered = point
@@ -625,8 +649,12 @@ def _draw_code_spectra(codes: dict[str, Floats]) -> str:
             for point_x, point_y in zip(*points, strict=True)
         ]
         legend_y = 42 + 17 * k
-        elements.append(f'<circle class="code {css_class}" cx="268" cy="{legend_y}" r="3.5"/>')
-        elements.append(text_element(278, legend_y + 4, name, ("rowtx", "coltx")[k] + " h2"))
+        elements.append(
+            f'<circle class="code {css_class}" cx="268" cy="{legend_y}" r="3.5"/>'
+        )
+        elements.append(
+            text_element(278, legend_y + 4, name, ("rowtx", "coltx")[k] + " h2")
+        )
     return svg_element(400, 426, "Share of variance of both codes by period", elements)
 
 

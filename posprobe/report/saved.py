@@ -51,7 +51,9 @@ class Saveable:
 
     def __repr__(self: Any) -> str:
         verdict = self.to_dict().get("verdict") or {}
-        return format_repr(self, self._subject_name(), verdict.get("summary") or "no answers")
+        return format_repr(
+            self, self._subject_name(), verdict.get("summary") or "no answers"
+        )
 
     def _subject_name(self: Any) -> str:
         """Return what the analysis is of, as `repr` shows it."""
@@ -59,7 +61,9 @@ class Saveable:
 
     def show(self: Any) -> Path:
         """Write the bundle to a temporary folder, open its page in a browser, and return it."""
-        page: Path = self.save(Path(mkdtemp(prefix="posprobe-")) / "report") / "report.html"
+        page: Path = (
+            self.save(Path(mkdtemp(prefix="posprobe-")) / "report") / "report.html"
+        )
         webbrowser.open(page.as_uri())
         return page
 
@@ -87,7 +91,9 @@ class Plottable(Saveable):
         """Return the results that have a drawing, the leading one first."""
         raise NotImplementedError
 
-    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
+    def plot(
+        self, kind: str | None = None, ax: Axes | None = None, **properties: Any
+    ) -> Axes:
         """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
 
         Parameters
@@ -107,5 +113,7 @@ class Plottable(Saveable):
         drawable = self._drawable()
         kind = next(iter(drawable)) if kind is None else kind
         if kind not in drawable:
-            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(drawable)}.")
+            raise UsageError(
+                f"unknown result {kind!r}. Choose from {', '.join(drawable)}."
+            )
         return drawable[kind].plot(ax, **properties)

@@ -32,7 +32,9 @@ DEFAULT_WIDTH = 80
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
-def render_text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
+def render_text(
+    document: Block, width: int | None = None, *, verbose: bool = False
+) -> str:
     """Render a document as text: headline, bar and answers; if ``verbose``, all numbers too."""
     page = build_page(document)
     n_columns = max(width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns, 20)
@@ -56,7 +58,9 @@ def render_text(document: Block, width: int | None = None, *, verbose: bool = Fa
     ]
     if page.key and page.evidence:
         sections = [section for section in sections if section]
-        sections[-1].append(wrap_text(f"{page.key}{_cannot_tell_key(page)}", "", n_columns))
+        sections[-1].append(
+            wrap_text(f"{page.key}{_cannot_tell_key(page)}", "", n_columns)
+        )
     if verbose or not page.evidence:
         caption = wrap_text(page.numbers.caption, "", n_columns)
         sections.append([caption, *_number_lines(page.numbers, n_columns)])
@@ -87,7 +91,9 @@ def _cannot_tell_key(page: Page) -> str:
 
 def _subject_lines(page: Page, width: int) -> list[str]:
     """Return a table of the answers in which subjects differ, and a line of the others."""
-    differing = [row for row in page.shared_answers if len({line.answer for line in row}) > 1]
+    differing = [
+        row for row in page.shared_answers if len({line.answer for line in row}) > 1
+    ]
     agreeing = [row[0] for row in page.shared_answers if row not in differing]
     rows: list[Sequence[str]] = [("", *page.subjects)]
     rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.preview_rows]
@@ -106,7 +112,8 @@ def _number_lines(table: Table, width: int) -> Iterator[str]:
     """Yield the lines of a table; columns that do not fit follow below the others."""
     rows = [[column.label for column in table.columns]]
     rows += [
-        [cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows
+        [cell if isinstance(cell, str) else cell.text for cell in row]
+        for row in table.rows
     ]
     widest = max(cell_len(escape_invisible(text)) for row in rows for text in row[1:])
     count = max(width // 2 // (widest + 2), 1)

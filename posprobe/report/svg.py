@@ -57,7 +57,9 @@ def shorten_paths(svg: str) -> str:
 def shrink_images(svg: str) -> str:
     """Store each raster of a drawing with a palette, since colour maps have few colours."""
     return _PNG_DATA.sub(
-        lambda image_match: "data:image/png;base64," + _encode_with_palette(image_match[1]),
+        lambda image_match: (
+            "data:image/png;base64," + _encode_with_palette(image_match[1])
+        ),
         svg,
     )
 
@@ -103,7 +105,8 @@ def embed_svg(svg: str, label: str) -> str:
         svg = svg.replace(color, variable)
     root, _, content = svg[svg.index("<svg") :].partition(">")
     address = quote(
-        f"{root}><style>{read_template('colors.css')}</style>{content}", safe=" :;/?,=+()!*"
+        f"{root}><style>{read_template('colors.css')}</style>{content}",
+        safe=" :;/?,=+()!*",
     )
     return (
         f'<img alt="{escape(label)}" style="--width:{width:.0f}px" '
@@ -120,9 +123,13 @@ def read_template(name: str) -> str:
 #: Cosines whose colours are listed below; colours in between are interpolated.
 _STOP_POSITIONS = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 #: Colours of cosines on a light page: blue, white, red.
-_LIGHT_COLOURS = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
+_LIGHT_COLOURS = (
+    "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
+)
 #: Colours of cosines on a dark page: blue, black, red.
-_DARK_COLOURS = "8fd0ff 5aa7e4 3785c5 255c8f 193650 14181d 40241c 743320 ae532c e2814d ffc295"
+_DARK_COLOURS = (
+    "8fd0ff 5aa7e4 3785c5 255c8f 193650 14181d 40241c 743320 ae532c e2814d ffc295"
+)
 #: Number of levels of a raster on either side of 0.
 _N_LEVELS = 40
 
@@ -177,7 +184,9 @@ def svg_element(
 
 def cosine_map(matrix: NDArray[np.float64], x: float, y: float, side: float) -> str:
     """Draw a matrix of cosines, with holes at NaN, for a light page and again for a dark one."""
-    levels = np.rint(np.clip(np.nan_to_num(matrix, nan=2.0), -1, 2) * _N_LEVELS) + _N_LEVELS
+    levels = (
+        np.rint(np.clip(np.nan_to_num(matrix, nan=2.0), -1, 2) * _N_LEVELS) + _N_LEVELS
+    )
     levels = np.where(np.isnan(matrix), 2 * _N_LEVELS + 1, levels).astype(np.uint8)
     cells_class = " cells" if side > 2 * max(matrix.shape) else ""
     images = []
@@ -196,7 +205,9 @@ def cosine_bar(x: float, y: float, height: float) -> str:
     column = np.linspace(1, -1, 2 * _N_LEVELS + 1)[:, None]
     bars = cosine_map(column, x, y, height).replace(f'width="{height:g}"', 'width="9"')
     labels = (
-        text_element(x + 13, y + height * (1 - value) / 2 + 4, use_minus_sign(f"{value:g}"))
+        text_element(
+            x + 13, y + height * (1 - value) / 2 + 4, use_minus_sign(f"{value:g}")
+        )
         for value in (1, 0.5, 0, -0.5, -1)
     )
     return bars + "".join(labels)

@@ -34,7 +34,12 @@ from posprobe.progress import defer_signals, hide_stages, stage
 from posprobe.readers import READERS, list_suffixes
 from posprobe.reference import Reference, parse_reference
 from posprobe.relations.resized import Copied
-from posprobe.report.files import expand_user, folder_exists, open_scratch_folder, path_exists
+from posprobe.report.files import (
+    expand_user,
+    folder_exists,
+    open_scratch_folder,
+    path_exists,
+)
 from posprobe.tables import PositionTable
 
 #: Suffixes of weights in any format; a copy contains only the weights of the resized model.
@@ -55,7 +60,9 @@ def check_not_source(table: PositionTable, path: Path) -> None:
         source / table.source.file if source.is_dir() and table.source.file else source
     )
     if path_exists(target) and source_file.is_file() and target.samefile(source_file):
-        raise OutputError(f"{path}: the table was read from this file. Choose another name.")
+        raise OutputError(
+            f"{path}: the table was read from this file. Choose another name."
+        )
 
 
 def check_copy_folder(reference: str, folder: Path) -> Path:
@@ -70,7 +77,9 @@ def check_copy_folder(reference: str, folder: Path) -> Path:
     """
     target, source = expand_user(folder), _local_source(parse_reference(reference))
     if path_exists(target):
-        raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
+        raise OutputError(
+            f"{folder}: it exists, and a copy is written to a new folder only."
+        )
     if not folder_exists(target.parent):
         raise OutputError(f"{folder}: no folder {target.parent}. Create it first.")
     root = source.resolve() if source is not None and source.is_dir() else None
@@ -124,7 +133,9 @@ def write_checkpoint(
     """
     parsed = parse_reference(reference)
     target = check_copy_folder(reference, folder)
-    source = _local_source(parsed) or download_repository(parsed, revision, offline=offline)
+    source = _local_source(parsed) or download_repository(
+        parsed, revision, offline=offline
+    )
     checkpoint = open_local(source)
     _check_single_model(checkpoint, parsed)
     encodings = find_encodings(checkpoint)
@@ -176,7 +187,9 @@ def _local_source(reference: Reference) -> Path | None:
     return reference.path if reference.is_path else None
 
 
-def download_repository(reference: Reference, revision: str | None, *, offline: bool) -> Path:
+def download_repository(
+    reference: Reference, revision: str | None, *, offline: bool
+) -> Path:
     """Download a repository of the Hub as its client does, and return its folder.
 
     Of the weights, only those are downloaded that a table is read from.
@@ -190,7 +203,9 @@ def download_repository(reference: Reference, revision: str | None, *, offline: 
 
     from posprobe.checkpoints.hub import open_hub
 
-    checkpoint = open_hub(reference.source, revision or reference.revision, offline=offline)
+    checkpoint = open_hub(
+        reference.source, revision or reference.revision, offline=offline
+    )
     _check_single_model(checkpoint, reference)
     tensors = checkpoint.tensors
     if isinstance(tensors, ShardedTensors):
@@ -204,7 +219,9 @@ def download_repository(reference: Reference, revision: str | None, *, offline: 
     }
     try:
         with stage("Downloading the checkpoint"), hide_stages():
-            snapshot_download(reference.source, ignore_patterns=weights, **download_options)
+            snapshot_download(
+                reference.source, ignore_patterns=weights, **download_options
+            )
             folder = snapshot_download(
                 reference.source, allow_patterns=sorted(names), **download_options
             )
@@ -219,7 +236,9 @@ def download_repository(reference: Reference, revision: str | None, *, offline: 
 
 def _check_single_model(checkpoint: Checkpoint, reference: Reference) -> None:
     if checkpoint.models:
-        folder = reference.table if reference.table in checkpoint.models else "text_encoder"
+        folder = (
+            reference.table if reference.table in checkpoint.models else "text_encoder"
+        )
         raise UsageError(
             f"{reference.text}: --into copies one model, and this folder "
             f"holds {len(checkpoint.models)} "
@@ -311,16 +330,23 @@ class _CopiedFiles:
         """List the files of a checkpoint, which is a folder or one file."""
         tensors = checkpoint.tensors
         weights = (
-            set(tensors.shards.values()) if isinstance(tensors, ShardedTensors) else {shard}
+            set(tensors.shards.values())
+            if isinstance(tensors, ShardedTensors)
+            else {shard}
         )
         if not source.is_dir():
             config_names = (
                 {_CONFIG_FILE} if (source.parent / _CONFIG_FILE).is_file() else set()
             )
             return cls(
-                source.parent, tuple(sorted({source.name, *weights, *config_names})), (), shard
+                source.parent,
+                tuple(sorted({source.name, *weights, *config_names})),
+                (),
+                shard,
             )
-        own_files = weights | {choose_weights((p.name for p in source.iterdir()), str(source))}
+        own_files = weights | {
+            choose_weights((p.name for p in source.iterdir()), str(source))
+        }
         all_files = tuple(_list_files(source))
         copied_names = tuple(
             name
@@ -352,7 +378,9 @@ class _CopiedFiles:
             elif name == _CONFIG_FILE and config is not None:
                 copy_path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
             elif name.endswith(".index.json"):
-                copy_path.write_text(_resized_index(source_path, new_tensor), encoding="utf-8")
+                copy_path.write_text(
+                    _resized_index(source_path, new_tensor), encoding="utf-8"
+                )
             else:
                 shutil.copyfile(source_path, copy_path)
 
@@ -401,20 +429,25 @@ def _check_copy(
         If the configuration does not state the new size, or another table is read differently.
     """
     layout = table.layout
-    stated_grid = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
+    stated_grid = (
+        (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
+    )
     new_reference = Reference(reference.text, str(new_folder), table=reference.table)
     rows_by_tensor: dict[str, Rows | None] = {}
     try:
         copied = open_local(new_folder)
         encodings = find_encodings(copied)
         rows_by_tensor = {e.tensor.name: e.rows for e in encodings if e.tensor}
-        chosen_encoding = choose_table(copied, new_reference, encodings, tensor, stated_grid)
+        chosen_encoding = choose_table(
+            copied, new_reference, encodings, tensor, stated_grid
+        )
         chosen_layout = chosen_encoding.rows.layout if chosen_encoding.rows else None
         problem = chosen_encoding.problem or (
             "" if chosen_layout == layout else "another grid"
         )
         has_same_content = (
-            copied.read(new_tensor.info.name).sha256 == sha256(new_tensor.content).hexdigest()
+            copied.read(new_tensor.info.name).sha256
+            == sha256(new_tensor.content).hexdigest()
         )
     except PosprobeError as error:
         problem, has_same_content = str(error), True

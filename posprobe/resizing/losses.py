@@ -72,7 +72,9 @@ def run_ways(
     with TemporaryDirectory() as scratch:
         folder = Path(scratch) / "copy"
         first_table = next(iter(resized_tables.values()))
-        write_checkpoint(reference, first_table, folder, tensor=tensor, grid=grid, **location)
+        write_checkpoint(
+            reference, first_table, folder, tensor=tensor, grid=grid, **location
+        )
         table_name = parse_reference(reference).table
         copy_reference = f"{folder}#{table_name}" if table_name else str(folder)
         before = forward.load_model(reference, head=True, **location)
@@ -84,11 +86,15 @@ def run_ways(
         batch = next(inputs.batches(_LABEL))
         ways = _write_each_table(after, batch, resized_tables, reference)
         return _collect_run(
-            inputs, unchanged, {way: losses(way, after, used_contexts.length) for way in ways}
+            inputs,
+            unchanged,
+            {way: losses(way, after, used_contexts.length) for way in ways},
         )
 
 
-def _make_inputs(name: str, model: Any, contexts: Contexts, **location: Any) -> ModelInputs:
+def _make_inputs(
+    name: str, model: Any, contexts: Contexts, **location: Any
+) -> ModelInputs:
     context_source = read_context_source(name, model, contexts, **location)
     return ModelInputs(
         name, model, contexts, context_source, None, None, 0, None, offline=True
@@ -231,7 +237,9 @@ def run_rules(
     model = forward.load_model(reference, head=True, revision=revision, offline=offline)
     _check_rope_parameters(model, reference)
     used_contexts = replace(contexts, length=rules.to)
-    inputs = _make_inputs(reference, model, used_contexts, revision=revision, offline=offline)
+    inputs = _make_inputs(
+        reference, model, used_contexts, revision=revision, offline=offline
+    )
     losses = partial(_measure_losses, inputs, reference)
     before = losses("before", model, rules.training)
     after = {
@@ -273,7 +281,9 @@ def _check_rope_parameters(model: Any, reference: str) -> None:
     """Refuse a configuration that cannot name one scaling rule for the whole model."""
     rope_parameters = getattr(getattr(model, "config", None), "rope_parameters", None)
     if not isinstance(rope_parameters, Mapping) or "rope_type" not in rope_parameters:
-        reason = "several ladders of rotations" if rope_parameters else "no rope_parameters"
+        reason = (
+            "several ladders of rotations" if rope_parameters else "no rope_parameters"
+        )
         raise UsageError(
             f"{reference}: the configuration of {type(model).__name__} has "
             f"{reason}, so that no rule of scaling can be given to it as a "

@@ -100,7 +100,9 @@ class RulesCompared(Saveable):
     to: Natural
     rules: Annotated[tuple[ToldRule, ...], limits(minItems=1)]
     missing: Annotated[dict[str, Text], "By rule, why it is left out."]
-    run: Annotated[ToldRun | None, "The model run by each rule; null where it was not."] = None
+    run: Annotated[
+        ToldRun | None, "The model run by each rule; null where it was not."
+    ] = None
     environment: EnvironmentBlock
     record: Annotated[Rotary, HIDDEN]
     ladders: Annotated[Mapping[str, Floats], HIDDEN]
@@ -185,7 +187,9 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         training=training,
         to=to,
         rules=tuple(
-            _measure_rule(name, frequencies, factors[name], training_frequencies, training, to)
+            _measure_rule(
+                name, frequencies, factors[name], training_frequencies, training, to
+            )
             for name, frequencies in ladders.items()
         ),
         missing=missing,
@@ -224,7 +228,9 @@ def _check_training_length(record: Rotary, target: int) -> int:
     return training
 
 
-def _scaling_rules(record: Rotary, training: int, target: int) -> dict[str, Mapping[str, Any]]:
+def _scaling_rules(
+    record: Rotary, training: int, target: int
+) -> dict[str, Mapping[str, Any]]:
     factor = target / training
     original = {"original_max_position_embeddings": training}
     if record.rule == "proportional":
@@ -261,7 +267,10 @@ def _measure_rule(
 ) -> ToldRule:
     """Compare the frequencies of a rule at the new length with those of training."""
     slowdown = np.divide(
-        training_frequencies, frequencies, out=np.ones_like(frequencies), where=frequencies > 0
+        training_frequencies,
+        frequencies,
+        out=np.ones_like(frequencies),
+        where=frequencies > 0,
     )
     turns_fully = training * training_frequencies >= 2 * np.pi * (1 - FREQUENCY_TOLERANCE)
     is_extrapolated = target * frequencies > training * training_frequencies * (

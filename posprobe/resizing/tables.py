@@ -236,7 +236,11 @@ def resize(
     values = _resize_values(old_table, layout, how)
     note = f"resized from a {old_table.layout} to a {layout}: {how}"
     return replace(
-        old_table, values=values, layout=layout, kind="learned", notes=(*old_table.notes, note)
+        old_table,
+        values=values,
+        layout=layout,
+        kind="learned",
+        notes=(*old_table.notes, note),
     )
 
 
@@ -261,7 +265,9 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
         )
     if min(sizes) < 1:
         unit = "patch" if len(sizes) == 2 else "position"
-        raise UsageError(f"{table.name}: a size of {size_text} is smaller than one {unit}.")
+        raise UsageError(
+            f"{table.name}: a size of {size_text} is smaller than one {unit}."
+        )
     layout: Layout = Grid(*sizes) if len(sizes) == 2 else Sequence(sizes[0])
     if layout.size * table.dim > MAX_RESIZED_NUMBERS:
         raise UsageError(
@@ -283,7 +289,9 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
     ways = available_ways(table)
     if way not in ways:
         refusal = f"does not resize a {table.layout}" if way in WAYS else "is not a method"
-        raise UsageError(f"{table.name}: {way!r} {refusal}. Choose one of {', '.join(ways)}.")
+        raise UsageError(
+            f"{table.name}: {way!r} {refusal}. Choose one of {', '.join(ways)}."
+        )
     sides = zip(_sides(table.layout), _sides(layout), strict=True)
     too_short = [old for old, new in sides if old < min(new, MIN_SINUSOID_ROWS)]
     if way == "sinusoids" and too_short:
@@ -309,7 +317,9 @@ def _resize_values(
         patches = table.values.astype(np.float64).reshape(
             old_layout.height, old_layout.width, table.dim
         )
-        resized = resize_both_axes(patches, (layout.height, layout.width), RESIZE_BY_WAY[way])
+        resized = resize_both_axes(
+            patches, (layout.height, layout.width), RESIZE_BY_WAY[way]
+        )
     else:
         resized = RESIZE_BY_WAY[way](table.values.astype(np.float64), layout.size)
     return resized.reshape(layout.size, table.dim).astype(table.values.dtype)

@@ -60,7 +60,9 @@ class Check(Saveable):
     not_compared: tuple[NotCompared, ...] = ()
     context: int | None = None
     environment: EnvironmentBlock = field(
-        default_factory=lambda: describe_environment("cpu", 0, None), repr=False, compare=False
+        default_factory=lambda: describe_environment("cpu", 0, None),
+        repr=False,
+        compare=False,
     )
 
     @property

@@ -127,7 +127,9 @@ def open_weights(
     source = next(iter(rotary.values())).source
     if source.revision is not None and not everywhere:
         return dict.fromkeys(rotary, "remote")
-    opened = open_rotary_weights(source.reference, revision=source.revision, offline=offline)
+    opened = open_rotary_weights(
+        source.reference, revision=source.revision, offline=offline
+    )
     known_layers = {layer for weights in opened for layer in weights.layers}
     if layers is not None and (missing_layers := sorted(set(layers) - known_layers)):
         raise UsageError(
@@ -182,7 +184,9 @@ def measure_weight_use(
     orders: tuple[WeightPairOrder, ...] = ("halves", "neighbours")
     if weights.declared:
         orders = (declared_order,)
-    measured, row_norms, skipped, problem = _measure_layers(record, weights, orders, options)
+    measured, row_norms, skipped, problem = _measure_layers(
+        record, weights, orders, options
+    )
     layout = pair_layout(np.concatenate(row_norms)) if row_norms else None
     pairs = declared_order if weights.declared else layout.answer if layout else None
     return WeightUse(

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Similarity, Spectrum
 from posprobe.analyses.composition.processes import fit_process
-from posprobe.analyses.descriptive.closeness import Closeness, cka, closeness, prepare_cloud
+from posprobe.analyses.descriptive.closeness import (
+    Closeness,
+    cka,
+    closeness,
+    prepare_cloud,
+)
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, describe_environment
@@ -187,7 +192,9 @@ class Comparison(PairwiseComparison):
 
     def matrix(self, name: str) -> Floats:
         """Return one kind of distance as ``[m, m]``, NaN on the diagonal and where undefined."""
-        numbers = {pair: getattr(distance, name) for pair, distance in self.distances.items()}
+        numbers = {
+            pair: getattr(distance, name) for pair, distance in self.distances.items()
+        }
         return symmetric_matrix(len(self.labels), numbers)
 
     def _encoding_arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
@@ -209,7 +216,9 @@ class Comparison(PairwiseComparison):
             for name, result in similarities.items()
             if name in spectra and not isinstance(result.layout, Grid)
         }
-        extras["spectra"] = make_labels_printable({name: spectra[name] for name in sequences})
+        extras["spectra"] = make_labels_printable(
+            {name: spectra[name] for name in sequences}
+        )
         figures = report_figures(similarities, ("similarity",)) if similarities else {}
         if components := select_results(results_by_label, "pca", PCA):
             figures |= report_figures(components, ("variance",), extras)
@@ -262,7 +271,9 @@ def compare_any(
 
     length = scheme_length(rows)
     if only is not None:
-        raise UsageError("--only chooses analyses of tables, and not all of these are tables.")
+        raise UsageError(
+            "--only chooses analyses of tables, and not all of these are tables."
+        )
     return compare_kernels(*records, length=length, seed=seed, command=command)
 
 
@@ -322,7 +333,8 @@ def compare(
         for table in tables
     ]
     clouds = [
-        prepare_cloud(np.asarray(table.values, dtype=np.float64)) for table in shared_tables
+        prepare_cloud(np.asarray(table.values, dtype=np.float64))
+        for table in shared_tables
     ]
 
     def measure_pair(i: int, j: int) -> tuple[Closeness, PairBand | None]:

@@ -57,7 +57,10 @@ KINDS_WITHOUT_TABLE = (
 #: Measurement and title of the kinds of figures that show a run of a model.
 RUN_FIGURES: Mapping[str, tuple[str, str]] = {
     "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
-    "rotary-usage": ("rotary_use", "pairs that each head uses, and those that make its curve"),
+    "rotary-usage": (
+        "rotary_use",
+        "pairs that each head uses, and those that make its curve",
+    ),
 }
 #: Number of lines that readers can tell apart in one figure.
 MAX_PAPER_TABLES = 6
@@ -87,7 +90,9 @@ def multi_table_kinds() -> list[str]:
 
 
 def _kinds_with(property_name: str) -> list[str]:
-    return [name for name, drawing in drawings().items() if getattr(drawing, property_name)]
+    return [
+        name for name, drawing in drawings().items() if getattr(drawing, property_name)
+    ]
 
 
 def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
@@ -191,13 +196,17 @@ def draw_tables(
             name: next(iter(results.values())) for name, results in results_by_name.items()
         }
         if kind == "comparison":
-            spectra = {name: results["spectrum"] for name, results in results_by_name.items()}
+            spectra = {
+                name: results["spectrum"] for name, results in results_by_name.items()
+            }
             extras["spectra"] = make_labels_printable(spectra)
     for name, drawable in drawables.items():
         if absence := drawing.explain_absence(drawable):
             raise UsageError(f"{name}: {kind} cannot be drawn: {absence}.")
     first_drawable = next(iter(drawables.values()))
-    build = comparison_figure if kind == "comparison" else find_builder(first_drawable, kind)
+    build = (
+        comparison_figure if kind == "comparison" else find_builder(first_drawable, kind)
+    )
     figure = build(figure_format, make_labels_printable(drawables), extras)
     options = {"centred": centred} if drawing.has_centring else {}
     subject = drawables if drawing.shows_several_tables else first_drawable
@@ -231,7 +240,9 @@ def select_schemes(records: Sequence[Encoding]) -> list[Scheme]:
     """
     schemes = [record for record in records if not isinstance(record, PositionTable)]
     if not schemes or len(schemes) < len(records):
-        raise UsageError("heads draws relative, rotary and linear encodings, and no tables.")
+        raise UsageError(
+            "heads draws relative, rotary and linear encodings, and no tables."
+        )
     kinds = {
         (s.scheme, s.quantity, isinstance(s.layout, Grid))
         if isinstance(s, RelativeBias)
@@ -260,7 +271,11 @@ def draw_schemes(
         If too many rotations differ for one figure, or the length is too small.
     """
     from posprobe.figures.relative import heads_figure
-    from posprobe.figures.schemes import drop_equal_rotations, rotation_figure, slopes_figure
+    from posprobe.figures.schemes import (
+        drop_equal_rotations,
+        rotation_figure,
+        slopes_figure,
+    )
     from posprobe.figures.styles import make_labels_printable
 
     names = make_names_unique([record.name for record in schemes])
@@ -363,8 +378,13 @@ class PaperFigure:
 
         metadata = {".pdf": "CreationDate", ".svg": "Date", ".png": "Software"}
         buffer = BytesIO()
-        with style(self.venue, span=self.span), mpl.rc_context({"svg.hashsalt": "posprobe"}):
-            self.figure.savefig(buffer, format=suffix[1:], metadata={metadata[suffix]: None})
+        with (
+            style(self.venue, span=self.span),
+            mpl.rc_context({"svg.hashsalt": "posprobe"}),
+        ):
+            self.figure.savefig(
+                buffer, format=suffix[1:], metadata={metadata[suffix]: None}
+            )
         if suffix == ".svg":
             return shrink_images(buffer.getvalue().decode()).encode()
         return buffer.getvalue()
@@ -398,7 +418,10 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
 def _is_own_caption(path: Path) -> bool:
     """Tell whether a text file ends like a caption of posprobe."""
     try:
-        return re.search(rb"Made with posprobe \S+\.\n\Z", read_regular_file(path)) is not None
+        return (
+            re.search(rb"Made with posprobe \S+\.\n\Z", read_regular_file(path))
+            is not None
+        )
     except (InvalidCheckpoint, FileNotFoundError):
         return False
 
@@ -486,7 +509,12 @@ def paper_figure(
         if kind == "heads":
             return draw_schemes(select_schemes(records), figure_format, length, seed)
         return draw_tables(
-            kind, select_tables(kind, records), figure_format, seed, device, centred=centred
+            kind,
+            select_tables(kind, records),
+            figure_format,
+            seed,
+            device,
+            centred=centred,
         )
 
     return lay_out_figure(draw, venue, span, columns=columns)

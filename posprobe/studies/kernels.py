@@ -161,7 +161,9 @@ class KernelComparison(PairwiseComparison):
             "records": [self.labels[i], self.labels[j]],
             **numbers,
             "undefined": {
-                name: FLAT_CURVE_REASON for name, number in numbers.items() if number is None
+                name: FLAT_CURVE_REASON
+                for name, number in numbers.items()
+                if number is None
             },
         }
         match self.records[i], self.records[j]:
@@ -289,7 +291,9 @@ def compare_kernels(
         invariance=invariance,
         correlation=_pairwise_cosines([_centre_curve(curve) for curve in curves]),
         alignment=_pairwise_cosines([_centre_kernel(kernel) for kernel in kernels]),
-        walk=None if isinstance(layout, Grid) else draw_walk_correlations(layout.size, seed),
+        walk=None
+        if isinstance(layout, Grid)
+        else draw_walk_correlations(layout.size, seed),
         environment=describe_environment("cpu", seed, command),
     )
 
@@ -297,7 +301,9 @@ def compare_kernels(
 def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
     units = {getattr(record, "unit", POSITION_UNIT): record.name for record in records}
     if len(units) > 1:
-        units_text = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
+        units_text = "; ".join(
+            f"those of {name} count {unit}" for unit, name in units.items()
+        )
         raise UsageError(
             f"distances have different units: {units_text}. Compare those with one unit."
         )
@@ -319,7 +325,9 @@ def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
     if not stated_lengths:
         default_length = DEFAULT_KERNEL_LENGTH
     n = default_length if length is None else length
-    table_lengths = [len(record) for record in records if isinstance(record, PositionTable)]
+    table_lengths = [
+        len(record) for record in records if isinstance(record, PositionTable)
+    ]
     max_length = min([*table_lengths, MAX_KERNEL_ROWS])
     if not 3 <= n <= max_length:
         raise UsageError(f"{n} positions: from 3 to {max_length} can be compared.")
@@ -375,7 +383,9 @@ def _fold_offsets(curve: Floats) -> Floats:
 
 def _centre_curve(curve: Floats) -> Floats:
     """Return a curve by distance, centred and without distance 0; zeros if it is flat."""
-    values = np.delete(curve, curve.size // 2) if curve.ndim > 1 else _fold_offsets(curve)[1:]
+    values = (
+        np.delete(curve, curve.size // 2) if curve.ndim > 1 else _fold_offsets(curve)[1:]
+    )
     return _zero_if_flat(values, values - values.mean())
 
 
@@ -461,14 +471,17 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
             )
         curves = read_arrays(folder / "arrays.npz", _RUN_AGAIN_ADVICE, (name,))[name]
         places = tuple(
-            (_check_count(head["layer"]), _check_count(head["head"])) for head in use["heads"]
+            (_check_count(head["layer"]), _check_count(head["head"]))
+            for head in use["heads"]
         )
         share = use["summary"]["share"]
         if use["source"] not in get_args(Origin) or not (share is None or 0 <= share <= 1):
             raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
         return MeasuredHeads(
             values=_offset_curves(curves, use["layers"], places),
-            layout=Line(min(layer["window"] for layer in use["layers"] if layer["window"])),
+            layout=Line(
+                min(layer["window"] for layer in use["layers"] if layer["window"])
+            ),
             name=str(document["name"]),
             source=Source(reference, str(folder.resolve())),
             causal=not any(layer["both_sides"] for layer in use["layers"]),
@@ -507,7 +520,9 @@ def _offset_curves(
         sees_both_sides, layer_window = layers[row]["both_sides"], layers[row]["window"]
         if (
             curves.ndim != 3
-            or not 0 < layer_window + (layer_window - 1) * sees_both_sides <= curves.shape[2]
+            or not 0
+            < layer_window + (layer_window - 1) * sees_both_sides
+            <= curves.shape[2]
         ):
             raise ValueError(f"layer {layer} has no curves over {layer_window} distances")
         curve = curves[row, head, layer_window - 1 if sees_both_sides else 0 :][:window]

@@ -264,7 +264,9 @@ def analyze_model(
     used_contexts = contexts or Contexts()
     requested = _requested_measurements(only)
     check_contexts(used_contexts, nulls)
-    if used_contexts.text and is_timm_source(find_model_source(parse_reference(reference))):
+    if used_contexts.text and is_timm_source(
+        find_model_source(parse_reference(reference))
+    ):
         raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
     location: dict[str, Any] = {"revision": revision, "offline": offline}
     request = _Request(
@@ -291,7 +293,9 @@ def analyze_model(
     inputs = request.inputs(model)
     contexts_block = inputs.describe()
     if only is None:
-        requested = [name for name in requested if not MODEL_MEASUREMENTS[name].needs(inputs)]
+        requested = [
+            name for name in requested if not MODEL_MEASUREMENTS[name].needs(inputs)
+        ]
     results, missing, interrupted = _measure_all(requested, inputs)
     return ForwardAnalysis(
         name=reference,
@@ -350,7 +354,9 @@ class _Request:
         """Refuse inputs that do not fit the model, or with which nothing can be measured."""
         inputs = self.inputs(model)
         inputs.check()
-        unmet_needs = [MODEL_MEASUREMENTS[name].needs(inputs) for name in self.measurements]
+        unmet_needs = [
+            MODEL_MEASUREMENTS[name].needs(inputs) for name in self.measurements
+        ]
         if all(unmet_needs):
             raise UsageError(
                 f"{self.reference}: {self.measurements[0]} needs {unmet_needs[0]}."
@@ -380,7 +386,9 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
 
 def _requested_measurements(only: Iterable[str] | None) -> list[str]:
     if only is None:
-        return [name for name in MODEL_MEASUREMENTS if not MODEL_MEASUREMENTS[name].is_slow]
+        return [
+            name for name in MODEL_MEASUREMENTS if not MODEL_MEASUREMENTS[name].is_slow
+        ]
     names = (only,) if isinstance(only, str) else tuple(only)
     for name in names:
         if name not in MODEL_MEASUREMENTS:
@@ -422,7 +430,9 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
             f"{contexts.tokens}: no such file. Check the path after --tokens."
         )
     if contexts.text and not path_exists(contexts.text):
-        raise UnknownReference(f"{contexts.text}: no such file. Check the path after --text.")
+        raise UnknownReference(
+            f"{contexts.text}: no such file. Check the path after --text."
+        )
     if contexts.images and not folder_exists(contexts.images):
         raise UnknownReference(f"{contexts.images}: no such folder. Check the path.")
     minimum_by_field = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
@@ -444,7 +454,9 @@ def _measure_all(
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}
     interrupted = False
-    for name in sorted(names, key=lambda name: not MODEL_MEASUREMENTS[name].is_from_weights):
+    for name in sorted(
+        names, key=lambda name: not MODEL_MEASUREMENTS[name].is_from_weights
+    ):
         if interrupted:
             missing[name] = INTERRUPTED_REASON
             continue

@@ -64,7 +64,9 @@ class Published:
     unit: str | None = None
     stated: Annotated[str, "As printed in the source."]
     tolerance: float | None = None
-    rows: Annotated[tuple[int, int] | None, JsonType(list[Count] | None), PAIR_LIMITS] = None
+    rows: Annotated[tuple[int, int] | None, JsonType(list[Count] | None), PAIR_LIMITS] = (
+        None
+    )
     takes: Literal["all", "first"]
     stored: bool = False
     citation: Text

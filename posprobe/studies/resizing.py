@@ -32,7 +32,13 @@ from posprobe.relations.resized import Effect, Turns, Way
 from posprobe.report.files import RESIZING_SCHEMA
 from posprobe.report.saved import Saveable
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
-from posprobe.resizing.tables import CONTINUING, available_ways, check_way, new_layout, resize
+from posprobe.resizing.tables import (
+    CONTINUING,
+    available_ways,
+    check_way,
+    new_layout,
+    resize,
+)
 from posprobe.schemes import Rotary
 from posprobe.tables import PositionTable
 from posprobe.words import resizing as words
@@ -99,7 +105,9 @@ def measure_effect(
         norm_min=float(row_norms.norms.min()),
         neighbour_cosine=neighbours,
         same_place=_mean_cosine(values - mean, (old_values - mean)[nearest_rows]),
-        same_position=_mean_cosine(values[new_shared] - mean, old_values[old_shared] - mean),
+        same_position=_mean_cosine(
+            values[new_shared] - mean, old_values[old_shared] - mean
+        ),
         translation_invariance=invariance,
         copies=len(resized) - len({row.tobytes() for row in resized.values}),
         turns={
@@ -159,7 +167,9 @@ def _turns(axis_winding: Winding) -> Turns:
 
 def _patch_indices(layout: Layout) -> NDArray[np.intp]:
     """Return the indices of the patches ``[height, width]``; a sequence has height 1."""
-    sides = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
+    sides = (
+        (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
+    )
     return np.arange(layout.size).reshape(sides)
 
 
@@ -207,7 +217,8 @@ def _created_seams(
         for left, right in new_seams
         # A table that repeats its rows repeats the old seams.
         if not any(
-            (np.abs(scaled_seams - row) <= reach).any() for row in (left, left % len(original))
+            (np.abs(scaled_seams - row) <= reach).any()
+            for row in (left, left % len(original))
         )
     )
 
@@ -251,9 +262,9 @@ class WaysCompared(Saveable):
     before: Annotated[Effect, "The old table beside itself."]
     ways: tuple[ToldWay, ...]
     missing: Annotated[dict[str, Text], "By way, why it is left out."]
-    run: Annotated[ToldRun | None, "The model run with each table; null where it was not."] = (
-        None
-    )
+    run: Annotated[
+        ToldRun | None, "The model run with each table; null where it was not."
+    ] = None
     environment: EnvironmentBlock
     tables: Annotated[Mapping[str, PositionTable], HIDDEN]
     cosines: Annotated[Mapping[str, Floats], HIDDEN]
@@ -312,7 +323,9 @@ def compare(
     """
     if contexts is not None:
         _check_contexts(loaded, contexts)
-        find_model_source(parse_reference(reference))  # refuses a reference that is no model
+        find_model_source(
+            parse_reference(reference)
+        )  # refuses a reference that is no model
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
         comparison = compare_ways(loaded, to=to, ways=ways, command=command)
@@ -380,13 +393,17 @@ def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
     return rotations[0]
 
 
-def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
+def _check_contexts(
+    loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts
+) -> None:
     """Refuse positions in images, and contexts that are no text, before any work."""
     if isinstance(loaded, PositionTable):
         name, has_patches = loaded.name, isinstance(loaded.layout, Grid)
     else:
         name = loaded[0].name
-        has_patches = any(isinstance(scheme, Rotary) and scheme.axes > 1 for scheme in loaded)
+        has_patches = any(
+            isinstance(scheme, Rotary) and scheme.axes > 1 for scheme in loaded
+        )
     if has_patches or not contexts.text:
         raise UsageError(
             f"{name}: a model is run at another size on a text (--text "
@@ -440,7 +457,9 @@ def compare_ways(
                 cosines[way], lengths[way] = pooled_cosines(resized), norms(resized).norms
                 if way != "before":
                     tables[way] = resized
-                    ways_measured.append(_measure_way(way, original, resized, original_effect))
+                    ways_measured.append(
+                        _measure_way(way, original, resized, original_effect)
+                    )
             advance(1)
     return WaysCompared(
         table=table_block(original),

@@ -84,7 +84,9 @@ class SchemeAnalysis(Plottable):
         """The name of the checkpoint, or of the only encoding."""
         if len(self.records) == 1:
             return self.records[0].name
-        return Path(self.records[0].source.reference).name or self.records[0].source.reference
+        return (
+            Path(self.records[0].source.reference).name or self.records[0].source.reference
+        )
 
     def _schemes(self) -> list[dict[str, Any]]:
         return [
@@ -217,7 +219,9 @@ def analyze_schemes(
     for candidate in objects:
         check_record(candidate)
         if isinstance(candidate, PositionTable):
-            raise UsageError(f"{candidate.name} is a table: analyse it with posprobe.analyze.")
+            raise UsageError(
+                f"{candidate.name} is a table: analyse it with posprobe.analyze."
+            )
     if (
         length is not None
         and not 2 <= check_integer("the length", length) <= MAX_REQUESTED_LENGTH
@@ -260,7 +264,10 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
             curves = record.curves(_curve_length(record, length))
             return {
                 "heads": heads(
-                    curves, quantity=record.quantity, causal=record.causal, unit=record.unit
+                    curves,
+                    quantity=record.quantity,
+                    causal=record.causal,
+                    unit=record.unit,
                 ),
                 "smoothness": smoothness(record.values, seed=seed),
             }

@@ -13,7 +13,14 @@ from posprobe.analyses import PCA, Result
 from posprobe.analyses.descriptive.similarity import check_row_count
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, collect_arrays, quantisation_floor, to_json
-from posprobe.arrays import Array, Device, Positions, check_device, positions, run_concurrently
+from posprobe.arrays import (
+    Array,
+    Device,
+    Positions,
+    check_device,
+    positions,
+    run_concurrently,
+)
 from posprobe.blocks import (
     EnvironmentBlock,
     creation_time,
@@ -236,9 +243,7 @@ def analyze(
         from posprobe.studies.schemes import analyze_schemes
 
         if only is not None or nulls or tokens is not None or all_rows:
-            refused = (
-                "only, nulls, tokens and all_rows apply to position tables, and it has none."
-            )
+            refused = "only, nulls, tokens and all_rows apply to position tables, and it has none."
             raise UsageError(f"{records[0].name}: {refused}")
         return analyze_schemes(*records, seed=seed, command=command)
     names = check_table_request(only, nulls, device)
@@ -404,7 +409,9 @@ def _select_measurements(
             raise UsageError(f"{inputs.table.name}: {name} needs {unmet_needs[name]}.")
     if "all" in requested:
         return applicable
-    return {name: measurement for name, measurement in applicable.items() if name in requested}
+    return {
+        name: measurement for name, measurement in applicable.items() if name in requested
+    }
 
 
 def select_results(
@@ -413,5 +420,7 @@ def select_results(
     """Return the result of this name and class of each subject that has it."""
     results = {label: results.get(name) for label, results in results_by_label.items()}
     return {
-        label: result for label, result in results.items() if isinstance(result, result_class)
+        label: result
+        for label, result in results.items()
+        if isinstance(result, result_class)
     }

@@ -49,7 +49,12 @@ _UNDEFINED_COLOUR = (150, 150, 150)
 #: Base64 of a PNG image of at most 1.5 kB.
 _THUMBNAIL = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/]{4,2000}={0,2}")
 _SIZE_COLUMN_LABELS = {"positions": "positions", "dim": "dimensions"}
-_TEXT_LABELS = {"family": "family", "scheme": "kind", "layout": "layout", "lineage": "lineage"}
+_TEXT_LABELS = {
+    "family": "family",
+    "scheme": "kind",
+    "layout": "layout",
+    "lineage": "lineage",
+}
 
 
 def atlas(
@@ -110,10 +115,13 @@ def atlas(
     return render_listing(page, version("posprobe"), svgs, thumbnail_of)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]) -> Table:
+def _table(
+    rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]
+) -> Table:
     comparable = compared_numbers()
     numbers = {
-        key: comparable[key].label for key in dict.fromkeys([*HEADLINE_NUMBERS, *comparable])
+        key: comparable[key].label
+        for key in dict.fromkeys([*HEADLINE_NUMBERS, *comparable])
     }
     numbers = dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS])
     user_labels = {
@@ -224,7 +232,9 @@ def _format_cell(value: Any) -> str:
     )
 
 
-def _provenance(description: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]:
+def _provenance(
+    description: Mapping[str, Any], counts: Mapping[str, int]
+) -> Iterator[Fact]:
     options, environment = description["options"], description["environment"]
     facts = {
         "command": environment.get("command") or "",
@@ -252,7 +262,9 @@ def thumbnail(matrix: NDArray[np.float64]) -> str:
         (THUMBNAIL_CELLS, THUMBNAIL_CELLS), Image.Resampling.BOX
     )
     levels = np.rint(np.clip(np.asarray(cells), -1, 1) * COSINE_LEVELS) + COSINE_LEVELS
-    image = Image.fromarray(np.nan_to_num(levels, nan=2 * COSINE_LEVELS + 1).astype(np.uint8))
+    image = Image.fromarray(
+        np.nan_to_num(levels, nan=2 * COSINE_LEVELS + 1).astype(np.uint8)
+    )
     image.putpalette(_palette())
     buffer = BytesIO()
     image.save(buffer, "PNG", bits=4, optimize=True)

@@ -153,7 +153,9 @@ def _column_type(hint: Any) -> ColumnType | None:
     hint = json_type(hint)
     union = get_origin(hint) in (Union, UnionType)
     members = (
-        [member for member in get_args(hint) if member is not NoneType] if union else [hint]
+        [member for member in get_args(hint) if member is not NoneType]
+        if union
+        else [hint]
     )
     if len(members) > 1:
         return None
@@ -185,7 +187,9 @@ def _has_type(value: Any, column_type: ColumnType) -> bool:
                 _has_type(element, "int64") for element in value
             )
         case "double":
-            is_exact_integer = type(value) is int and abs(value) <= 2**53  # exact as a float
+            is_exact_integer = (
+                type(value) is int and abs(value) <= 2**53
+            )  # exact as a float
             return is_exact_integer or (type(value) is float and math.isfinite(value))
         case "int64":
             return type(value) is int and abs(value) < 2**63
@@ -234,7 +238,9 @@ def _seam_positions(document: Block) -> list[int] | None:
     return None if pairs is None else [right_position for _, right_position in pairs]
 
 
-def analysis_rows(analysis: Analysis | SchemeAnalysis, reference: str) -> list[dict[str, Any]]:
+def analysis_rows(
+    analysis: Analysis | SchemeAnalysis, reference: str
+) -> list[dict[str, Any]]:
     """Reduce an analysis to its row, or to a row per scheme."""
     if isinstance(analysis, Analysis):
         return [table_row(analysis.to_dict()) | {"reference": reference}]
@@ -270,9 +276,13 @@ def run_row(document: Block) -> dict[str, Any]:
         If its document was changed by hand.
     """
     if not document.get("rotary_use"):
-        raise UsageError(f"{document['name']}: this run did not measure what rotary heads do.")
+        raise UsageError(
+            f"{document['name']}: this run did not measure what rotary heads do."
+        )
     row = {
-        key: lookup(document, key) for key in columns() if key.startswith(_ROTARY_USE_PREFIX)
+        key: lookup(document, key)
+        for key in columns()
+        if key.startswith(_ROTARY_USE_PREFIX)
     }
     try:
         metadata = {
@@ -296,7 +306,9 @@ def run_row(document: Block) -> dict[str, Any]:
 def _description_cells(record: Block) -> dict[str, Any]:
     source, layout = record["source"], record.get("layout") or {"type": "sequence"}
     shape = source["shape"]
-    cells = {name: source[name] for name in ("resolved", "file", "tensor", "dtype", "sha256")}
+    cells = {
+        name: source[name] for name in ("resolved", "file", "tensor", "dtype", "sha256")
+    }
     return cells | {
         "name": record["name"],
         "commit": source["revision"],
@@ -310,7 +322,9 @@ def _description_cells(record: Block) -> dict[str, Any]:
 
 def _verdict_cells(document: Block) -> dict[str, Any]:
     verdict = document.get("verdict", {"answers": ()})
-    row = {f"answers.{answer['question']}": answer["answer"] for answer in verdict["answers"]}
+    row = {
+        f"answers.{answer['question']}": answer["answer"] for answer in verdict["answers"]
+    }
     row["summary"] = verdict.get("summary")
     row["findings"] = [finding["text"] for finding in document["findings"]]
     row["posprobe"] = document["environment"]["posprobe"]
@@ -320,7 +334,9 @@ def _verdict_cells(document: Block) -> dict[str, Any]:
 def _select_defined(row: Mapping[str, Any]) -> dict[str, Any]:
     column_types = columns()
     return {
-        key: value for key, value in row.items() if key in column_types and value is not None
+        key: value
+        for key, value in row.items()
+        if key in column_types and value is not None
     }
 
 

@@ -111,7 +111,9 @@ def _write_table(
         for name, column_type in column_types.items()
     }
     schema = pa.schema([*arrow_types.items()])
-    encodable_rows = [{name: _encodable(value) for name, value in row.items()} for row in rows]
+    encodable_rows = [
+        {name: _encodable(value) for name, value in row.items()} for row in rows
+    ]
     # The table is written to memory first: a Parquet writer that fails to close its file tries
     # again when it is garbage-collected.
     buffer = pa.BufferOutputStream()
@@ -121,7 +123,9 @@ def _write_table(
     path.write_bytes(buffer.getvalue())
 
 
-def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+def _write_csv(
+    path: Path, names: Sequence[str], rows: Iterable[Mapping[str, Any]]
+) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(map(csv_cell, names))
@@ -138,7 +142,11 @@ def csv_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = _encodable(escape_invisible(value))
-    return f"'{text}" if text[:1] in _FORMULA_PREFIXES and parse_number(text) is None else text
+    return (
+        f"'{text}"
+        if text[:1] in _FORMULA_PREFIXES and parse_number(text) is None
+        else text
+    )
 
 
 def _encodable(value: Any) -> Any:
@@ -193,7 +201,10 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
 def _is_sweep(folder: Path, names: Sequence[str]) -> bool:
     # A sweep that was killed before it wrote ``sweep.json`` leaves only the folder of records.
     visible = [name for name in names if not SCRATCH_PATTERN.fullmatch(name)]
-    return visible in ([], ["parts"]) or read_description(folder).get("schema") == SWEEP_SCHEMA
+    return (
+        visible in ([], ["parts"])
+        or read_description(folder).get("schema") == SWEEP_SCHEMA
+    )
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -501,7 +512,9 @@ class Sweep:
         recover_leftovers(path)
         return _read_record(path)
 
-    def _save_record(self, record: Mapping[str, Any], user_columns: Mapping[str, Any]) -> None:
+    def _save_record(
+        self, record: Mapping[str, Any], user_columns: Mapping[str, Any]
+    ) -> None:
         """Write the record of a reference, completely or not at all."""
         path = self._record_path(record["reference"])
         with self._explain_write_errors():
@@ -515,7 +528,9 @@ class Sweep:
 
         The columns of the user's list replace those that were recorded with a reference.
         """
-        entries_by_path = {self._record_path(entry.reference): entry for entry in self.entries}
+        entries_by_path = {
+            self._record_path(entry.reference): entry for entry in self.entries
+        }
         for path, entry in entries_by_path.items():
             if record := _read_record(path):
                 yield record | {"own": dict(entry.columns)}
@@ -536,7 +551,11 @@ class Sweep:
         ):
             self._check_unchanged()
             rows, failures, references = self._collect_rows(scratch / FINGERPRINT_FILE)
-            counts = {"references": references, "rows": len(rows), "failures": len(failures)}
+            counts = {
+                "references": references,
+                "rows": len(rows),
+                "failures": len(failures),
+            }
             user_types = convert_user_columns(rows)
             column_types = {**columns(), **user_types}
             _write_table(scratch / TABLE_FILE, rows, column_types)
@@ -583,7 +602,9 @@ class Sweep:
 
     def __repr__(self) -> str:
         """Return the number of references, the state and the folder."""
-        state = "not run yet" if self.about is None else f"{self.about['counts']['rows']} rows"
+        state = (
+            "not run yet" if self.about is None else f"{self.about['counts']['rows']} rows"
+        )
         return f"Sweep({len(self.entries)} references, {state}, {self.folder})"
 
 
@@ -670,7 +691,9 @@ def sweep(
         raise UsageError(f"requests {requests}: it is 1 or more.")
     if not time_limit > 0:
         raise UsageError(f"a time limit of {time_limit} seconds leaves nothing to do.")
-    requested = [references] if isinstance(references, str | os.PathLike) else list(references)
+    requested = (
+        [references] if isinstance(references, str | os.PathLike) else list(references)
+    )
     named_entries = gather(requested, revisions, offline=offline)
     entries = drop_repeated(named_entries)
     folder = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)

@@ -94,12 +94,16 @@ def read_list(content: bytes, name: str) -> list[Entry]:
         If it cannot be read as such a list; the message names the line.
     """
     if len(content) > MAX_LIST_BYTES:
-        raise UsageError(f"{name}: it has more than {MAX_LIST_BYTES} bytes. Split the list.")
+        raise UsageError(
+            f"{name}: it has more than {MAX_LIST_BYTES} bytes. Split the list."
+        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise UsageError(f"{name}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
+        raise UsageError(
+            f"{name}, line {line}: not UTF-8 text. Save it as UTF-8."
+        ) from error
     lines = [line.strip() for line in text.splitlines()]
     first_line = next(filter(None, lines), "")
     header = [cell.strip(' "') for cell in first_line.split(",")]
@@ -120,7 +124,11 @@ def _parse_csv(text: str, name: str) -> Iterator[Entry]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [cell.strip() for cell in next(rows, [])]
-        if REFERENCE_COLUMN not in header or "" in header or len(set(header)) < len(header):
+        if (
+            REFERENCE_COLUMN not in header
+            or "" in header
+            or len(set(header)) < len(header)
+        ):
             names = ", ".join(map(repr, header[:8])) or "nothing"
             raise UsageError(
                 f"{name}: its first line names {names}. Name each column "
@@ -141,7 +149,9 @@ def _parse_csv(text: str, name: str) -> Iterator[Entry]:
                 {column: cell for column, cell in cells if cell.strip()}, location
             )
     except csv.Error as error:
-        raise UsageError(f"{name}, line {rows.line_num}: not valid CSV ({error}).") from error
+        raise UsageError(
+            f"{name}, line {rows.line_num}: not valid CSV ({error})."
+        ) from error
 
 
 def _make_entry(record: Mapping[str, Any], location: str) -> Entry:
@@ -152,9 +162,13 @@ def _make_entry(record: Mapping[str, Any], location: str) -> Entry:
         raise UsageError(f"{location}: it has no {REFERENCE_COLUMN!r}.")
     columns = {}
     for name, value in record.items():
-        if name == REFERENCE_COLUMN or value is None or value != value:  # NaN is missing, too
+        if (
+            name == REFERENCE_COLUMN or value is None or value != value
+        ):  # NaN is missing, too
             continue
-        is_number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+        is_number = isinstance(value, float) or (
+            isinstance(value, int) and abs(value) < 2**63
+        )
         if not isinstance(name, str) or not (is_number or isinstance(value, str)):
             raise UsageError(
                 f"{location}: {name!r} is {value!r:.40}. A column holds "
@@ -197,7 +211,9 @@ def _find_checkpoints(folder: Path) -> Iterator[Path]:
             if not folders and "config.json" in files and _states_model(Path(directory)):
                 yield Path(directory)
             continue
-        if len(weights) == 1 or any(weights_name in files for weights_name in WEIGHT_FILES):
+        if len(weights) == 1 or any(
+            weights_name in files for weights_name in WEIGHT_FILES
+        ):
             yield Path(directory)
         else:
             yield from (Path(directory, name) for name in weights)
@@ -319,7 +335,9 @@ def gather(
     if len(references) != 1 or not isinstance(references[0], str):
         raise UsageError("--revisions takes exactly one reference: a Hub repository.")
     if offline:
-        raise UsageError("--revisions asks the Hub, and --offline forbids it. Leave one out.")
+        raise UsageError(
+            "--revisions asks the Hub, and --offline forbids it. Leave one out."
+        )
     return list_revisions(references[0], revisions)
 
 

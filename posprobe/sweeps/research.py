@@ -44,7 +44,10 @@ DEFAULT_NUMBERS = ("positions", "dim", *HEADLINE_NUMBERS)
 MAX_SOURCED_ROWS = 12
 TABLE_FORMATS = ("markdown", "latex")
 #: Columns that need no analysis.
-_UNMEASURED_COLUMNS = {name for name in columns() if "." not in name} - {"summary", "findings"}
+_UNMEASURED_COLUMNS = {name for name in columns() if "." not in name} - {
+    "summary",
+    "findings",
+}
 
 Row: TypeAlias = Mapping[str, Any]
 #: First position that was kept and one past the last, None for no bound; None for all positions.
@@ -99,7 +102,9 @@ def research_table(
         raise UsageError(f"--format {format}: choose one of {', '.join(TABLE_FORMATS)}.")
     requested = None if numbers is None else tuple(dict.fromkeys(numbers))
     if band and band not in NULL_MODELS:
-        raise UsageError(f"unknown baseline {band!r}. Choose from {', '.join(NULL_MODELS)}.")
+        raise UsageError(
+            f"unknown baseline {band!r}. Choose from {', '.join(NULL_MODELS)}."
+        )
     if requested == ():
         raise UsageError("no number is chosen. `posprobe list numbers` lists them.")
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
@@ -142,7 +147,9 @@ def _find_sweep(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
         if path_exists((path := expand_user(Path(source))) / many.DESCRIPTION_FILE)
     ]
     if folders and len(sources) > 1:
-        raise UsageError(f"{folders[0]}: a sweep stands alone. Name one sweep, or references.")
+        raise UsageError(
+            f"{folders[0]}: a sweep stands alone. Name one sweep, or references."
+        )
     return folders[0] if folders else None
 
 
@@ -162,7 +169,9 @@ def _select_keys(
     table_rows: Sequence[Row], requested: tuple[str, ...] | None, subject: str
 ) -> tuple[str, ...]:
     """Return the requested columns, or those of `DEFAULT_NUMBERS` that the sweep measured."""
-    available = {key for row in table_rows for key, value in row.items() if value is not None}
+    available = {
+        key for row in table_rows for key, value in row.items() if value is not None
+    }
     if requested is None:
         return tuple(key for key in DEFAULT_NUMBERS if key in available)
     _check_keys(requested, available, f"{subject}: ")
@@ -239,7 +248,9 @@ def _required_measurements(
     inputs = TableInputs(table, positions(table, "cpu"), seed, None, {})
     # Measurements that do not apply are dropped; token embeddings for `scale` are found later.
     applicable = tuple(
-        name for name in names if name == "scale" or not TABLE_MEASUREMENTS[name].needs(inputs)
+        name
+        for name in names
+        if name == "scale" or not TABLE_MEASUREMENTS[name].needs(inputs)
     )
     return applicable or ("norms",)
 
@@ -253,7 +264,9 @@ def _labels(keys: Sequence[str]) -> list[str]:
         for name, measurement in TABLE_MEASUREMENTS.items()
         for key, number in measurement.numbers.items()
     } | {f"answers.{name}": QUESTION_TEXTS[name] for name in questions.TABLE_QUESTIONS}
-    return [labels.get(key, key.removeprefix(USER_PREFIX).replace("_", " ")) for key in keys]
+    return [
+        labels.get(key, key.removeprefix(USER_PREFIX).replace("_", " ")) for key in keys
+    ]
 
 
 def _format_number(key: str, value: Any) -> str:
@@ -279,7 +292,9 @@ def _format_band(row: Row, key: str, band: str | None) -> str:
 
 def _format_row(row: Row, keys: Sequence[str], band: str | None) -> list[tuple[str, str]]:
     """Return each number of a row with its band, as texts."""
-    return [(_format_number(key, row.get(key)), _format_band(row, key, band)) for key in keys]
+    return [
+        (_format_number(key, row.get(key)), _format_band(row, key, band)) for key in keys
+    ]
 
 
 def _caption(
@@ -313,7 +328,9 @@ def _caption(
         sentences.append(
             f"And {len(table_rows) - MAX_SOURCED_ROWS} more, which the sweep names."
         )
-    versions = sorted({str(row.get("posprobe") or version("posprobe")) for row in table_rows})
+    versions = sorted(
+        {str(row.get("posprobe") or version("posprobe")) for row in table_rows}
+    )
     return " ".join([*sentences, f"Made with posprobe {' and '.join(versions)}."])
 
 
@@ -324,7 +341,9 @@ def _row_source(row: Row) -> str:
     if row.get("commit"):
         return f"{text}, commit {row['commit'][:N_CHECKSUM_DIGITS]}"
     return (
-        f"{text}, SHA-256 {row['sha256'][:N_CHECKSUM_DIGITS]}" if row.get("sha256") else text
+        f"{text}, SHA-256 {row['sha256'][:N_CHECKSUM_DIGITS]}"
+        if row.get("sha256")
+        else text
     )
 
 

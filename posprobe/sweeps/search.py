@@ -81,7 +81,11 @@ class Match:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the match as a JSON object."""
-        document = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
+        document = {
+            "name": self.name,
+            "reference": self.reference,
+            "about": dict(self.about),
+        }
         for key in ("relation", "distance", "rows", "chance", "rounded_to", "shift"):
             document[key] = getattr(self.likeness, key)
         return {**document, "evidence": relations.evidence_sentences(self.likeness)}
@@ -189,14 +193,20 @@ def nearest_to(
         for metadata, known_sketch in read_fingerprints(sweep):
             counts["all"] += 1
             if known_sketch.dim == query_sketch.dim:
-                name, reference = (str(metadata.pop(key, "")) for key in ("name", "reference"))
-                yield Match(name, reference, likeness(query_sketch, known_sketch), metadata)
+                name, reference = (
+                    str(metadata.pop(key, "")) for key in ("name", "reference")
+                )
+                yield Match(
+                    name, reference, likeness(query_sketch, known_sketch), metadata
+                )
             else:
                 counts["others"] += 1
 
     matches = heapq.nsmallest(limit, find_matches(), key=_match_rank)
     among = None if sweep is None else str(sweep)
-    return Nearest(query_table.name, among, tuple(matches), counts["all"], counts["others"])
+    return Nearest(
+        query_table.name, among, tuple(matches), counts["all"], counts["others"]
+    )
 
 
 def _match_rank(match: Match) -> tuple[bool, bool, float]:
@@ -231,7 +241,9 @@ def read_fingerprints(
             f"… --out {sweep}` to its end."
         ) from error
     except OSError as error:
-        raise InvalidCheckpoint(f"{path}: it cannot be read ({error.strerror}).") from error
+        raise InvalidCheckpoint(
+            f"{path}: it cannot be read ({error.strerror})."
+        ) from error
 
 
 def _read_line(line: bytes, location: str) -> tuple[dict[str, Any], Fingerprint]:
@@ -273,7 +285,10 @@ class Lineages:
         identity = sketch.dim, sketch.sha256
         if identity in self._heads:
             return self._heads[identity]
-        vectors = _unit_vector(sketch.rows[::LINEAGE_ROW_STRIDE]), _unit_vector(sketch.blocks)
+        vectors = (
+            _unit_vector(sketch.rows[::LINEAGE_ROW_STRIDE]),
+            _unit_vector(sketch.blocks),
+        )
         lineages = self._ends.setdefault(sketch.dim, {})
         related = [
             (relation.distance, head)
@@ -390,7 +405,9 @@ def _distances_from_ends(
         (str(metadata.get("reference")), sketch)
         for metadata, sketch in read_fingerprints(folder)
     )
-    run_sketches = {reference: sketch for reference, sketch in sketches if reference in ends}
+    run_sketches = {
+        reference: sketch for reference, sketch in sketches if reference in ends
+    }
     return {
         reference: tuple(
             likeness(sketch, run_sketches[end]).distance if end in run_sketches else None
@@ -413,9 +430,13 @@ def _build_series(
         keys: Iterable[str], prefix: str = "", suffix: str = ""
     ) -> dict[str, tuple[Any, ...]]:
         values_by_key = {key: column(f"{prefix}{key}{suffix}") for key in keys}
-        return {key: values for key, values in values_by_key.items() if set(values) != {None}}
+        return {
+            key: values for key, values in values_by_key.items() if set(values) != {None}
+        }
 
-    ends = [end_distances.get(reference, (None, None)) for reference in column("reference")]
+    ends = [
+        end_distances.get(reference, (None, None)) for reference in column("reference")
+    ]
     first, last = zip(*ends, strict=True)
     sinusoid = tuple(None if cka is None else 1 - cka for cka in column("sinusoid.cka"))
     numbers = defined_columns(compared_numbers())

@@ -146,7 +146,9 @@ def run(task: Task) -> dict[str, Any]:
     return record
 
 
-def _analyze(task: Task, record: dict[str, Any], reference: str, pinned: Reference) -> None:
+def _analyze(
+    task: Task, record: dict[str, Any], reference: str, pinned: Reference
+) -> None:
     """Add the rows of a reference to a record; an ambiguous one stands for all its tables."""
     start_time = time.perf_counter()
     bytes_read.set(0)
@@ -165,7 +167,9 @@ def _analyze(task: Task, record: dict[str, Any], reference: str, pinned: Referen
                 if pinned.table is not None:
                     raise
                 for name in _table_names(pinned.text, revision, offline=task.offline):
-                    table_reference = replace(pinned, text=f"{pinned.text}#{name}", table=name)
+                    table_reference = replace(
+                        pinned, text=f"{pinned.text}#{name}", table=name
+                    )
                     _analyze(task, record, f"{reference}#{name}", table_reference)
                 return
             table_rows = _measure(task, reference, loaded, positions)
@@ -197,7 +201,9 @@ def _measure(
     )
     extra_columns: dict[str, Any] = {}
     if options.bundles:
-        extra_columns["bundle"] = _save_bundle(analysis, loaded, task.bundle_folder, reference)
+        extra_columns["bundle"] = _save_bundle(
+            analysis, loaded, task.bundle_folder, reference
+        )
     if isinstance(analysis, Analysis):
         # Not a column of the table, but input of `posprobe nearest` and of lineages.
         extra_columns["fingerprint"] = fingerprint(analysis.table).to_dict()
@@ -209,8 +215,12 @@ def _measure(
 def _table_names(reference: str, revision: str | None, *, offline: bool) -> list[str]:
     """Return the names of a checkpoint's tables, as in ``#TABLE``."""
     encodings = inspect(reference, revision=revision, offline=offline)
-    tables = [encoding for encoding in encodings if encoding["scheme"] in ("learned", "fixed")]
-    return list(dict.fromkeys(encoding["name"] or encoding["tensor"] for encoding in tables))
+    tables = [
+        encoding for encoding in encodings if encoding["scheme"] in ("learned", "fixed")
+    ]
+    return list(
+        dict.fromkeys(encoding["name"] or encoding["tensor"] for encoding in tables)
+    )
 
 
 def _save_bundle(
@@ -253,9 +263,9 @@ def reference_state(parsed: Reference) -> str | None:
         with suppress(OSError):
             status = file.stat()
             file_stats.append((file.name, status.st_size, status.st_mtime_ns))
-    return hashlib.sha256(json.dumps(file_stats).encode("utf-8", "surrogatepass")).hexdigest()[
-        :32
-    ]
+    return hashlib.sha256(
+        json.dumps(file_stats).encode("utf-8", "surrogatepass")
+    ).hexdigest()[:32]
 
 
 def resolve_state(
@@ -294,9 +304,7 @@ def _record_failures(record: dict[str, Any], reference: str) -> Iterator[None]:
         code, message = 1, "it took longer than the time limit and was given up."
     except Exception as error:  # noqa: BLE001 - a bug in one task must not end the others
         code = 1
-        message = (
-            f"a bug: {type(error).__name__}: {error}. `posprobe analyze --debug` traces it."
-        )
+        message = f"a bug: {type(error).__name__}: {error}. `posprobe analyze --debug` traces it."
     else:
         return
     record["failures"].append(failure(reference, code, message))

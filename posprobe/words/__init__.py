@@ -16,7 +16,12 @@ from posprobe.analyses.facts import Answer, Cause
 from posprobe.data import read_data
 from posprobe.page import Picture
 from posprobe.text import Block
-from posprobe.words.formats import Template, TemplateFormatter, capitalise, write_minus_signs
+from posprobe.words.formats import (
+    Template,
+    TemplateFormatter,
+    capitalise,
+    write_minus_signs,
+)
 
 #: Templates of each question, cause and null model.
 ANSWER_TEXTS = read_data("words/answers.toml")

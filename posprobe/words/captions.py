@@ -77,7 +77,9 @@ def _shift_names(result: Shift) -> Mapping[str, Any]:
 
 
 def _spectrum_names(result: Spectrum) -> Mapping[str, Any]:
-    return {"above": ", ".join(f"{line.period:.3g}" for line in result.lines[:6]) or "none"}
+    return {
+        "above": ", ".join(f"{line.period:.3g}" for line in result.lines[:6]) or "none"
+    }
 
 
 def _winding_names(result: Winding) -> Mapping[str, Any]:
@@ -169,7 +171,9 @@ def _pair_reason(result: Winding) -> str:
 def _receiver_reason(result: AttentionByOffset) -> str:
     from posprobe.figures.heads import list_receivers
 
-    return "" if list_receivers(result) else "there is no first position and no special token"
+    return (
+        "" if list_receivers(result) else "there is no first position and no special token"
+    )
 
 
 def _movement_reason(result: MeanDecomposition) -> str:
@@ -220,7 +224,9 @@ def join_caption(*sentences: str) -> str:
     return text.encode(errors="backslashreplace").decode() + "\n"
 
 
-def provenance_caption(names: Sequence[str], records: Sequence[PositionTable | Scheme]) -> str:
+def provenance_caption(
+    names: Sequence[str], records: Sequence[PositionTable | Scheme]
+) -> str:
     """Return sentences on each record: what it is, its rows, and where it was read."""
     sentences = []
     for name, record in zip(names, records, strict=True):

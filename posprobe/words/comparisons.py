@@ -66,9 +66,7 @@ def pair_sentence(pair: Block) -> str:
     """Return the sentence on the similarity of two tables, compared with random ones."""
     first, second = pair["tables"]
     if pair["cka"] is None:
-        return (
-            f"{first} and {second}: no distance ({pair['undefined'].get('cka', 'undefined')})."
-        )
+        return f"{first} and {second}: no distance ({pair['undefined'].get('cka', 'undefined')})."
     noun, band = _chance_band(pair)
     if band is None:
         return f"{first} and {second} have a CKA of {format_similarity(pair['cka'])} (0 to 1)."
@@ -85,7 +83,9 @@ def comparison_headline(pairs: Sequence[Block]) -> str:
     """Say how similar tables are: two of them, or of several pairs how many."""
     if len(pairs) == 1 and not similarity_verdict(pairs[0]):
         return pair_sentence(pairs[0])
-    nouns = dict.fromkeys(_chance_band(pair)[0] for pair in pairs if similarity_verdict(pair))
+    nouns = dict.fromkeys(
+        _chance_band(pair)[0] for pair in pairs if similarity_verdict(pair)
+    )
     return chance_comparison(
         [(pair["tables"], similarity_verdict(pair)) for pair in pairs],
         "{} are",
@@ -94,7 +94,9 @@ def comparison_headline(pairs: Sequence[Block]) -> str:
 
 
 def chance_comparison(
-    pairs: Sequence[tuple[Sequence[str], str]], noun: str, random_tables: str = "random walks"
+    pairs: Sequence[tuple[Sequence[str], str]],
+    noun: str,
+    random_tables: str = "random walks",
 ) -> str:
     """Say which pairs are more similar than random tables: of several how many.
 
@@ -121,7 +123,9 @@ def chance_comparison(
         f"{count or 'None'} of {len(compared_pairs)} {noun} "
         f"{'is' if count < 2 else 'are'} more similar"
     )
-    comparison = f" {format_count(n_unknown, 'pair')} cannot be compared." if n_unknown else ""
+    comparison = (
+        f" {format_count(n_unknown, 'pair')} cannot be compared." if n_unknown else ""
+    )
     return f"{sentence} than {random_tables}.{comparison}"
 
 
@@ -203,7 +207,9 @@ def compared_rows_notes(document: Block) -> Iterator[str]:
         # Bundles of 0.1.0 cut tables to the common length.
         yield f"The first {document['length']} positions of each table are compared."
         return
-    lines = [t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"]
+    lines = [
+        t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"
+    ]
     if len(set(lines)) > 1:
         yield (
             "Numbers and answers use all rows of each table. Distances use "
@@ -236,9 +242,7 @@ def seam_sentence(seam: SeamHistory) -> str:
         )
     if seam.gone is not None:
         changes.append(f"is gone at step {seam.gone}")
-    sentence = (
-        f"The break between positions {seam.left} and {seam.left + 1} {join_words(changes)}"
-    )
+    sentence = f"The break between positions {seam.left} and {seam.left + 1} {join_words(changes)}"
     return f"{sentence}{_step_notes(seam.last, seam.earlier)}."
 
 

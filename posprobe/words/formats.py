@@ -94,7 +94,11 @@ def format_turns(turns: float) -> str:
     # Near one turn, where the answer changes, a tenth is too coarse.
     if turns < 1:
         return f"{min(turns, 0.99):.2f} turns"
-    return f"{turns:.2f} turns" if turns < 1.5 else f"{turns:.{1 if turns < 10 else 0}f} turns"
+    return (
+        f"{turns:.2f} turns"
+        if turns < 1.5
+        else f"{turns:.{1 if turns < 10 else 0}f} turns"
+    )
 
 
 def spell_number(count: int) -> str:
@@ -146,7 +150,9 @@ def name_patches(numbers: Sequence[int], width: int) -> str:
     indices = [divmod(number, width) for number in numbers]
     if len(indices) == 1:
         return f"the patch in row {indices[0][0]} and column {indices[0][1]}"
-    names = join_words([f"({row}, {column})" for row, column in indices], _MAX_NAMED_PLACES)
+    names = join_words(
+        [f"({row}, {column})" for row, column in indices], _MAX_NAMED_PLACES
+    )
     return f"the patches {names} (row, column)"
 
 

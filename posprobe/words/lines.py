@@ -28,7 +28,9 @@ TEST_KEY = "yes: p ≤ 0.02; by chance: all but 2 % of random tables."
 
 def _format_share(value: float) -> str:
     """Format a share in per cent, with two digits where it is small."""
-    return f"{100 * value:.2g} %" if 0.0001 <= value < 0.0095 else format_whole_percent(value)
+    return (
+        f"{100 * value:.2g} %" if 0.0001 <= value < 0.0095 else format_whole_percent(value)
+    )
 
 
 def _format_cosine(value: float) -> str:
@@ -105,7 +107,10 @@ _TEST_MEASURES: Mapping[str, Callable[[Block], tuple[str, NumberFormat]]] = {
 def _formula_columns(facts: Block) -> dict[str, Any]:
     if facts.get("formula") is not None:
         error = facts.get("error")
-        return {"measure": "largest error", "value": _format_share(error) if error else "none"}
+        return {
+            "measure": "largest error",
+            "value": _format_share(error) if error else "none",
+        }
     if facts.get("cka") is None:
         return {}
     best = "CKA, 2-D sin-cos" if facts.get("grid") else "CKA, best sinusoid"
@@ -116,14 +121,23 @@ def _seam_columns(facts: Block) -> dict[str, Any]:
     if facts.get("pairs") is None:
         return {}
     pairs = facts["pairs"]
-    value = f"{pairs[0][0]} | {pairs[0][1]}" if len(pairs) == 1 else str(len(pairs) or "none")
-    return {"measure": "between positions" if len(pairs) == 1 else "breaks", "value": value}
+    value = (
+        f"{pairs[0][0]} | {pairs[0][1]}" if len(pairs) == 1 else str(len(pairs) or "none")
+    )
+    return {
+        "measure": "between positions" if len(pairs) == 1 else "breaks",
+        "value": value,
+    }
 
 
 def _outlier_columns(facts: Block) -> dict[str, Any]:
     if facts.get("positions") is None:
         return {}
-    largest, chance, count = facts.get("largest"), facts.get("chance"), len(facts["positions"])
+    largest, chance, count = (
+        facts.get("largest"),
+        facts.get("chance"),
+        len(facts["positions"]),
+    )
     # A row may be an outlier by its norm or its direction alone.
     if chance is None or (count and largest <= chance[1]):
         return {"measure": "far from neighbours", "value": str(count or "none")}
@@ -159,7 +173,9 @@ def table_lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
     names = [name for name in QUESTION_TEXTS if name in answers]
     if grid:
         names = [
-            name for name in names if name not in {"seams", "rotations", "winding", "ladder"}
+            name
+            for name in names
+            if name not in {"seams", "rotations", "winding", "ladder"}
         ]
     elif answers.get("rotations", {}).get("answer") == "yes":
         # The winding is the same fact.
@@ -209,7 +225,11 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
 
 
 def chance_line(
-    answer: Block, question: str, measure: str, number_format: NumberFormat, value: str = ""
+    answer: Block,
+    question: str,
+    measure: str,
+    number_format: NumberFormat,
+    value: str = "",
 ) -> AnswerLine:
     """Return an answer's block as a line with its range by chance, where there is one.
 
@@ -291,7 +311,11 @@ def budget_terms(document: Block) -> tuple[BudgetTerm, ...]:
     terms, rank = [], 0
     for block in term_blocks:
         kind, label = block["part"], BUDGET_LABELS[block["part"]]
-        colour_class, name, short_name = "line-part" if kind == "line" else kind, label, label
+        colour_class, name, short_name = (
+            "line-part" if kind == "line" else kind,
+            label,
+            label,
+        )
         if block["period"]:
             period = format_period(block["period"])
             label, short_name = f"{period} positions", period

@@ -173,7 +173,10 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
     "heads": {
         "offsets": lambda f: join_words(
-            [f"{peak_name(preferred.offset)} ({preferred.heads})" for preferred in f.offsets]
+            [
+                f"{peak_name(preferred.offset)} ({preferred.heads})"
+                for preferred in f.offsets
+            ]
         ),
     },
     "needed": {
@@ -245,7 +248,9 @@ def interrupted_notes(title: str, result: Any) -> tuple[str, ...]:
     """Return a note on the contexts of an interrupted result; none for other results."""
     if not getattr(result, "stopped", False):
         return ()
-    return (f"{title}: {INTERRUPTED_REASON} after {format_count(result.contexts, 'context')}",)
+    return (
+        f"{title}: {INTERRUPTED_REASON} after {format_count(result.contexts, 'context')}",
+    )
 
 
 def unmeasured_notes(result: Any) -> tuple[str, ...]:
@@ -297,7 +302,10 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "apart": lambda f: ("token variance", _format_short_share(f["share"])),
     "distance": _distance_measure,
     "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
-    "first": lambda f: (f"attention, layer {f['layer']}", _format_short_share(f["attention"])),
+    "first": lambda f: (
+        f"attention, layer {f['layer']}",
+        _format_short_share(f["attention"]),
+    ),
     "blank": lambda _: ("share that differs", ""),
     "needed": lambda f: ("cost", format_with_error(f["cost"], f["error"])),
     "few": _substitute_measure,
@@ -342,7 +350,9 @@ def describe_run(document: Block) -> str:
     if contexts["used"]:
         shape = contexts.get("shape")
         size = (
-            " × ".join(map(str, shape)) if shape else format_count(contexts["length"], "token")
+            " × ".join(map(str, shape))
+            if shape
+            else format_count(contexts["length"], "token")
         )
         seed = "" if contexts["seed"] is None else f", seed {contexts['seed']}"
         parts.append(f"run on {contexts['used']} × {contexts['kind']} ({size}{seed})")
@@ -371,5 +381,7 @@ def run_notes(document: Block) -> Iterator[str]:
         yield f"{capitalise(note)}."
     missing = document["missing"]
     for explanation in dict.fromkeys(missing.values()):
-        names = join_words([name for name, reason in missing.items() if reason == explanation])
+        names = join_words(
+            [name for name, reason in missing.items() if reason == explanation]
+        )
         yield f"Not measured: {names} ({explanation.rstrip('.')})."

@@ -165,7 +165,9 @@ def check_lines(
     """Return the verdict, the differences, the equal findings, and the likely cause."""
     names = ([finding.cause for finding in findings] for findings in (causes, compared))
     headline, *hints = verdict_sentences(is_alike, *names)
-    body = [line for finding in causes for line in _finding_rows(finding, "differs", context)]
+    body = [
+        line for finding in causes for line in _finding_rows(finding, "differs", context)
+    ]
     alike_lines = [
         line for finding in compared for line in _finding_rows(finding, "alike", context)
     ]
@@ -229,7 +231,9 @@ def evidence_sentences(likeness: Likeness) -> str:
     if likeness.relation == "identical":
         return f"{sentence}: equal, as far as fingerprints can tell."
     if likeness.relation == "rounded":
-        return f"{sentence}: within rounding to {_NUMBER_FORMAT_NAMES[likeness.rounded_to]}."
+        return (
+            f"{sentence}: within rounding to {_NUMBER_FORMAT_NAMES[likeness.rounded_to]}."
+        )
     if not likeness.related:
         p = f"p = {likeness.chance:.2g}"
         if likeness.chance > MAX_EXCLUDED_CHANCE_P:

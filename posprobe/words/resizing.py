@@ -82,7 +82,10 @@ def _distances_phrase(factors: Mapping[str, float]) -> str:
 
 def _continued_sentences(way: Way) -> Iterator[str]:
     if isinstance(way.old, Grid) and isinstance(way.new, Grid):
-        height, width = min(way.old.height, way.new.height), min(way.old.width, way.new.width)
+        height, width = (
+            min(way.old.height, way.new.height),
+            min(way.old.width, way.new.width),
+        )
         kept_text, n_patches = f"The upper left {height} × {width} patches", height * width
     else:
         n_patches = min(way.old.size, way.new.size)
@@ -121,7 +124,9 @@ def _position_noun(way: Way) -> str:
 
 def rule_sentences(rule: Rule) -> str:
     """Return sentences on the pairs that a scaling slows, and on those at new angles."""
-    slowest_text = f" (up to {format_two_figures(rule.slowest)} times)" if rule.slowed else ""
+    slowest_text = (
+        f" (up to {format_two_figures(rule.slowest)} times)" if rule.slowed else ""
+    )
     sentences = (
         f"Of {format_count(rule.pairs, 'pair')}, {rule.slowed} turn more "
         f"slowly{slowest_text} and {rule.extrapolated} reach angles unseen "
@@ -189,7 +194,9 @@ def ways_headline(ways: Sequence[Block]) -> str:
 
 def rules_headline(rules: Sequence[Block], pairs: int) -> str:
     """Return the sentence on the pairs that reach angles unseen in training, by rule."""
-    counts = join_words([f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules], 9)
+    counts = join_words(
+        [f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules], 9
+    )
     return f"Of {format_count(pairs, 'pair')}, {counts} reach angles unseen in training."
 
 
@@ -206,16 +213,16 @@ def run_key(run: Block | None) -> str:
     """Return the key to a run: its contexts; empty without a run."""
     if run is None:
         return ""
-    return (
-        f"{run['contexts']} windows of {run['kind'].removeprefix('windows of ')}, no training."
-    )
+    return f"{run['contexts']} windows of {run['kind'].removeprefix('windows of ')}, no training."
 
 
 def way_line(way: Block, run: Block | None) -> AnswerLine:
     """Return the similarity that a way keeps, or its loss, as a line without an answer."""
     name, way_name = f"way-{way['how']}", way["how"]
     if run is not None:
-        return AnswerLine(name, "", way_name, LOSS_MEASURE, format_cost(run["ways"][way_name]))
+        return AnswerLine(
+            name, "", way_name, LOSS_MEASURE, format_cost(run["ways"][way_name])
+        )
     unit = "place" if way["kind"] == "stretches" else "position"
     value = way[f"same_{unit}"]
     text = NO_VALUE if value is None else _format_short(value)

@@ -69,9 +69,7 @@ def _pairs_phrase(ladder: RotaryLadder) -> str:
 
 def _turn_clause(ladder: RotaryLadder) -> str:
     n_slow = (ladder.slow or 0) * ladder.axes
-    text = (
-        f"{n_slow} of {_pairs_phrase(ladder)} never turn within the {_visible_phrase(ladder)}"
-    )
+    text = f"{n_slow} of {_pairs_phrase(ladder)} never turn within the {_visible_phrase(ladder)}"
     if ladder.longest is not None:
         text += f" (the slowest needs {ceil(ladder.longest):,})"
     return text
@@ -89,9 +87,7 @@ def _sign_clause(ladder: RotaryLadder) -> str:
         return f"{score} is never negative along one axis: the pairs of the others stand still"
     context = "" if ladder.seen is None else f" ({_visible_phrase(ladder)})"
     if ladder.first is None:
-        return (
-            f"{score} is positive up to {ladder.searched:,}, the farthest looked at{context}"
-        )
+        return f"{score} is positive up to {ladder.searched:,}, the farthest looked at{context}"
     return f"{score} stays positive up to distance {ladder.first - 1:,}{context}"
 
 
@@ -119,7 +115,9 @@ def _rules_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
 def _falls_sentences(facts: SchemeFacts[LinearSlopes]) -> str:
     slopes = [slope for linear_slopes in facts.encodings for slope in linear_slopes.slopes]
     heads = format_count(len(slopes), "head")
-    sentences = [f"The bias falls by {_format_range(slopes)} logits per position in {heads}."]
+    sentences = [
+        f"The bias falls by {_format_range(slopes)} logits per position in {heads}."
+    ]
     for length in dict.fromkeys(linear_slopes.length for linear_slopes in facts.encodings):
         windows = [
             window
@@ -165,7 +163,9 @@ def _limit_sentences(noun: str, facts: SchemeFacts[DistanceLimit]) -> str:
     for limit in sorted(facts.encodings, key=lambda limit: limit.reach or 0):
         if limit.reach is not None:
             side = "" if limit.causal else " per side"
-            text = f"From {limit.reach:,} {limit.unit} on, distances share one {noun}{side}"
+            text = (
+                f"From {limit.reach:,} {limit.unit} on, distances share one {noun}{side}"
+            )
             text = text if limit.reach else f"All distances share one {noun}"
             names_by_limit.setdefault(text, []).append(limit.name)
     return " ".join(
@@ -195,7 +195,8 @@ SCHEME_PARTS: Mapping[str, Mapping[str, Template]] = {
 def _turning_measure(facts: Block) -> tuple[str, str]:
     ladders = [ladder for ladder in facts["encodings"] if ladder["slow"] is not None]
     slow, pairs = (
-        sum(ladder[key] * ladder["axes"] for ladder in ladders) for key in ("slow", "pairs")
+        sum(ladder[key] * ladder["axes"] for ladder in ladders)
+        for key in ("slow", "pairs")
     )
     return "pairs that never turn", f"{slow} of {pairs}" if ladders else NO_VALUE
 
@@ -226,7 +227,10 @@ def _remaining_measure(facts: Block) -> tuple[str, str]:
 
 def _structured_measure(facts: Block) -> tuple[str, str]:
     count = facts["structured"]
-    return "heads above chance", NO_VALUE if count is None else f"{count} of {facts['heads']}"
+    return (
+        "heads above chance",
+        NO_VALUE if count is None else f"{count} of {facts['heads']}",
+    )
 
 
 def _count_heads(facts: Block, *names: str) -> list[str]:
@@ -265,7 +269,9 @@ _SCHEME_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 def scheme_line(answer: Block) -> AnswerLine:
     """Return an answer's block as a line, without facts that version 1 did not keep."""
     question, facts = QUESTION_TEXTS[answer["question"]], answer.get("facts")
-    measure, value = _SCHEME_MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
+    measure, value = (
+        _SCHEME_MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
+    )
     return chance_line(answer, question, measure, format_two_figures, value)
 
 
@@ -288,7 +294,9 @@ def describe_schemes(schemes: Sequence[Block]) -> str:
             return f"a learned vector per distance{places_text}"
     layouts = [scheme["layout"] for scheme in schemes]
     if layouts[0]["type"] == "grid":
-        sizes = dict.fromkeys(f"{layout['height']} × {layout['width']}" for layout in layouts)
+        sizes = dict.fromkeys(
+            f"{layout['height']} × {layout['width']}" for layout in layouts
+        )
         windows_text = f"displacement in windows of {' and '.join(sizes)} patches"
     else:
         windows_text = "distance"
@@ -312,7 +320,9 @@ def summarise_schemes(answers: Mapping[str, Answer]) -> str:
         wavelengths = [(ladder.name, _wavelengths_clause(ladder)) for ladder in ladders]
         clauses.append(_join_encodings(wavelengths, MAX_HEADLINE_ENCODINGS))
         # For several encodings, only the answers give the sign.
-        clauses += [answer_sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
+        clauses += (
+            [answer_sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
+        )
     if "alibi_near" in answers:
         halving = _format_range(answers["alibi_near"].value["halving"])
         clauses.append(
@@ -362,7 +372,11 @@ _KERNEL_MEASURES: Mapping[str, str] = {
     "kernel_sides": "before against after",
 }
 #: Quantities of kernels.
-KERNEL_QUANTITIES = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rotation"}
+KERNEL_QUANTITIES = {
+    "cosine": "cosine",
+    "bias": "bias (logits)",
+    "rotation": "mean rotation",
+}
 #: Key to the answers about kernels.
 KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 
@@ -396,8 +410,12 @@ def curve_line(pair: Block, name: str, walk: Block | None) -> AnswerLine:
     if heads := pair.get("heads"):
         value = use_minus_sign(format_hundredths(heads["correlation"]))
         return AnswerLine(name, "", question, "correlation of heads", value)
-    value = NO_VALUE if pair["correlation"] is None else format_hundredths(pair["correlation"])
-    chance = NO_VALUE if walk is None else f"below {format_hundredths(walk['correlation'])}"
+    value = (
+        NO_VALUE if pair["correlation"] is None else format_hundredths(pair["correlation"])
+    )
+    chance = (
+        NO_VALUE if walk is None else f"below {format_hundredths(walk['correlation'])}"
+    )
     verdict, value = _curve_verdict(pair, walk), use_minus_sign(value)
     return AnswerLine(name, verdict, question, "correlation", value, chance)
 
@@ -418,7 +436,9 @@ def curve_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
             yield f"{subject} have no {measure}: {pair['undefined'][key]}."
             continue
         walk_text = (
-            f" (95 % of random walks: below {format_hundredths(walk[key])})" if walk else ""
+            f" (95 % of random walks: below {format_hundredths(walk[key])})"
+            if walk
+            else ""
         )
         yield f"{subject} have a {measure} of {format_hundredths(pair[key])}{walk_text}."
 
@@ -427,7 +447,9 @@ def _matched_heads_sentences(heads: Block) -> Iterator[str]:
     """Yield sentences on the similarity of the heads of two runs, matched by their curves."""
     text = f"a median correlation of {format_hundredths(heads['correlation'])}"
     if within_correlation := heads["within"]:
-        text += f" (heads of one run with each other: {format_hundredths(within_correlation)})"
+        text += (
+            f" (heads of one run with each other: {format_hundredths(within_correlation)})"
+        )
     yield f"Heads matched by their curves have {text}."
     if heads["same"] is not None:
         n_heads = format_count(heads["heads"], "head")

@@ -68,7 +68,10 @@ def table_headline(verdicts: Verdicts) -> str:
     property_clauses = _property_clauses(verdicts.answers)
     extra_clauses = _extra_clauses(verdicts)
     for clause_text in (main_clause, *property_clauses, *extra_clauses, *part_clauses):
-        if not clauses or len(" ".join([*clauses, clause_text]).split()) <= MAX_HEADLINE_WORDS:
+        if (
+            not clauses
+            or len(" ".join([*clauses, clause_text]).split()) <= MAX_HEADLINE_WORDS
+        ):
             clauses.append(f"{capitalise(clause_text)}.")
     return write_minus_signs(" ".join(clauses))
 
@@ -108,7 +111,9 @@ def _group_parts(parts: Iterable[Share]) -> list[tuple[str, float, list[Share]]]
     for part in parts:
         group_names = (name for name, members in GROUPS.items() if part.part in members)
         groups.setdefault(next(group_names, part.part), []).append(part)
-    sums = [(name, sum(part.share for part in group), group) for name, group in groups.items()]
+    sums = [
+        (name, sum(part.share for part in group), group) for name, group in groups.items()
+    ]
     return sorted(sums, key=lambda group: -group[1])
 
 
@@ -156,7 +161,9 @@ def _name_rotations(shares: Sequence[Share]) -> tuple[str, bool]:
 def _kind_clause(kind: str, answers: Mapping[str, Answer], *, is_noise: bool) -> str:
     """Return a clause on a stretch that has no part to name but noise."""
     rows = "patches" if "rows_and_columns" in answers else "rows"
-    facts = {name: answers[name].facts for name in ("order", "closed_form") if name in answers}
+    facts = {
+        name: answers[name].facts for name in ("order", "closed_form") if name in answers
+    }
     text = TemplateFormatter(_KIND_PARTS, rows=rows, f=facts, **facts).format(
         ANSWER_TEXTS["kinds"][kind]
     )
@@ -167,7 +174,10 @@ def _kind_clause(kind: str, answers: Mapping[str, Answer], *, is_noise: bool) ->
 
 def _property_clauses(answers: Mapping[str, Answer]) -> list[str]:
     """Return a clause on what the rotations have in common: a clock, or else a series."""
-    position_answer, ladder_answer = answers.get("absolute_position"), answers.get("ladder")
+    position_answer, ladder_answer = (
+        answers.get("absolute_position"),
+        answers.get("ladder"),
+    )
     if position_answer and position_answer.reason == "clock":
         variation = format_whole_percent(position_answer.facts.variation)
         return [f"the rotations read one clock, whose pace varies by ± {variation}"]
@@ -177,7 +187,9 @@ def _property_clauses(answers: Mapping[str, Answer]) -> list[str]:
     facts = ladder_answer.facts
     if facts.series is not None:
         base = format_rounded(facts.series.base)
-        return [f"the frequencies form a geometric series, like the sinusoid of base {base}"]
+        return [
+            f"the frequencies form a geometric series, like the sinusoid of base {base}"
+        ]
     return [f"each period is {facts.factor:.2g} times the one before"]
 
 
@@ -187,7 +199,9 @@ def _seam_pairs(verdicts: Verdicts) -> list[list[int]]:
     if not (seams_answer and seams_answer.yes):
         return []
     # The clause on equal rows mentions their ends, and so does that on untrained rows.
-    ends = {first for first, _ in verdicts.equal} | {last + 1 for _, last in verdicts.equal}
+    ends = {first for first, _ in verdicts.equal} | {
+        last + 1 for _, last in verdicts.equal
+    }
     if verdicts.untrained is not None:
         ends.add(verdicts.untrained)
     return [pair for pair in seams_answer.value if pair[1] not in ends]
@@ -199,7 +213,9 @@ def _extra_clauses(verdicts: Verdicts) -> list[str]:
     outliers_answer = verdicts.answers.get("special_rows")
     clauses = []
     if pairs := [f"{left} and {right}" for left, right in _seam_pairs(verdicts)]:
-        clauses.append(f"breaks between positions {join_words(pairs, MAX_NAMED_TERMS + 1)}")
+        clauses.append(
+            f"breaks between positions {join_words(pairs, MAX_NAMED_TERMS + 1)}"
+        )
     if outliers_answer and outliers_answer.yes:
         n_zeros = len(outliers_answer.facts.zeros)
         noun = "patch" if is_grid else "row"
@@ -215,7 +231,9 @@ def _extra_clauses(verdicts: Verdicts) -> list[str]:
     main_range = (verdicts.first, verdicts.stop - 1)
     equal_ranges = [rows for rows in verdicts.equal if rows != main_range]
     if names := [f"{first}–{last}" for first, last in equal_ranges]:
-        clauses.append(f"has equal rows at positions {join_words(names, MAX_NAMED_TERMS + 1)}")
+        clauses.append(
+            f"has equal rows at positions {join_words(names, MAX_NAMED_TERMS + 1)}"
+        )
     sentences = [f"the table {join_words(clauses)}"] if clauses else []
     if verdicts.untrained is not None:
         text = f"rows from position {verdicts.untrained} on look untrained"

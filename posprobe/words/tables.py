@@ -116,9 +116,7 @@ def _varying_sentence(facts: Rotations) -> str:
 def _formula_phrase(facts: ClosedForm) -> str:
     base = "" if facts.base is None else f", base {format_rounded(facts.base)}"
     is_scaled = facts.scale is not None and abs(facts.scale - 1) >= 0.01
-    return (
-        f"{facts.formula}{base}{f', times {format_value(facts.scale)}' if is_scaled else ''}"
-    )
+    return f"{facts.formula}{base}{f', times {format_value(facts.scale)}' if is_scaled else ''}"
 
 
 def formula_clause(facts: ClosedForm) -> str:
@@ -144,9 +142,7 @@ def _nearest_sentence(facts: ClosedForm) -> str:
     if facts.cka is None:
         return ""
     subject = "The 2-D sin-cos table" if facts.grid else "The closest sinusoid"
-    return (
-        f" {subject} has a CKA of {format_similarity(facts.cka)}{_first_rows_phrase(facts)}."
-    )
+    return f" {subject} has a CKA of {format_similarity(facts.cka)}{_first_rows_phrase(facts)}."
 
 
 def _few_phrase(facts: Ladder) -> str:
@@ -156,7 +152,9 @@ def _few_phrase(facts: Ladder) -> str:
 
 
 def _outliers_sentences(facts: SpecialRows) -> str:
-    name_places = partial(name_patches, width=facts.width) if facts.width else name_positions
+    name_places = (
+        partial(name_patches, width=facts.width) if facts.width else name_positions
+    )
     sentences = []
     if facts.positions:
         is_plural = len(facts.positions) > 1

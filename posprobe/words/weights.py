@@ -62,7 +62,9 @@ def weights_sentences(block: Block) -> Iterator[str]:
             "how strong a pair is: `posprobe forward` measures it."
         )
     spreads = [
-        layer["bias_spread"] for layer in block["layers"] if layer["bias_spread"] is not None
+        layer["bias_spread"]
+        for layer in block["layers"]
+        if layer["bias_spread"] is not None
     ]
     if spreads:
         yield (
@@ -78,12 +80,12 @@ def weights_sentences(block: Block) -> Iterator[str]:
 
 def _pair_order_sentence(block: Block) -> str:
     layout, heads = block["layout"], format_count(block["layout"]["heads"], "head")
-    margin = f"(margin {format_two_figures(layout['margin'])}, {heads} of queries and keys)"
+    margin = (
+        f"(margin {format_two_figures(layout['margin'])}, {heads} of queries and keys)"
+    )
     if layout["answer"] is None:
         return f"The weights alone do not tell which rows make pairs {margin}."
-    sentence = (
-        f"By the weights, rows of a pair are {PAIR_ORDER_PHRASES[layout['answer']]} {margin}"
-    )
+    sentence = f"By the weights, rows of a pair are {PAIR_ORDER_PHRASES[layout['answer']]} {margin}"
     if not block["declared"]:
         return f"{sentence}: no architecture is named."
     if layout["answer"] == block["pairs"]:
@@ -97,7 +99,9 @@ def _pair_order_sentence(block: Block) -> str:
 
 def _skipped_sentence(block: Block) -> str:
     layers = block["skipped"]
-    layers_text = f"{'Layer' if len(layers) == 1 else 'Layers'} {', '.join(map(str, layers))}"
+    layers_text = (
+        f"{'Layer' if len(layers) == 1 else 'Layers'} {', '.join(map(str, layers))}"
+    )
     verb = "was" if len(layers) == 1 else "were"
     problem = block["problem"] or "the weights hold NaN or infinity."
     return f"{layers_text} {verb} left out: {problem}"

@@ -77,7 +77,9 @@ def test_components_have_the_spectra_of_their_covariances(n: int) -> None:
 
 def test_transformed_waves_equal_scipy_s_cosine_transform() -> None:
     n, turns = 48, np.array([3.0, 7.3, 20.9])
-    exact = dct(np.exp(2j * np.pi * np.outer(np.arange(n), turns) / n), axis=0, norm="ortho")
+    exact = dct(
+        np.exp(2j * np.pi * np.outer(np.arange(n), turns) / n), axis=0, norm="ortho"
+    )
     coefficients = transform_waves(turns, np.arange(n, dtype=np.float64)[:, None], n)
     np.testing.assert_allclose(coefficients[1:], exact[1:], atol=1e-12)
 
@@ -116,7 +118,11 @@ def test_no_step_from_the_fit_is_more_likely() -> None:
     power = cosine_power(centred(walk(80, 12) + gaussian(80, 12, 3)))
     components, bands = dictionary(80), Bands.split_bins(79)
     best_fit = fit_components(
-        power.share, power.columns, components, bands, np.full(len(components.family), 0.01)
+        power.share,
+        power.columns,
+        components,
+        bands,
+        np.full(len(components.family), 0.01),
     )
     observed, degrees = bands.mean(power.share), bands.mean(power.columns) * bands.sizes
 
@@ -178,7 +184,9 @@ def test_noise_with_a_preferred_period_does_not_rotate(columns: int) -> None:
 def test_a_circle_of_varying_pace_is_one_rotation(warp: float) -> None:
     n = 384
     clock = np.arange(n) + warp * n / (2 * np.pi) * np.sin(2 * np.pi * np.arange(n) / n)
-    circle = np.stack([np.cos(2 * np.pi * clock / 9), np.sin(2 * np.pi * clock / 9)], axis=1)
+    circle = np.stack(
+        [np.cos(2 * np.pi * clock / 9), np.sin(2 * np.pi * clock / 9)], axis=1
+    )
     values = circle @ rotation(32)[:2] + 0.1 * gaussian(n, 32)
     (rotation_found,) = find_rotations(centred(values), 0).rotations
     assert rotation_found.pace == "smooth"
@@ -189,7 +197,9 @@ def test_a_circle_of_varying_pace_is_one_rotation(warp: float) -> None:
     assert rotation_found.share == pytest.approx(1 / 1.32, abs=0.02)
     local = 9 / (1 + warp * np.cos(2 * np.pi * np.arange(n) / n))
     ends = tuple(np.quantile(local, [0.1, 0.9]))
-    assert (rotation_found.fastest, rotation_found.slowest) == pytest.approx(ends, rel=0.02)
+    assert (rotation_found.fastest, rotation_found.slowest) == pytest.approx(
+        ends, rel=0.02
+    )
 
 
 # --- invariances ---
@@ -207,7 +217,16 @@ def test_a_circle_of_varying_pace_is_one_rotation(warp: float) -> None:
         gaussian(15, 4),
         gaussian(64, 1),
     ],
-    ids=["zeros", "line", "one-hot", "blocks", "mirror", "alternating", "short", "one column"],
+    ids=[
+        "zeros",
+        "line",
+        "one-hot",
+        "blocks",
+        "mirror",
+        "alternating",
+        "short",
+        "one column",
+    ],
 )
 def test_degenerate_tables_have_no_rotation(values: Floats) -> None:
     assert not find_rotations(centred(values), 0).rotations
@@ -314,5 +333,7 @@ def test_three_rotations_of_a_short_table_have_their_periods(seed: int) -> None:
     values = centred(values)
     noise = gaussian(64, 32, seed=seed + 10)
     values += noise * np.sqrt(np.square(values).sum() / np.square(noise).sum())
-    periods_found = [line.period for line in find_rotations(centred(values), seed).rotations]
+    periods_found = [
+        line.period for line in find_rotations(centred(values), seed).rotations
+    ]
     assert periods_found == pytest.approx(periods, rel=0.02)

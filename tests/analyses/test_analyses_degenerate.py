@@ -63,7 +63,9 @@ def test_a_constant_table_is_undefined_with_reasons(
     assert pp.spectrum(table).lines == ()
     assert pp.norms(table).outlier_rows == ()
     if isinstance(layout, Grid):
-        assert {"axis_power_share", "row_share"} <= set(as_block(pp.grid(table))["undefined"])
+        assert {"axis_power_share", "row_share"} <= set(
+            as_block(pp.grid(table))["undefined"]
+        )
 
 
 def assert_reasons(block: Mapping[str, Any]) -> None:
@@ -84,7 +86,9 @@ def assert_reasons(block: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize(
     "make", [gaussian, lambda n, d: np.ones((n, d))], ids=["noise", "ones"]
 )
-def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, make: Any) -> None:
+def test_short_and_narrow_tables_end_in_numbers_or_reasons(
+    n: int, d: int, make: Any
+) -> None:
     table = as_table(make(n, d))
     assert_reasons(as_block(pp.norms(table)))
     assert_reasons(as_block(pp.similarity(table)))
@@ -143,7 +147,9 @@ def test_row_numbers_follow_a_cut_table() -> None:
 @pytest.mark.parametrize("slope", [0.0, 0.37])
 def test_the_rounding_of_a_straight_line_is_no_spectrum(slope: float) -> None:
     rng = np.random.default_rng(0)
-    line = slope * np.arange(512)[:, None] * rng.standard_normal(32) + rng.standard_normal(32)
+    line = slope * np.arange(512)[:, None] * rng.standard_normal(32) + rng.standard_normal(
+        32
+    )
     spectrum = pp.spectrum(line.astype(np.float32))
     assert spectrum.entropy is None
     assert "nothing is left" in spectrum.undefined

@@ -117,7 +117,9 @@ def test_two_way_decomposition_and_plane_spectrum_by_explicit_loops() -> None:
         squares["interaction"] += interaction @ interaction
         squares["all"] += (cells[r, c] - mean) @ (cells[r, c] - mean)
     assert grid.row_share == pytest.approx(squares["row"] / squares["all"], abs=1e-12)
-    assert grid.column_share == pytest.approx(squares["column"] / squares["all"], abs=1e-12)
+    assert grid.column_share == pytest.approx(
+        squares["column"] / squares["all"], abs=1e-12
+    )
     assert grid.interaction_share == pytest.approx(
         squares["interaction"] / squares["all"], abs=1e-12
     )
@@ -149,13 +151,16 @@ def test_spectrum_is_the_transform_of_the_detrended_and_tapered_columns(n: int) 
     energy = n * sum(w * w for w in taper)
     for k, j in itertools.product(range(n // 2 + 1), range(3)):
         total = sum(
-            residual[t, j] * taper[t] * cmath.exp(-2j * cmath.pi * k * t / n) for t in range(n)
+            residual[t, j] * taper[t] * cmath.exp(-2j * cmath.pi * k * t / n)
+            for t in range(n)
         )
         sides = 1 if k == 0 or 2 * k == n else 2
         naive = sides * abs(total) ** 2 / energy
         assert spectrum.power_by_dim[k, j] == pytest.approx(naive, rel=1e-9, abs=1e-12)
         assert spectrum.frequency[k] == k / n
-    np.testing.assert_allclose(spectrum.power, spectrum.power_by_dim.sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(
+        spectrum.power, spectrum.power_by_dim.sum(axis=1), rtol=1e-12
+    )
     assert (spectrum.detrend, spectrum.window) == ("linear", "hann")
 
 

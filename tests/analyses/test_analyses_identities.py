@@ -50,7 +50,9 @@ def test_cosines_are_symmetric_bounded_and_one_on_the_diagonal(
     similarity = pp.similarity(scale * gaussian(n, d, seed))
     for matrix in (similarity.raw.matrix, similarity.centered.matrix):
         np.testing.assert_allclose(matrix, matrix.T, rtol=0, atol=1e-15)
-        assert np.nanmax(np.abs(matrix), initial=0) <= 1  # so that its arc cosine is a number
+        assert (
+            np.nanmax(np.abs(matrix), initial=0) <= 1
+        )  # so that its arc cosine is a number
     np.testing.assert_allclose(np.diagonal(similarity.raw.matrix), 1, rtol=0, atol=1e-15)
 
 
@@ -74,7 +76,10 @@ def test_a_planted_line_is_found_with_its_period(
 ) -> None:
     n = 256
     values = np.concatenate(
-        [waves(n, [period], seed, noise=0.2), gaussian(n, 2 * n_noise_pairs, seed + 2) * 0.2],
+        [
+            waves(n, [period], seed, noise=0.2),
+            gaussian(n, 2 * n_noise_pairs, seed + 2) * 0.2,
+        ],
         axis=1,
     )
     lines = pp.spectrum(values).lines
@@ -88,7 +93,9 @@ def test_a_planted_line_is_found_with_its_period(
 
 
 def test_two_turns_in_the_whole_table_are_a_trend_and_no_line() -> None:
-    slow, fast = (pp.spectrum(waves(256, [period], noise=0.05)) for period in (128.0, 32.0))
+    slow, fast = (
+        pp.spectrum(waves(256, [period], noise=0.05)) for period in (128.0, 32.0)
+    )
     assert slow.lines == ()
     assert not slow.dominant_significant.any()
     assert [round(line.period) for line in fast.lines] == [32]

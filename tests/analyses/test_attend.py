@@ -40,7 +40,9 @@ from posprobe.layouts import Grid, Sequence
 
 
 @pytest.mark.parametrize("build", [gpt2, bert])
-def test_measured_attention_is_the_mean_of_the_library_s_own(build: Any, device: str) -> None:
+def test_measured_attention_is_the_mean_of_the_library_s_own(
+    build: Any, device: str
+) -> None:
     model, contexts = build().to(device), tokens(11)
     expected = attentions(model, contexts)
     hooks_before = hooks_of(model)
@@ -55,7 +57,8 @@ def test_measured_attention_is_the_mean_of_the_library_s_own(build: Any, device:
             without_first = matrix.copy()
             without_first[:, 0] = np.nan
             diagonals = [
-                np.nanmean(np.diagonal(without_first, o)) for o in range(2 - LENGTH, LENGTH)
+                np.nanmean(np.diagonal(without_first, o))
+                for o in range(2 - LENGTH, LENGTH)
             ]
             assert np.isnan(layer.curves[head, 0])
             np.testing.assert_allclose(layer.curves[head, 1:], diagonals, atol=1e-7)
@@ -89,7 +92,9 @@ def test_attention_between_patches_is_measured_by_displacement(
         for number, layer in attention.layers.items():
             np.testing.assert_allclose(layer.special, cls[number], atol=1e-6)
         # Three pairs of patches are above each other.
-        attention_below = np.stack([patches[:, :, i, i + 3] for i in range(3)]).mean(axis=0)
+        attention_below = np.stack([patches[:, :, i, i + 3] for i in range(3)]).mean(
+            axis=0
+        )
         for number, layer in attention.layers.items():
             np.testing.assert_allclose(
                 layer.curves[:, 2, 2], attention_below[number], atol=1e-6
@@ -170,7 +175,11 @@ def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(name: str)
     sums = {0: sums[0] + sums[0]}
     block = as_block(attention_by_offset(sums, layout=layout))
     (layer,) = block["layers"]
-    assert (layer["peak"], layer["peak_name"], layer["without_peak"]) == ([None], [NO_PEAK], 1)
+    assert (layer["peak"], layer["peak_name"], layer["without_peak"]) == (
+        [None],
+        [NO_PEAK],
+        1,
+    )
     assert "peak" in block["undefined"]
 
 

@@ -23,10 +23,15 @@ def circles(height: int, width: int, turns: tuple[float, float]) -> PositionTabl
     rows = 2 * np.stack([np.cos(row_angle), np.sin(row_angle)], axis=1)
     columns = np.stack([np.cos(column_angle), np.sin(column_angle)], axis=1)
     cells = np.concatenate(
-        [np.repeat(rows[:, None], width, axis=1), np.repeat(columns[None], height, axis=0)],
+        [
+            np.repeat(rows[:, None], width, axis=1),
+            np.repeat(columns[None], height, axis=0),
+        ],
         axis=2,
     )
-    return as_table(cells.reshape(height * width, 4) @ rotation(4, 3) + 5, Grid(height, width))
+    return as_table(
+        cells.reshape(height * width, 4) @ rotation(4, 3) + 5, Grid(height, width)
+    )
 
 
 def test_two_circles_are_found_with_their_shares_and_turns() -> None:
@@ -49,13 +54,17 @@ def test_codes_are_means_and_shares_those_of_the_grid() -> None:
     codes = axis_codes(table)
     cells = np.asarray(table).reshape(7, 9, 12)
     np.testing.assert_allclose(
-        codes.axes["columns"].code, cells.mean(axis=0) - cells.mean(axis=(0, 1)), atol=1e-12
+        codes.axes["columns"].code,
+        cells.mean(axis=0) - cells.mean(axis=(0, 1)),
+        atol=1e-12,
     )
     grid_result = grid(table)
     assert codes.axes["rows"].share == pytest.approx(grid_result.row_share)
     assert codes.axes["columns"].share == pytest.approx(grid_result.column_share)
     assert codes.interaction_share == pytest.approx(grid_result.interaction_share)
-    total = codes.axes["rows"].share + codes.axes["columns"].share + codes.interaction_share
+    total = (
+        codes.axes["rows"].share + codes.axes["columns"].share + codes.interaction_share
+    )
     assert total == pytest.approx(1, abs=1e-12)
 
 

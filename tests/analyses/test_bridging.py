@@ -51,7 +51,9 @@ def test_a_walk_is_bridged_with_the_error_of_a_brownian_bridge() -> None:
         bridges = bridging(walk(n, 64, seed))
         best = max(bridges.r2[rule][-1] for rule in ("shift",))
         assert bridges.r2["linear"][-1] > best
-        assert bridges.r2["smooth"][-1] == pytest.approx(bridges.r2["linear"][-1], abs=0.03)
+        assert bridges.r2["smooth"][-1] == pytest.approx(
+            bridges.r2["linear"][-1], abs=0.03
+        )
         errors.append(1 - bridges.r2["linear"][bridges.gaps.tolist().index(gap)])
     # Variance of a bridge over gap + 1 steps, averaged over its rows: (gap + 2) / 6 per column. A
     # walk's is n / 6 about its mean, less for the blocks near the middle.

@@ -76,7 +76,8 @@ def test_levels_of_stretches_and_outlier_rows_are_counted_exactly() -> None:
     # The outlier row parts two stretches of one level.
     sections = np.delete(values[:120], 40, axis=0), values[120:]
     levels = sum(
-        len(section) * np.square(section.mean(axis=0) - level).sum() for section in sections
+        len(section) * np.square(section.mean(axis=0) - level).sum()
+        for section in sections
     )
     assert budget.breaks == pytest.approx(levels / np.square(values).sum(), rel=1e-9)
     assert (budget.special or 0.0) + levels / np.square(values).sum() + (
@@ -86,12 +87,16 @@ def test_levels_of_stretches_and_outlier_rows_are_counted_exactly() -> None:
 
 def codes(height: int, width: int, d: int, seed: int) -> Floats:
     rows, columns = smooth(height, d, 3.0, seed), smooth(width, d, 3.0, seed + 50)
-    cells = np.repeat(rows[:, None], width, axis=1) + np.repeat(columns[None], height, axis=0)
+    cells = np.repeat(rows[:, None], width, axis=1) + np.repeat(
+        columns[None], height, axis=0
+    )
     return cells.reshape(height * width, d)
 
 
 def plane(height: int, width: int, d: int, seed: int) -> Floats:
-    patches = np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(np.float64)
+    patches = np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(
+        np.float64
+    )
     return np.asarray(patches @ gaussian(2, d, seed))
 
 
@@ -109,7 +114,8 @@ def test_codes_beside_noise_and_surfaces_have_their_shares(
         values += of_size(smooth_field(14, 14, 64, 2.0, seed + 20), field)
         term_shares = shares(pp.budget(as_table(values, grid)))
         n_right += (
-            abs(term_shares.get("rows", 0.0) + term_shares.get("columns", 0.0) - share) < 0.08
+            abs(term_shares.get("rows", 0.0) + term_shares.get("columns", 0.0) - share)
+            < 0.08
         )
     # A surface of half of the variance may hide a code of a seventh.
     assert n_right >= (2 if field else 3)
@@ -157,7 +163,9 @@ def test_two_planted_processes_have_their_shares_within_the_errors(
             for process, share in planted_shares.items()
         ]
         errors = {
-            term.part: term.error for term in budget.around_mean() if term.error is not None
+            term.part: term.error
+            for term in budget.around_mean()
+            if term.error is not None
         }
         if second_process != "alternating" and budget.explained:
             assert errors.keys() >= {first_process, second_process} & {
@@ -181,13 +189,17 @@ def knot(n: int, seed: int) -> Floats:
     """Return a torus knot, turned into 64 columns."""
     t = np.linspace(0, 6 * np.pi, n)
     radius = 2 + np.cos(5 * t)
-    points = np.stack([radius * np.cos(2 * t), radius * np.sin(2 * t), np.sin(5 * t)], axis=1)
+    points = np.stack(
+        [radius * np.cos(2 * t), radius * np.sin(2 * t), np.sin(5 * t)], axis=1
+    )
     return np.asarray(points @ rotation(64, seed)[:3])
 
 
 def moving_average(n: int, seed: int) -> Floats:
     """Return moving averages over six independent rows."""
-    return np.asarray(sliding_window_view(gaussian(n + 5, 64, seed), 6, axis=0).mean(axis=-1))
+    return np.asarray(
+        sliding_window_view(gaussian(n + 5, 64, seed), 6, axis=0).mean(axis=-1)
+    )
 
 
 def test_moving_averages_have_no_smooth_part() -> None:
@@ -244,11 +256,15 @@ def fit_rotations(
 def test_shared_and_separate_clocks_are_distinguished(
     periods: list[float], warp: float
 ) -> None:
-    shared_fits = [fit_rotations(periods, warp, seed, separate=False) for seed in range(20)]
+    shared_fits = [
+        fit_rotations(periods, warp, seed, separate=False) for seed in range(20)
+    ]
     assert sum(clock_fit.is_shared for clock_fit in shared_fits) >= 19
     ratios = shared_fits[0].frequencies[:-1] / shared_fits[0].frequencies[1:]
     assert ratios == pytest.approx(np.divide(periods[1:], periods[:-1]), rel=0.01)
-    separate_fits = [fit_rotations(periods, warp, seed, separate=True) for seed in range(20)]
+    separate_fits = [
+        fit_rotations(periods, warp, seed, separate=True) for seed in range(20)
+    ]
     assert sum(clock_fit.is_shared for clock_fit in separate_fits) <= 1
 
 
@@ -291,7 +307,9 @@ def series_on_a_clock(members: int, seed: int) -> Floats:
     n, d = 384, 384
     clock = np.cumsum(1 + 0.1 * np.cos(np.pi * np.linspace(-1, 1, n)))
     angles = 2 * np.pi * np.outer(clock, 1 / (5.9 * 3.0 ** np.arange(members))) + seed
-    circles = np.hstack([np.cos(angles), np.sin(angles)]) @ rotation(d, seed)[: 2 * members]
+    circles = (
+        np.hstack([np.cos(angles), np.sin(angles)]) @ rotation(d, seed)[: 2 * members]
+    )
     background = of_size(smooth(n, d, 15.0, seed + 9), 0.35 * n) + of_size(
         gaussian(n, d, seed), 0.02 * n
     )
@@ -363,7 +381,11 @@ def test_stretches_share_planes_only_where_planted(is_equal: bool) -> None:
     shared_planes = find_shared_planes(rotations, np.vstack(stretches), [(200, 320)], 5)
     assert len(shared_planes) == is_equal
     if is_equal:
-        assert (shared_planes[0].first, shared_planes[0].last, shared_planes[0].around) == (
+        assert (
+            shared_planes[0].first,
+            shared_planes[0].last,
+            shared_planes[0].around,
+        ) == (
             205,
             324,
             2,

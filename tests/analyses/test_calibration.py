@@ -16,7 +16,9 @@ def test_every_question_is_counted_once_per_table() -> None:
     process = calibration.PROCESSES["walk"]
     counts = calibration.measure("walk", process, (32, 16), 2, seed=0)
     assert set(counts["answers"]) == set(calibration.COLUMNS[False])
-    assert {sum(counts_by_answer) for counts_by_answer in counts["answers"].values()} == {2}
+    assert {sum(counts_by_answer) for counts_by_answer in counts["answers"].values()} == {
+        2
+    }
 
 
 def test_rates_bound_a_false_yes_from_above_and_a_right_one_from_below() -> None:
@@ -38,7 +40,9 @@ def test_planted_heads_have_their_spread_and_share() -> None:
 def test_noise_of_contexts_holds_its_share_of_the_variance(context_share: float) -> None:
     noise = rotary_calibration.noise(np.random.default_rng(1), context_share, 400)
     window = rotary_calibration.WINDOW
-    assert noise.var() == pytest.approx(context_share + (1 - context_share) / window, rel=0.05)
+    assert noise.var() == pytest.approx(
+        context_share + (1 - context_share) / window, rel=0.05
+    )
     if context_share == 1:
         neighbours = np.mean(noise[..., 1:] * noise[..., :-1]) / noise.var()
         assert neighbours == pytest.approx(rotary_calibration.NOISE_CORRELATION, abs=0.02)

@@ -88,7 +88,9 @@ def test_procrustes_is_scipy_s_for_equal_widths(width: int) -> None:
 
 def test_subspace_overlap_is_that_of_scipy_s_principal_angles() -> None:
     x, y = gaussian(30, 8), gaussian(30, 5, seed=1)
-    y[:, 0] = 9 * (x[:, 0] - x[:, 0].mean()) + 1e-9 * y[:, 0]  # one direction all but shared
+    y[:, 0] = (
+        9 * (x[:, 0] - x[:, 0].mean()) + 1e-9 * y[:, 0]
+    )  # one direction all but shared
     x[:, 0] *= 20
     distances = closeness(x, y)
     assert distances.subspace_rank == 5
@@ -117,7 +119,9 @@ def test_distances_ignore_order_rotation_shift_scale_and_zero_columns(
                 getattr(distances, name), rel=1e-9, abs=1e-11
             )
     own_distances = closeness(x, transformed)
-    assert (own_distances.cka, own_distances.cka_biased) == pytest.approx((1, 1), abs=1e-12)
+    assert (own_distances.cka, own_distances.cka_biased) == pytest.approx(
+        (1, 1), abs=1e-12
+    )
     assert own_distances.procrustes == pytest.approx(0, abs=1e-7)
     assert own_distances.subspace_overlap == pytest.approx(1, abs=1e-9)
 
@@ -136,7 +140,9 @@ def test_prepared_clouds_change_no_number(seed: int, d1: int, d2: int) -> None:
             assert distances.subspace_rank == expected.subspace_rank
             for name in DISTANCE_NAMES:
                 value = getattr(expected, name)
-                assert getattr(distances, name) == pytest.approx(value, rel=1e-9, abs=1e-11)
+                assert getattr(distances, name) == pytest.approx(
+                    value, rel=1e-9, abs=1e-11
+                )
 
 
 def test_scale_never_overflows_or_vanishes() -> None:
@@ -145,7 +151,8 @@ def test_scale_never_overflows_or_vanishes() -> None:
     for factor in (1e-300, 1e-160, 1e160, 1e290):
         scaled = closeness(factor * x, y)
         assert dict(as_block(scaled)) == {
-            key: pytest.approx(number, rel=1e-9) for key, number in as_block(distances).items()
+            key: pytest.approx(number, rel=1e-9)
+            for key, number in as_block(distances).items()
         }
 
 
@@ -166,7 +173,9 @@ def test_a_constant_table_has_no_cka() -> None:
 def test_subspaces_end_before_equal_singular_values() -> None:
     grid = pp.sincos2d(6, 6, 24)  # rows and columns alike: every direction comes twice
     assert closeness(grid, gaussian(36, 3)).subspace_rank == 2
-    assert closeness(np.outer(np.arange(9.0), [1, 2, 3]), gaussian(9, 3)).subspace_rank == 1
+    assert (
+        closeness(np.outer(np.arange(9.0), [1, 2, 3]), gaussian(9, 3)).subspace_rank == 1
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,9 @@ def test_documents_record_the_device() -> None:
 
 
 @without_cuda
-def test_an_absent_gpu_ends_the_command_and_leaves_no_files(cli: Cli, tmp_path: Path) -> None:
+def test_an_absent_gpu_ends_the_command_and_leaves_no_files(
+    cli: Cli, tmp_path: Path
+) -> None:
     run = cli("analyze", "sinusoidal:16x4", "--device", "cuda", "--out", "bundle")
     assert_one_clear_error(run, 2)
     assert "--device cuda" in run.err

@@ -36,7 +36,9 @@ SLOW_MEASURES = (pp.bridging, pp.budget, pp.clock, probes)
 def tiers(measures: Iterable[Measure]) -> list[Any]:
     """Return measurements as test parameters; slow ones carry the mark."""
     return [
-        pytest.param(measure, marks=pytest.mark.slow) if measure in SLOW_MEASURES else measure
+        pytest.param(measure, marks=pytest.mark.slow)
+        if measure in SLOW_MEASURES
+        else measure
         for measure in measures
     ]
 
@@ -163,7 +165,9 @@ def test_poor_tables_give_numbers_or_reasons_and_no_rotation(
 ) -> None:
     result = measure(POOR_TABLES[name])
     block = block_of(result)
-    assert {key for key, value in block.items() if value is None} <= set(block["undefined"])
+    assert {key for key, value in block.items() if value is None} <= set(
+        block["undefined"]
+    )
     if measure is pp.shift and not result.undefined:
         assert not result.rotations.any()
     if (
@@ -201,7 +205,9 @@ def test_neither_basis_nor_origin_nor_unit_matters(measure: Measure, scale: floa
     values = scale * (
         np.asarray(table) @ rotation(12, 5) + (0.0 if measure is pp.seams else 3.0)
     )
-    rotated = as_table(values, table.layout) if isinstance(table, pp.PositionTable) else values
+    rotated = (
+        as_table(values, table.layout) if isinstance(table, pp.PositionTable) else values
+    )
     before, after = (numbers(block_of(measure(rows)), keys) for rows in (table, rotated))
     assert after == pytest.approx(before, rel=1e-5, abs=1e-6)
 
@@ -262,9 +268,18 @@ SUBSPACE_ARRAYS = (gaussian(30, 12), gaussian(60, 12, 1) * np.linspace(0.1, 2, 1
     [
         *(
             (measure, "cpu")
-            for measure in (*ARRAYS_BY_MEASURE, pp.seams, pp.shift, pp.winding, pp.spectrogram)
+            for measure in (
+                *ARRAYS_BY_MEASURE,
+                pp.seams,
+                pp.shift,
+                pp.winding,
+                pp.spectrogram,
+            )
         ),
-        *(pytest.param(measure, "cuda", marks=needs_cuda) for measure in ARRAYS_BY_MEASURE),
+        *(
+            pytest.param(measure, "cuda", marks=needs_cuda)
+            for measure in ARRAYS_BY_MEASURE
+        ),
     ],
 )
 def test_torch_gives_the_same_numbers(measure: Measure, device: str) -> None:
@@ -308,7 +323,8 @@ def test_torch_gives_the_same_numbers_of_several_arrays(
     measure: Measure, arrays: Any, options: dict[str, int], names: tuple[str, ...]
 ) -> None:
     result, expected = (
-        measure(*map(convert, arrays), **options) for convert in (torch.from_numpy, np.asarray)
+        measure(*map(convert, arrays), **options)
+        for convert in (torch.from_numpy, np.asarray)
     )
     for name in names:
         np.testing.assert_allclose(
@@ -376,7 +392,8 @@ def test_unitless_numbers_are_equal_up_to_the_range_of_floats(exponent: int) -> 
         for rows in (table, np.ldexp(table, exponent))
     )
     original_ratio, scaled_ratio = (
-        np.asarray(results[0].threshold) / results[0].power for results in (original, scaled)
+        np.asarray(results[0].threshold) / results[0].power
+        for results in (original, scaled)
     )
     np.testing.assert_allclose(original_ratio, scaled_ratio)
     np.testing.assert_allclose(original[1].strongest, scaled[1].strongest)

@@ -58,7 +58,9 @@ def test_the_curve_is_the_mean_of_double_centred_logits_over_pairs(
         assert head.curves[0, offset + n - 1] == pytest.approx(mean, abs=1e-12)
     explained = np.array([means[o] for o in offsets.tolist()])
     if n > 2:
-        assert head.offset_share[0] == pytest.approx(explained.var() / values.var(), abs=1e-9)
+        assert head.offset_share[0] == pytest.approx(
+            explained.var() / values.var(), abs=1e-9
+        )
     key_variance = logits.mean(0).var()
     variance_within = logits.var(axis=1).mean()
     assert head.key_share[0] == pytest.approx(key_variance / variance_within, abs=1e-9)
@@ -111,10 +113,16 @@ def test_a_head_that_attends_to_one_offset_has_it_as_peak(
 def test_a_head_that_attends_to_one_key_alone_has_no_peak() -> None:
     rows = np.eye(8)
     # A bias of the queries meets the key of row 5 alone.
-    head = head_logits(rows, np.zeros((8, 4)), 9 * rows[:, [5, 5, 5, 5]], np.ones(4), heads=1)
+    head = head_logits(
+        rows, np.zeros((8, 4)), 9 * rows[:, [5, 5, 5, 5]], np.ones(4), heads=1
+    )
     assert head.key_share[0] == 1
     block = as_block(head)
-    assert (block["peak"], block["peak_name"], block["without_peak"]) == ([None], [NO_PEAK], 1)
+    assert (block["peak"], block["peak_name"], block["without_peak"]) == (
+        [None],
+        [NO_PEAK],
+        1,
+    )
     assert block["attention"] == [None]
 
 

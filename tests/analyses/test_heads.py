@@ -37,7 +37,12 @@ LOW_SELF_BIAS = np.where(DISTANCE == 0, -5.0, np.where(DISTANCE < 7, 1.0, 0.0))
         (DISTANCE, False, "half_width", np.nan),
         (-DISTANCE, False, "monotone_fraction", 1.0),
         (DISTANCE, False, "monotone_fraction", 0.0),
-        (-(DISTANCE // 3), False, "monotone_fraction", 1.0),  # a bucket's plateau is no step
+        (
+            -(DISTANCE // 3),
+            False,
+            "monotone_fraction",
+            1.0,
+        ),  # a bucket's plateau is no step
         (np.zeros(39), False, "monotone_fraction", np.nan),
     ],
 )
@@ -62,7 +67,9 @@ def test_the_window_of_a_linear_bias_is_that_of_a_geometric_distribution() -> No
 
 
 @given(st.integers(2, 30), st.integers(0, 2**32 - 1))
-def test_even_curves_have_no_asymmetry_and_odd_ones_nothing_else(n: int, seed: int) -> None:
+def test_even_curves_have_no_asymmetry_and_odd_ones_nothing_else(
+    n: int, seed: int
+) -> None:
     half = np.random.default_rng(seed).normal(size=n - 1)
     even_curve = np.concatenate([half[::-1], [0.5], half])
     odd_curve = np.concatenate([-half[::-1], [0.0], half])
@@ -129,7 +136,9 @@ def test_a_bucket_counts_once() -> None:
     rng = np.random.default_rng(3)
     entries = rng.normal(size=(1, 12))
     wide = np.repeat(entries, 9, axis=1)
-    np.testing.assert_allclose(smoothness(wide).correlation, smoothness(entries).correlation)
+    np.testing.assert_allclose(
+        smoothness(wide).correlation, smoothness(entries).correlation
+    )
     assert smoothness(wide).entries == 12
 
 

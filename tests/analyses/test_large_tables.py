@@ -45,13 +45,22 @@ TABLES: dict[str, Any] = {
     "constant": lambda: as_table(np.ones((64, 5))),
     "one direction": lambda: as_table(np.arange(1.0, 65)[:, None] * np.arange(1, 4)),
 }
-NUMBER_NAMES = ("neighbour_mean", "far_mean", "translation_invariance", "monotone_fraction")
+NUMBER_NAMES = (
+    "neighbour_mean",
+    "far_mean",
+    "translation_invariance",
+    "monotone_fraction",
+)
 
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables of a few dozen rows count as large, with uneven tiles and blocks."""
-    sizes = {"MAX_MATRIX_ROWS": 10, "MAX_POOLED_BLOCKS": 24, "POSITIONS_PER_PROFILE_BATCH": 19}
+    sizes = {
+        "MAX_MATRIX_ROWS": 10,
+        "MAX_POOLED_BLOCKS": 24,
+        "POSITIONS_PER_PROFILE_BATCH": 19,
+    }
     for name, size in (sizes | {"NUMBERS_PER_GRID_TRANSFORM": 512}).items():
         monkeypatch.setattr(SIMILARITY, name, size)
 
@@ -98,9 +107,13 @@ def test_tiled_similarity_equals_the_full_matrix(
         unavailable = ("minimum", "offset_profile")
         for name in set(large.undefined) - {*unavailable}:
             assert large.undefined[name] == exact.undefined[name]
-        assert set(exact.undefined) - {*unavailable} == set(large.undefined) - {*unavailable}
+        assert set(exact.undefined) - {*unavailable} == set(large.undefined) - {
+            *unavailable
+        }
         np.testing.assert_array_equal(large.offset_count, exact.offset_count)
-        np.testing.assert_allclose(large.offset_mean, exact.offset_mean, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(
+            large.offset_mean, exact.offset_mean, rtol=0, atol=1e-11
+        )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -216,7 +229,9 @@ def test_randomised_components_are_the_leading_exact_ones(
     assert (exact.method, leading.method) == ("exact", "randomised")
     k = len(leading.singular_values)
     assert k == 12
-    np.testing.assert_allclose(leading.singular_values, exact.singular_values[:k], rtol=1e-5)
+    np.testing.assert_allclose(
+        leading.singular_values, exact.singular_values[:k], rtol=1e-5
+    )
     np.testing.assert_allclose(
         leading.explained_variance_ratio, exact.explained_variance_ratio[:k], rtol=1e-5
     )
@@ -269,7 +284,9 @@ def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
     assert grid.mosaic.shape == (16, 15, 95, 90)
     rows = table.values / np.linalg.norm(table.values, axis=1, keepdims=True)
     anchor = rows[(12 * 90) + 18]
-    np.testing.assert_allclose(grid.mosaic[2, 3], (rows @ anchor).reshape(95, 90), atol=1e-12)
+    np.testing.assert_allclose(
+        grid.mosaic[2, 3], (rows @ anchor).reshape(95, 90), atol=1e-12
+    )
 
 
 @pytest.mark.usefixtures("small_limits")

@@ -111,7 +111,10 @@ def test_a_stationary_process_keeps_the_mean_and_the_covariance_of_columns(
 
 def test_a_stationary_process_does_not_depend_on_the_basis_of_the_columns() -> None:
     values = structured()
-    original, rotated = draw(values, "stationary"), draw(values @ rotation(4), "stationary")
+    original, rotated = (
+        draw(values, "stationary"),
+        draw(values @ rotation(4), "stationary"),
+    )
     np.testing.assert_allclose(
         original @ original.T,
         rotated @ rotated.T,
@@ -153,7 +156,9 @@ def test_null_models_keep_no_property_of_another_model(name: str, layout: Layout
 
 
 def test_an_unknown_null_model_is_refused_with_the_known_names() -> None:
-    with pytest.raises(UsageError, match=r"bootstrap.*gaussian, permuted, walk, stationary"):
+    with pytest.raises(
+        UsageError, match=r"bootstrap.*gaussian, permuted, walk, stationary"
+    ):
         draw(structured(), "bootstrap")
 
 
@@ -167,7 +172,9 @@ def test_draws_are_repeatable_and_all_different(name: str) -> None:
     assert differs(draw(values, name, seed=3), draw(values, name, seed=4))
 
 
-def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, list[float]]:
+def by_draw(
+    table: PositionTable, count: int, seed: int, key: str
+) -> dict[str, list[float]]:
     """Return draws of one number by null model, computed one by one."""
     values = np.asarray(table.values, dtype=np.float64)
     values = values / np.abs(values).max()
@@ -223,7 +230,9 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
     table = as_table(walk(40, 6))
     numbers: dict[str, float | None] = {"similarity.raw.far_mean": 0.1, "pca.top3": 0.5}
     plain = compare_with_baselines(table, numbers, 3, 0)
-    scaled = compare_with_baselines(replace(table, values=table.values * scale), numbers, 3, 0)
+    scaled = compare_with_baselines(
+        replace(table, values=table.values * scale), numbers, 3, 0
+    )
     for key in numbers:
         for name in NULL_MODELS:
             assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
@@ -231,7 +240,9 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
 
 def test_without_draws_bands_hold_the_sinusoid_alone() -> None:
     table = as_table(walk(40, 6))
-    null_bands = compare_with_baselines(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
+    null_bands = compare_with_baselines(table, {"pca.top3": 0.5}, draws=0, seed=0)[
+        "pca.top3"
+    ]
     top3 = pp.pca(pp.sinusoidal(40, 6)).explained_variance_ratio[:3].sum()
     assert null_bands["sinusoid"] == pytest.approx(top3, rel=1e-6)
     assert {name: null_bands[name] for name in NULL_MODELS} == dict.fromkeys(NULL_MODELS)
@@ -266,7 +277,9 @@ POOR_TABLES = {
 
 def numbers_of(block: dict[str, Any]) -> list[float]:
     cells = [block["value"], block["sinusoid"]]
-    cells += [value for name in NULL_MODELS if block[name] for value in block[name].values()]
+    cells += [
+        value for name in NULL_MODELS if block[name] for value in block[name].values()
+    ]
     return [value for value in cells if value is not None]
 
 
@@ -278,7 +291,10 @@ def test_poor_tables_have_numbers_within_bounds_or_none(name: str) -> None:
     for key, block in compare_with_baselines(table, numbers, 2, 0).items():
         for value in numbers_of(block):
             assert np.isfinite(value)
-            assert value <= 1 + 1e-5 or key in ("pca.stable_rank", "pca.participation_ratio")
+            assert value <= 1 + 1e-5 or key in (
+                "pca.stable_rank",
+                "pca.participation_ratio",
+            )
             assert value >= -1 - 1e-5 or key in ("shift.skill", "sinusoid.cka")
             assert value >= -1e-9 or not key.endswith(shares)
 
@@ -327,7 +343,9 @@ def test_impossible_numbers_of_draws_are_refused(draws: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(7, 6), (128, 64), (48, 160)])
-def test_the_numbers_of_the_sinusoid_are_those_of_its_table(shape: tuple[int, int]) -> None:
+def test_the_numbers_of_the_sinusoid_are_those_of_its_table(
+    shape: tuple[int, int],
+) -> None:
     expected = measure_numbers(pp.sinusoidal(*shape))
     numbers = measure_formula(Sequence(shape[0]), shape[1])
     assert numbers == pytest.approx(expected, abs=1e-9)
@@ -341,4 +359,6 @@ def test_a_surrogate_has_the_shape_and_positions_of_its_table() -> None:
         assert not differs(surrogate.values, pp.surrogate(table, name).values)
         assert differs(surrogate.values, pp.surrogate(table, name, seed=1).values)
     walk_of = pp.surrogate(table, "walk")
-    np.testing.assert_allclose(step_norms(walk_of.values), step_norms(table.values), rtol=1e-4)
+    np.testing.assert_allclose(
+        step_norms(walk_of.values), step_norms(table.values), rtol=1e-4
+    )

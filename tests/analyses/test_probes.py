@@ -151,7 +151,9 @@ def test_chance_levels_are_those_of_the_mean_position() -> None:
         np.abs(block - mean).mean() for block, mean in zip(blocks, left_out, strict=True)
     ]
     assert result.chance == pytest.approx(np.mean(expected))
-    assert result.chance_extrapolation == pytest.approx(np.mean([expected[0], expected[-1]]))
+    assert result.chance_extrapolation == pytest.approx(
+        np.mean([expected[0], expected[-1]])
+    )
     assert result.chance_interpolation == pytest.approx(np.mean(expected[1:-1]))
 
 
@@ -197,7 +199,9 @@ def test_probes_repeat_with_their_seed_and_differ_between_seeds() -> None:
 
     assert run(1) == run(1)
     assert run(1) != run(2)
-    four_seeds, two_seeds = (absolute_probe_published(table, seeds=k).errors for k in (4, 2))
+    four_seeds, two_seeds = (
+        absolute_probe_published(table, seeds=k).errors for k in (4, 2)
+    )
     assert four_seeds[:2].tolist() == two_seeds.tolist()
 
 
@@ -241,7 +245,9 @@ def test_tables_without_a_probe_have_a_reason(table: PositionTable, reason: str)
     [
         np.eye(64),
         walk(MIN_PROBE_ROWS, 1),
-        np.concatenate([gaussian(1, 5), np.zeros((99, 5))]),  # only its first row is not zero
+        np.concatenate(
+            [gaussian(1, 5), np.zeros((99, 5))]
+        ),  # only its first row is not zero
         np.repeat(walk(16, 4), 4, axis=0),
         1e11 * walk(64, 3) / np.abs(walk(64, 3)).max(),
         1e-11 * walk(64, 3),

@@ -26,7 +26,12 @@ from posprobe.analyses.result import as_block
 from posprobe.checkpoints import open_local
 from posprobe.errors import InvalidTable, PosprobeError, UsageError
 from posprobe.families import load
-from posprobe.families.tokens import N_SAMPLE_RUNS, SAMPLE_NUMBERS, TokenSample, sample_tokens
+from posprobe.families.tokens import (
+    N_SAMPLE_RUNS,
+    SAMPLE_NUMBERS,
+    TokenSample,
+    sample_tokens,
+)
 from posprobe.layouts import Grid
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -66,7 +71,10 @@ def test_a_sinusoid_has_equal_steps_and_its_neighbours_are_its_closest() -> None
     assert token_scale.ratio == pytest.approx(np.sqrt(d / 2) / 2)
     assert token_scale.neighbour_distance == pytest.approx(step / 2)
     assert token_scale.smallest_distance == pytest.approx(step / 2)
-    assert token_scale.closest == (0, 1)  # all neighbours are as close: the first are named
+    assert token_scale.closest == (
+        0,
+        1,
+    )  # all neighbours are as close: the first are named
 
 
 @pytest.mark.parametrize("n", [2, 3, 511, 512, 513, 514, 1030])
@@ -132,7 +140,11 @@ def test_units_change_nothing_and_longer_positions_only_lengths(
         (np.ones((3, 2)), np.ones((1, 2)), {"variance_share"}),
         (np.zeros((3, 2)), gaussian(4, 2) + 1, {"mean_cosine"}),
         (gaussian(3, 2), np.array([[1.0, 0], [-1, 0]]), {"mean_cosine"}),
-        (gaussian(3, 2) + 1, np.eye(2, dtype=float)[[0, 0]] * [[0.0], [1]], {"ratio_band"}),
+        (
+            gaussian(3, 2) + 1,
+            np.eye(2, dtype=float)[[0, 0]] * [[0.0], [1]],
+            {"ratio_band"},
+        ),
     ],
     ids=[
         "no tokens' length",
@@ -179,7 +191,9 @@ def test_incomparable_arrays_are_one_clear_error(
 
 def sample_of(reference: str, seed: int = 0) -> tuple[TokenSample, PositionTable]:
     table: Any = load(reference)
-    return sample_beside(Path(reference.partition("#")[0]), table.source.tensor, seed), table
+    return sample_beside(
+        Path(reference.partition("#")[0]), table.source.tensor, seed
+    ), table
 
 
 def sample_beside(folder: Path, position: str, seed: int = 0) -> TokenSample:
@@ -200,7 +214,9 @@ def find_parameter(model: Any, values: NDArray[np.floating[Any]]) -> Tensor:
     """Return the one parameter of a model that holds these values."""
     expected = torch.from_numpy(np.array(values))
     parameters = [
-        p for p in model.parameters() if p.shape == expected.shape and torch.equal(p, expected)
+        p
+        for p in model.parameters()
+        if p.shape == expected.shape and torch.equal(p, expected)
     ]
     assert len(parameters) == 1
     data: Tensor = parameters[0].data
@@ -210,8 +226,12 @@ def find_parameter(model: Any, values: NDArray[np.floating[Any]]) -> Tensor:
 def assert_added_with_the_factor(tiny: Tiny, sample: TokenSample, path: str) -> None:
     """Assert that the first layer cannot tell a shifted token from shifted positions."""
     stored = open_local(Path(path.partition("#")[0])).read(sample.tensor.name).values
-    token = find_parameter(tiny.model, stored)[7]  # the only token of the tiny models' input
-    np.testing.assert_allclose(sample.values, sample.factor * stored.astype(float), rtol=1e-6)
+    token = find_parameter(tiny.model, stored)[
+        7
+    ]  # the only token of the tiny models' input
+    np.testing.assert_allclose(
+        sample.values, sample.factor * stored.astype(float), rtol=1e-6
+    )
     assert sample.kind == "token"
     delta = torch.linspace(-1, 1, len(token))
     length = tiny.find_max_length()
@@ -229,7 +249,9 @@ PICTURE_CASES = [case for case in CASES if case.build().image is not None]
 # Llama 4 unfolds pixels before a linear layer, which the search for projections skips.
 IMAGE_CASES = [case for case in PICTURE_CASES if case.family != "llama4-vision"]
 SOUND_CASES = [case for case in CASES if case.kind == "fixed"]  # Whisper's encoder
-TEXT_CASES = [case for case in CASES if case not in PICTURE_CASES and case not in SOUND_CASES]
+TEXT_CASES = [
+    case for case in CASES if case not in PICTURE_CASES and case not in SOUND_CASES
+]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in TEXT_CASES])
@@ -339,7 +361,9 @@ def test_both_halves_of_the_first_clip_have_their_own_samples(tmp_path: Path) ->
 
 
 def test_a_projection_between_tokens_and_positions_is_a_reason(tmp_path: Path) -> None:
-    config: dict[str, Any] = tiny_models.OPT_SIZE | {"word_embed_proj_dim": 8}  # as OPT-350m
+    config: dict[str, Any] = tiny_models.OPT_SIZE | {
+        "word_embed_proj_dim": 8
+    }  # as OPT-350m
     transformers.OPTModel(transformers.OPTConfig(**config)).save_pretrained(tmp_path)
     reason = missing_reason(tmp_path, str(load(str(tmp_path)).source.tensor))
     assert "shape [30, 8]" in reason
@@ -362,7 +386,9 @@ def test_sampled_projections_are_those_that_positions_are_added_to(
     stored = open_local(Path(path.partition("#")[0])).read(sample.tensor.name).values
     weight = find_parameter(tiny.model, stored)
     delta = torch.linspace(-1, 1, len(weight))
-    change = (delta / weight[0].numel())[:, None, None, None]  # every pixel of the image is 1
+    change = (delta / weight[0].numel())[
+        :, None, None, None
+    ]  # every pixel of the image is 1
     embedded_before = tiny.embed(tiny.image)
     weight += change
     by_patch = tiny.embed(tiny.image)
@@ -371,10 +397,14 @@ def test_sampled_projections_are_those_that_positions_are_added_to(
     by_position = tiny.embed(tiny.image)
     patches = len(table)
     assert (by_patch - embedded_before).abs()[-patches:].max() > 0.1
-    torch.testing.assert_close(by_patch[-patches:], by_position[-patches:], rtol=0, atol=2e-5)
+    torch.testing.assert_close(
+        by_patch[-patches:], by_position[-patches:], rtol=0, atol=2e-5
+    )
 
 
-def test_white_noise_patches_have_the_norm_that_the_weights_promise(tmp_path: Path) -> None:
+def test_white_noise_patches_have_the_norm_that_the_weights_promise(
+    tmp_path: Path,
+) -> None:
     conv = torch.nn.Conv2d(3, 32, (7, 14), stride=(7, 14))
     torch.nn.init.normal_(conv.bias, std=2.0)  # type: ignore[arg-type]
     state = {
@@ -423,7 +453,10 @@ def test_unfit_tensors_beside_a_table_give_a_reason(
     tensors: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     position = "wpe.weight" if "wte.weight" in tensors else "pos_embed"
-    state = {position: np.ones((1, 6, 4) if position == "pos_embed" else (6, 4)), **tensors}
+    state = {
+        position: np.ones((1, 6, 4) if position == "pos_embed" else (6, 4)),
+        **tensors,
+    }
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
     assert message in missing_reason(tmp_path, position)
 

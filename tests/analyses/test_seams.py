@@ -211,7 +211,9 @@ def test_tiled_tables_have_seams_between_their_tiles(
         table[:n_leading] = gaussian(n_leading, 48, seed)
         table[120 - n_trailing :] = gaussian(n_trailing, 48, seed + 10)
         row_seams = seams(np.tile(table, (n_tiles, 1)))
-        assert row_seams.between == tuple((120 * k - 1, 120 * k) for k in range(1, n_tiles))
+        assert row_seams.between == tuple(
+            (120 * k - 1, 120 * k) for k in range(1, n_tiles)
+        )
         assert row_seams.special
 
 
@@ -257,7 +259,9 @@ SEAMLESS_PROCESSES: dict[str, Callable[[int, int, int], Floats]] = {
     "phases of a sinusoid": lambda n, d, seed: randomise_phases(sinusoid(n, d), seed),
     "phases of a walk": lambda n, d, seed: randomise_phases(walk(n, d, seed), seed),
     "heavy tails": draw_student,
-    "walk with heavy tails": lambda n, d, seed: np.cumsum(draw_student(n, d, seed), axis=0),
+    "walk with heavy tails": lambda n, d, seed: np.cumsum(
+        draw_student(n, d, seed), axis=0
+    ),
     "rows of any length": lambda n, d, seed: (
         gaussian(n, d, seed) * np.abs(1 / draw_student(n, 1, seed)) ** 0.5
     ),
@@ -365,7 +369,9 @@ def test_long_steps_of_a_wandering_rotation_are_not_special() -> None:
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
-def test_a_change_of_norm_among_independent_rows_is_placed_by_the_rows(factor: float) -> None:
+def test_a_change_of_norm_among_independent_rows_is_placed_by_the_rows(
+    factor: float,
+) -> None:
     """Two norms of the ratio 2 in 32 dimensions overlap in one row in twenty."""
     exact = 0
     for seed in range(20):
@@ -405,7 +411,9 @@ def test_three_stretches_of_pace_have_two_changes() -> None:
 
 
 def heavy_tails(n: int, seed: int) -> NDArray[np.float64]:
-    return np.asarray(1 / np.sqrt(np.random.default_rng([9, seed]).chisquare(2, (n, 1)) / 2))
+    return np.asarray(
+        1 / np.sqrt(np.random.default_rng([9, seed]).chisquare(2, (n, 1)) / 2)
+    )
 
 
 #: Sizes of the steps by name, and whether rows are sums of steps or the steps themselves.
@@ -423,7 +431,9 @@ def test_a_trend_heavy_tails_and_noise_are_no_change(name: str, n: int) -> None:
     size, summed = STEP_SIZES[name]
     for seed in range(10):
         values = size(n, seed) * gaussian(n, 16, seed)
-        assert not find_step_changes(steps_of(np.cumsum(values, axis=0) if summed else values))
+        assert not find_step_changes(
+            steps_of(np.cumsum(values, axis=0) if summed else values)
+        )
 
 
 def test_a_trained_table_breaks_between_differing_neighbour_means() -> None:

@@ -33,7 +33,9 @@ def plant_circles(
 ) -> Floats:
     """Circles of equal radius in a random orientation, with noise 0.01 in every dimension."""
     circles = waves(n, periods, seed)
-    return circles @ rotation(d, seed)[: circles.shape[1]] + 0.01 * gaussian(n, d, seed + 1)
+    return circles @ rotation(d, seed)[: circles.shape[1]] + 0.01 * gaussian(
+        n, d, seed + 1
+    )
 
 
 # --- tables that rotate ---
@@ -105,7 +107,9 @@ def test_a_drifting_frequency_is_no_rotation() -> None:
     table = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(8)[:2]
     operator: Any = shift(table + 0.01 * gaussian(512, 8))
     assert not operator.rotations.any()
-    assert operator.skill > ROTATION_RULE.min_skill  # so only the phase rules the rotation out
+    assert (
+        operator.skill > ROTATION_RULE.min_skill
+    )  # so only the phase rules the rotation out
     assert operator.phase_linearity.max() < 0.995
 
 
@@ -144,7 +148,9 @@ def test_skill_is_that_of_the_components_alone() -> None:
 
 def test_a_long_table_is_predicted_like_least_squares_of_all_rows() -> None:
     rng = np.random.default_rng(0)
-    rows = np.cumsum(rng.standard_normal((10_500, 3)), axis=0) @ rng.standard_normal((3, 3))
+    rows = np.cumsum(rng.standard_normal((10_500, 3)), axis=0) @ rng.standard_normal(
+        (3, 3)
+    )
     scores = pca(rows).scores
     rank, errors = choose_shift_rank(scores)
     expected = held_out_skill(scores[:, :rank])

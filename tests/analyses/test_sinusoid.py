@@ -53,7 +53,9 @@ def explained_share(x: Floats, frequencies: Floats) -> float:
 # --- the ladder's span ---
 
 
-@pytest.mark.parametrize("shape", [(8, 2), (9, 4), (33, 10), (64, 64), (40, 300), (512, 384)])
+@pytest.mark.parametrize(
+    "shape", [(8, 2), (9, 4), (33, 10), (64, 64), (40, 300), (512, 384)]
+)
 def test_the_ladder_is_the_centred_sinusoid_decomposed(shape: tuple[int, int]) -> None:
     n, d = shape
     rungs = decompose_ladder(n, d)
@@ -82,7 +84,9 @@ def test_the_ladder_s_share_is_that_of_a_regression_on_its_columns() -> None:
 
 
 @pytest.mark.parametrize(("shape", "base"), [((128, 64), 1e3), ((700, 768), 5e5)])
-def test_the_base_of_a_sinusoid_is_found_again(shape: tuple[int, int], base: float) -> None:
+def test_the_base_of_a_sinusoid_is_found_again(
+    shape: tuple[int, int], base: float
+) -> None:
     table = sinusoid(*shape, base) @ rotation(shape[1])
     base_fit = fit_base(prepare_cloud(table), shape[1])
     assert base_fit.base == pytest.approx(base, rel=2e-4)
@@ -107,7 +111,11 @@ def test_a_smooth_or_white_table_has_no_base(length: int, width: int) -> None:
         return noise
 
     for seed in range(3):
-        for table in (walk(length, width, seed), gaussian(length, width, seed), memory(seed)):
+        for table in (
+            walk(length, width, seed),
+            gaussian(length, width, seed),
+            memory(seed),
+        ):
             base_fit = fit_base(prepare_cloud(table), width)
             assert base_fit.base is None
             assert "fit as well" in base_fit.undefined
@@ -148,7 +156,9 @@ def test_the_sinusoid_is_at_distance_zero_from_itself() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_planted_ladder_is_found_again(seed: int) -> None:
-    sinusoids = choose_sinusoids(prepare_cloud(waves(512, PLANTED_PERIODS, seed, noise=0.01)))
+    sinusoids = choose_sinusoids(
+        prepare_cloud(waves(512, PLANTED_PERIODS, seed, noise=0.01))
+    )
     np.testing.assert_allclose(sorted(sinusoids.periods[:5]), PLANTED_PERIODS, rtol=0.01)
     assert sinusoids.enough == 5
     assert sinusoids.share[4] > 0.999

@@ -49,7 +49,8 @@ def test_special_patches_ignore_scale_basis_and_mirroring(seed: int, scale: floa
     assert special_patches(grid[::-1].reshape(-1, 24), height, width) == upside_down
     transposed = sorted(x * height + y for y, x in coordinates)
     assert (
-        special_patches(grid.transpose(1, 0, 2).reshape(-1, 24), width, height) == transposed
+        special_patches(grid.transpose(1, 0, 2).reshape(-1, 24), width, height)
+        == transposed
     )
 
 
@@ -118,7 +119,8 @@ def test_removed_patches_become_the_mean_of_their_neighbours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "reason"), [(2, 20, "along a side"), (3, 5, "fewer than 16 patches")]
+    ("height", "width", "reason"),
+    [(2, 20, "along a side"), (3, 5, "fewer than 16 patches")],
 )
 def test_too_few_patches_have_a_reason(height: int, width: int, reason: str) -> None:
     row_seams = seams(pp.table(gaussian(height * width, 8), grid=(height, width)))
@@ -145,7 +147,9 @@ def test_one_odd_patch_changes_no_answer_about_the_others() -> None:
         verdicts_of(table, (14, 14), all_rows=all_rows).answers
         for table, all_rows in ((values, False), (spoilt, False), (spoilt, True))
     )
-    assert answers_without["special_rows"].value == answers_with["special_rows"].value == [75]
+    assert (
+        answers_without["special_rows"].value == answers_with["special_rows"].value == [75]
+    )
     for name in set(clean_answers) - {"special_rows"}:
         assert answers_without[name].answer == clean_answers[name].answer, name
     assert clean_answers["smooth"].yes
@@ -155,7 +159,9 @@ def test_one_odd_patch_changes_no_answer_about_the_others() -> None:
 @pytest.mark.parametrize("factor", [1.5, 2.0, 3.0])
 def test_copies_of_patches_are_not_special(factor: float) -> None:
     indices = (np.arange(18) / factor).astype(int)
-    copied = gaussian(18 * 18, 8).reshape(18, 18, 8)[np.ix_(indices, indices)].reshape(-1, 8)
+    copied = (
+        gaussian(18 * 18, 8).reshape(18, 18, 8)[np.ix_(indices, indices)].reshape(-1, 8)
+    )
     assert not outlier_patch_ratios(copied, 18, 18)
 
 
@@ -182,7 +188,10 @@ def test_the_largest_ratio_of_a_power_tail_lies_in_its_interval() -> None:
 def test_the_largest_ratio_ignores_scale_and_needs_enough_ratios() -> None:
     rng = np.random.default_rng(1)
     values, typical = rng.uniform(1, 2, 200), rng.uniform(1, 2, 200)
-    original, scaled = largest_ratio(values, typical), largest_ratio(7 * values, 7 * typical)
+    original, scaled = (
+        largest_ratio(values, typical),
+        largest_ratio(7 * values, 7 * typical),
+    )
     assert original is not None
     assert scaled is not None
     assert original[0] == pytest.approx((values / typical).max())

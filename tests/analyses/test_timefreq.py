@@ -49,7 +49,9 @@ def test_segment_power_is_that_of_scipy_s_periodogram() -> None:
             segment, window=taper, detrend=False, axis=0, scaling="density"
         )
         np.testing.assert_allclose(segments.frequency, frequency)
-        np.testing.assert_allclose(row, density.sum(axis=1) / length, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            row, density.sum(axis=1) / length, rtol=1e-9, atol=1e-12
+        )
 
 
 def test_a_drifting_line_is_followed_with_its_drift() -> None:

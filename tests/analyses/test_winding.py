@@ -12,7 +12,9 @@ from posprobe.analyses.descriptive.winding import MIN_PAIR_COHERENCE, winding
 def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:
     """Return a circle of radius 2 with `turns` turns while a third direction rises."""
     angle = np.linspace(0, 2 * np.pi * turns, n)
-    curve = np.stack([2 * np.cos(angle), 2 * np.sin(angle), np.linspace(0, rise, n)], axis=1)
+    curve = np.stack(
+        [2 * np.cos(angle), 2 * np.sin(angle), np.linspace(0, rise, n)], axis=1
+    )
     return np.asarray(curve @ rotation(d, 4)[:3])
 
 

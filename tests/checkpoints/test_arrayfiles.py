@@ -75,7 +75,9 @@ def test_how_a_member_of_an_archive_is_stored_changes_no_number(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_numpy_files_of_every_format_version(version: tuple[int, int], tmp_path: Path) -> None:
+def test_numpy_files_of_every_format_version(
+    version: tuple[int, int], tmp_path: Path
+) -> None:
     with (tmp_path / "table.npy").open("wb") as stream:
         np.lib.format.write_array(stream, VALUES, version=version)
     with zipfile.ZipFile(tmp_path / "all.npz", "w") as archive:
@@ -86,7 +88,9 @@ def test_numpy_files_of_every_format_version(version: tuple[int, int], tmp_path:
     with pytest.raises(InvalidCheckpoint, match="holds no arrays"):
         open_local(tmp_path / "none.npz")
     for file in ("table.npy", "all.npz"):
-        np.testing.assert_array_equal(open_local(tmp_path / file).read("table").values, VALUES)
+        np.testing.assert_array_equal(
+            open_local(tmp_path / file).read("table").values, VALUES
+        )
 
 
 def test_numpy_object_arrays_are_refused_without_unpickling(tmp_path: Path) -> None:
@@ -117,7 +121,9 @@ BAD_NPY = {
 
 @pytest.mark.parametrize("case", BAD_NPY)
 @pytest.mark.parametrize("kind", ["npy", "npz"])
-def test_a_damaged_numpy_file_is_one_clear_error(case: str, kind: str, tmp_path: Path) -> None:
+def test_a_damaged_numpy_file_is_one_clear_error(
+    case: str, kind: str, tmp_path: Path
+) -> None:
     path = tmp_path / f"table.{kind}"
     if kind == "npy":
         write(path, BAD_NPY[case])

@@ -39,7 +39,9 @@ INDEX = "model.safetensors.index.json"
 
 
 def shards(folder: Path, weight_map: object) -> Path:
-    safetensors.numpy.save_file({"a": VALUES, "twice": VALUES}, folder / "model-1.safetensors")
+    safetensors.numpy.save_file(
+        {"a": VALUES, "twice": VALUES}, folder / "model-1.safetensors"
+    )
     safetensors.numpy.save_file({"b": 2 * VALUES, "twice": 0 * VALUES},
                                 folder / "model-2.safetensors")  # fmt: skip
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
@@ -128,7 +130,9 @@ def test_the_best_known_of_a_folder_s_weights_are_opened(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("files", [[], ["rust_model.ot"], ["a.onnx.txt", "README.md"]])
-def test_a_folder_without_weights_lists_its_files(files: list[str], tmp_path: Path) -> None:
+def test_a_folder_without_weights_lists_its_files(
+    files: list[str], tmp_path: Path
+) -> None:
     for name in files:
         write(tmp_path / name, b"x")
     (tmp_path / "sub.safetensors").mkdir()
@@ -218,7 +222,9 @@ def unprivileged() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("linked", ["model.safetensors", "config.json", INDEX])
-def test_links_out_of_a_folder_are_refused_unless_named(linked: str, tmp_path: Path) -> None:
+def test_links_out_of_a_folder_are_refused_unless_named(
+    linked: str, tmp_path: Path
+) -> None:
     model_folder, other_folder = tmp_path / "m", tmp_path / "elsewhere"
     for place in (model_folder, other_folder):
         place.mkdir()

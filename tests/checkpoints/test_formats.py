@@ -40,7 +40,9 @@ from posprobe.layouts import Grid
         ("bert.msgpack", 0, "bert"),
     ],
 )
-def test_the_parameter_is_read_bit_for_bit(file: str, seed: int, family: str | None) -> None:
+def test_the_parameter_is_read_bit_for_bit(
+    file: str, seed: int, family: str | None
+) -> None:
     table = pp.load(f"{FOLDER}/{file}")
     expected = numbers((12, 8), seed)
     assert table.values.tobytes() == expected.tobytes()
@@ -102,7 +104,10 @@ def test_a_layer_that_computes_positions_is_named() -> None:
 @pytest.mark.parametrize(
     ("path", "rows"),
     [
-        ("bert/tf_bert_model/bert/embeddings/position_embeddings/embeddings:0", slice(None)),
+        (
+            "bert/tf_bert_model/bert/embeddings/position_embeddings/embeddings:0",
+            slice(None),
+        ),
         ("transformer/tfgpt2lm_head_model/transformer/wpe/weight:0", slice(None)),
         ("model/tf_opt/model/decoder/embed_positions/embeddings:0", slice(2, None)),
     ],
@@ -192,7 +197,10 @@ def vit_arrays(layout: str) -> dict[str, NDArray[np.float32]]:
         f"{block}/MlpBlock_3/Dense_1/kernel": (32, 8), f"{block}/MlpBlock_3/Dense_1/bias": (8,),
     }  # fmt: skip
     if layout == "original":
-        shapes |= {"cls": (1, 1, 8), "Transformer/posembed_input/pos_embedding": (1, 17, 8)}
+        shapes |= {
+            "cls": (1, 1, 8),
+            "Transformer/posembed_input/pos_embedding": (1, 17, 8),
+        }
     else:
         renamed = {"MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
                    "LayerNorm_2": "LayerNorm_1", "MlpBlock_3": "MlpBlock_0"}  # fmt: skip
@@ -200,7 +208,9 @@ def vit_arrays(layout: str) -> dict[str, NDArray[np.float32]]:
             shapes = {name.replace(old, new): shape for name, shape in shapes.items()}
         shapes["pos_embedding"] = (1, 16, 8)
         shapes = {f"params/{name}": shape for name, shape in shapes.items()}
-    return {name: numbers(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
+    return {
+        name: numbers(shape, seed) for seed, (name, shape) in enumerate(shapes.items())
+    }
 
 
 def test_siglip_s_two_tables_in_jax(tmp_path: Path) -> None:
@@ -254,7 +264,9 @@ def test_hdf5_never_leads_to_another_file(tmp_path: Path) -> None:
     with h5py.File(virtual, "w") as file:
         file.create_virtual_dataset("wpe", layout)
     with h5py.File(raw, "w") as file:
-        file.create_dataset("wpe", (10, 10), "f4", external=[(str(tmp_path / "raw"), 0, 400)])
+        file.create_dataset(
+            "wpe", (10, 10), "f4", external=[(str(tmp_path / "raw"), 0, 400)]
+        )
     for path in (link, virtual, raw):
         with pytest.raises(InvalidCheckpoint, match=rf"{path.name}.*other? ?\w* files?"):
             open_local(path)
@@ -316,8 +328,14 @@ def test_hdf5_groups_without_end(tmp_path: Path) -> None:
         (msgpack.packb({"w": 1}) + b"\0", "1 bytes follow"),
         (msgpack.packb({"w": 1}), "contains no arrays"),
         (msgpack.packb({"w" * 2000: 1}), "a name of 2000 bytes"),
-        (msgpack.packb({"w": array((4, 4), "float32", bytes(60))}), "60 bytes for an array"),
-        (msgpack.packb({"w": array((2**40, 2**40), "float32", b"")}), "0 bytes for an array"),
+        (
+            msgpack.packb({"w": array((4, 4), "float32", bytes(60))}),
+            "60 bytes for an array",
+        ),
+        (
+            msgpack.packb({"w": array((2**40, 2**40), "float32", b"")}),
+            "0 bytes for an array",
+        ),
         (msgpack.packb({"w": array((-2, -2), "float32", bytes(16))}), "no shape"),
         (msgpack.packb({"w": array("44", "float32", bytes(16))}), "no shape"),
     ],
@@ -332,8 +350,24 @@ def test_flax_values_of_every_kind_and_moments_of_training_are_passed_over(
     tmp_path: Path,
 ) -> None:
     odd = [
-        *(-1, -200, 2**40, -(2**40), 1.5, None, True, "text" * 100, b"x" * 300, [1, [2, {}]]),
-        *({"a": {}}, msgpack.ExtType(3, b"12"), msgpack.ExtType(9, bytes(16)), {3: "number"}),
+        *(
+            -1,
+            -200,
+            2**40,
+            -(2**40),
+            1.5,
+            None,
+            True,
+            "text" * 100,
+            b"x" * 300,
+            [1, [2, {}]],
+        ),
+        *(
+            {"a": {}},
+            msgpack.ExtType(3, b"12"),
+            msgpack.ExtType(9, bytes(16)),
+            {3: "number"},
+        ),
     ]
     values = numbers((40, 8), 0)
     table = {"embedding": array([40, 8], "float32", values.tobytes())}
@@ -342,9 +376,13 @@ def test_flax_values_of_every_kind_and_moments_of_training_are_passed_over(
     checkpoint = open_local(path)
     assert list(checkpoint.tensors) == ["wpe/embedding"]
     np.testing.assert_array_equal(checkpoint.read("wpe/embedding").values, values)
-    np.testing.assert_array_equal(checkpoint.read_rows("wpe/embedding", [3, 4]), values[3:5])
+    np.testing.assert_array_equal(
+        checkpoint.read_rows("wpe/embedding", [3, 4]), values[3:5]
+    )
     # The same as what the format's own library unpacks.
-    stored = msgpack.unpackb(path.read_bytes(), strict_map_key=False)["wpe"]["embedding"].data
+    stored = msgpack.unpackb(path.read_bytes(), strict_map_key=False)["wpe"][
+        "embedding"
+    ].data
     assert msgpack.unpackb(stored)[2] == values.tobytes()
 
 

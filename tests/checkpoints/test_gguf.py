@@ -65,7 +65,9 @@ def test_quantised_blocks_give_the_librarys_numbers_and_the_step(
 
 
 @pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
-def test_steps_of_nested_scales_are_those_between_values(kind: str, tmp_path: Path) -> None:
+def test_steps_of_nested_scales_are_those_between_values(
+    kind: str, tmp_path: Path
+) -> None:
     width, size = GGML_TYPES[quant(kind)][1:]
     blocks = RNG.integers(0, 256, (64, size), dtype=np.uint8)
     half = {"Q2_K": 80, "Q3_K": 108, "Q4_K": 0, "Q5_K": 0, "Q6_K": 208}[kind]
@@ -275,7 +277,9 @@ def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
         writer.add_head_count(4)
         writer.add_relative_attn_buckets_count(32)
 
-    tables = {part: RNG.standard_normal((32, 4)).astype(np.float32) for part in ("enc", "dec")}
+    tables = {
+        part: RNG.standard_normal((32, 4)).astype(np.float32) for part in ("enc", "dec")
+    }
     ours = write(
         tmp_path / "t5.gguf", "t5",
         {f"{part}.blk.0.attn_rel_b.weight": table for part, table in tables.items()}, t5,
@@ -290,7 +294,9 @@ def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
     for scheme in schemes:
         part = "decoder" if "dec" in scheme.name else "encoder"
         (reference,) = (
-            s for s in pp.load_schemes(str(tmp_path / "model.safetensors")) if part in s.name
+            s
+            for s in pp.load_schemes(str(tmp_path / "model.safetensors"))
+            if part in s.name
         )
         assert isinstance(scheme, RelativeBias)
         assert isinstance(reference, RelativeBias)
@@ -301,7 +307,9 @@ def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
 # --- hostile files ---
 
 
-def header(settings: bytes, count: int, tensors: bytes = b"", tensor_count: int = 0) -> bytes:
+def header(
+    settings: bytes, count: int, tensors: bytes = b"", tensor_count: int = 0
+) -> bytes:
     return b"GGUF" + struct.pack("<IQQ", 3, tensor_count, count) + settings + tensors
 
 
@@ -326,7 +334,10 @@ LIES = {
         header(KEY + struct.pack("<IIQ", 9, 0, 2**61), 1),
         f"{2**61} bytes are",
     ),
-    "nested arrays": (header(KEY + struct.pack("<IIQIQ", 9, 9, 1, 9, 1), 1), "is not read"),
+    "nested arrays": (
+        header(KEY + struct.pack("<IIQIQ", 9, 9, 1, 9, 1), 1),
+        "is not read",
+    ),
     "no kind": (header(KEY + struct.pack("<I", 99) + bytes(9), 1), "kind 99"),
     "twice": (header(2 * (KEY + struct.pack("<IB", 0, 1)), 2), "'k' stands there twice"),
     "no text": (
@@ -343,7 +354,10 @@ LIES = {
     ),
     "dimensions": (header(b"", 0, entry(b"a", (1,) * 9, 0, 0), 1), "9 dimensions"),
     "no type": (header(b"", 0, entry(b"a", (1,), 77, 0) + bytes(64), 1), "type 77"),
-    "half a block": (header(b"", 0, entry(b"a", (33,), 8, 0) + bytes(64), 1), "whole number"),
+    "half a block": (
+        header(b"", 0, entry(b"a", (33,), 8, 0) + bytes(64), 1),
+        "whole number",
+    ),
     "offset": (
         header(b"", 0, entry(b"a", (8,), 0, 2**63) + bytes(64), 1),
         "would be the bytes",
@@ -352,7 +366,10 @@ LIES = {
         header(b"", 0, entry(b"a", (4,), 0, 0) + entry(b"b", (4,), 0, 8) + bytes(64), 2),
         "the one before it ends",
     ),
-    "same name": (header(b"", 0, 2 * entry(b"a", (1,), 0, 0) + bytes(64), 2), "there twice"),
+    "same name": (
+        header(b"", 0, 2 * entry(b"a", (1,), 0, 0) + bytes(64), 2),
+        "there twice",
+    ),
 }
 
 
@@ -365,7 +382,9 @@ def test_a_false_gguf_header_is_one_clear_error(case: str, tmp_path: Path) -> No
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    path = Path(write(tmp_path / "cut.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2))
+    path = Path(
+        write(tmp_path / "cut.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2)
+    )
     content = path.read_bytes()
     for length in (0, 3, 5, 20, 30, 200, 5_000, len(content) - 1):
         path.write_bytes(content[:length])

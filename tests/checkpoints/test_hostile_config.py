@@ -33,7 +33,9 @@ def tensor(*shape: int) -> np.ndarray[Any, Any]:
 def save(folder: Path, config: object, **tensors: np.ndarray[Any, Any]) -> str:
     folder.mkdir(exist_ok=True)
     stored = {name.replace("__", "."): values for name, values in tensors.items()}
-    safetensors.numpy.save_file(stored or {"x": tensor(2, 2)}, folder / "model.safetensors")
+    safetensors.numpy.save_file(
+        stored or {"x": tensor(2, 2)}, folder / "model.safetensors"
+    )
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)
 
@@ -46,7 +48,9 @@ def rotary(folder: Path, **scaling: Any) -> Any:
 @pytest.mark.parametrize("length", [-5, True, 10**400, 0, 2.5, "4096", [1]])
 def test_a_training_length_that_is_none_is_refused(length: object, tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint, match="original_max_position_embeddings"):
-        rotary(tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=length)
+        rotary(
+            tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=length
+        )
     sound = rotary(
         tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=1024
     )
@@ -141,7 +145,9 @@ def test_a_name_that_makes_a_search_quadratic_is_passed_over(tmp_path: Path) -> 
 def test_a_number_of_5000_digits_in_a_name_is_no_traceback(tmp_path: Path) -> None:
     digits = "9" * 5000
     name = f"layers.{digits}.relative_position_bias_table"
-    path = save(tmp_path, {"model_type": "swin", "window_size": 3}, **{name: tensor(25, 2)})
+    path = save(
+        tmp_path, {"model_type": "swin", "window_size": 3}, **{name: tensor(25, 2)}
+    )
     assert len(load_schemes(path)) == 1
     config = {"architecture": f"vit_patch{digits}_window{digits}", "pretrained_cfg": {}}
     inspect(save(tmp_path, config, pos_embed=tensor(1, 17, 8)))
@@ -173,7 +179,9 @@ def test_values_of_other_types_and_sizes_are_refused(reader: str) -> None:
     assert read({}) is None
     assert read({"k": None}) is None
     for value in refused:
-        with pytest.raises(InvalidCheckpoint, match="the configuration gives k as") as caught:
+        with pytest.raises(
+            InvalidCheckpoint, match="the configuration gives k as"
+        ) as caught:
             read({"k": value})
         assert len(str(caught.value)) < 300
 

@@ -68,20 +68,26 @@ def test_a_request_asks_for_uncompressed_bytes_and_only_those_needed(server: Hub
     server.forget()
     checkpoint.read(WPE)
     headers = [request.headers for request in server.requests]
-    assert {headers["range"] for headers in headers} == {f"bytes={info.start}-{info.stop - 1}"}
+    assert {headers["range"] for headers in headers} == {
+        f"bytes={info.start}-{info.stop - 1}"
+    }
     assert {headers["accept-encoding"] for headers in headers} == {"identity"}
 
 
 def test_a_header_longer_than_the_guess_is_read_once(server: Hub) -> None:
     values = table(32, 16)
     pad = 5 * hub.FIRST_READ_BYTES
-    file = weights({WPE: (32, 16), "none": (0, 16), "rest": (1000, 1000)}, {WPE: values}, pad)
+    file = weights(
+        {WPE: (32, 16), "none": (0, 16), "rest": (1000, 1000)}, {WPE: values}, pad
+    )
     server.add("someone/long", {"model.safetensors": file})
     checkpoint = open_hub("someone/long", None, offline=False)
     assert checkpoint.read("none").values.shape == (0, 16)
     assert pad < server.sent("/cdn/") < pad + 4096
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
-    np.testing.assert_array_equal(read("someone/long"), values)  # now from the stored header
+    np.testing.assert_array_equal(
+        read("someone/long"), values
+    )  # now from the stored header
 
 
 def test_the_token_goes_to_the_hub_and_not_to_the_cdn(
@@ -104,7 +110,9 @@ def test_revisions(server: Hub) -> None:
     new = server.repos["someone/small"]
     new.revisions["v1"] = new.commit
 
-    np.testing.assert_array_equal(read(), new_values)  # the branch moved, and that is noticed
+    np.testing.assert_array_equal(
+        read(), new_values
+    )  # the branch moved, and that is noticed
     assert open_hub("someone/small", "v1", offline=False).revision == new.commit
     server.forget()
     np.testing.assert_array_equal(read(revision=old.commit), old_values)
@@ -126,7 +134,9 @@ def test_some_rows_cost_these_rows_once(server: Hub) -> None:
     start = checkpoint.tensors[WPE].start
     ranges = {request.headers["range"] for request in server.requests}
     expected = ((0, 3), (500, 502), (1023, 1024))
-    assert ranges == {f"bytes={start + 3072 * a}-{start + 3072 * b - 1}" for a, b in expected}
+    assert ranges == {
+        f"bytes={start + 3072 * a}-{start + 3072 * b - 1}" for a, b in expected
+    }
     assert len(server.paths("/cdn/")) == 3
     assert 6 * 3072 <= server.sent() < 6 * 3072 + 6 * 1024  # the rest is headers
 
@@ -177,7 +187,9 @@ def test_a_sharded_repository_reads_only_the_shard_that_is_needed(server: Hub) -
     stored = checkpoint.read(WPE)
     np.testing.assert_array_equal(stored.values, values)
     assert stored.info.file == "w-of-3.safetensors"
-    assert {path.rpartition("/")[2] for path in server.paths("of-3")} == {"w-of-3.safetensors"}
+    assert {path.rpartition("/")[2] for path in server.paths("of-3")} == {
+        "w-of-3.safetensors"
+    }
     with pytest.raises(InvalidCheckpoint, match=r"a-of-3.*'stray'"):
         checkpoint.read("stray")
     with pytest.raises(UnknownReference, match=r"someone/large/z-of-3.*no such file"):
@@ -230,7 +242,9 @@ def test_a_proxy_is_used(server: Hub, tmp_path: Path) -> None:
     digest = hashlib.sha256(gpt2(server).tobytes()).hexdigest()
     settings = {"HF_ENDPOINT": "http://hub.invalid", "HTTP_PROXY": server.url}
     assert run(tmp_path, **settings) == digest
-    assert all(request.target.startswith("http://hub.invalid/") for request in server.requests)
+    assert all(
+        request.target.startswith("http://hub.invalid/") for request in server.requests
+    )
 
 
 def test_a_checkpoint_of_the_hub_is_copied_at_another_size(

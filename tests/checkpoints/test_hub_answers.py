@@ -273,7 +273,9 @@ def test_a_download_that_does_not_fit_on_the_disk(server: Hub, tmp_path: Path) -
         ),
     ):
         read("someone/old")
-    assert not [path for path in entries(tmp_path / "hub") if path.stat().st_size > 200_000]
+    assert not [
+        path for path in entries(tmp_path / "hub") if path.stat().st_size > 200_000
+    ]
 
 
 def test_without_torch_nothing_is_downloaded(
@@ -293,10 +295,14 @@ def test_a_server_that_ignores_ranges(server: Hub) -> None:
         "gpt2", None, offline=False
     )  # what is needed comes first in the file
     assert checkpoint.tensors[WPE].shape == (1024, 768)
-    says = r"gpt2/model.safetensors.*only whole files.*`hf download gpt2 model.safetensors`"
+    says = (
+        r"gpt2/model.safetensors.*only whole files.*`hf download gpt2 model.safetensors`"
+    )
     with pytest.raises(Unreachable, match=says):
         checkpoint.read(WPE)
-    assert server.sent() < 50_000_000  # of 550 MB: what the sockets held when they were closed
+    assert (
+        server.sent() < 50_000_000
+    )  # of 550 MB: what the sockets held when they were closed
     values = small(server)
     with pytest.raises(Unreachable, match=r"hf download someone/small model.safetensors"):
         read()
@@ -304,7 +310,9 @@ def test_a_server_that_ignores_ranges(server: Hub) -> None:
     np.testing.assert_array_equal(read(), values)
 
 
-def test_a_small_file_from_a_server_that_ignores_ranges_and_breaks_off(server: Hub) -> None:
+def test_a_small_file_from_a_server_that_ignores_ranges_and_breaks_off(
+    server: Hub,
+) -> None:
     values = small(server)
     server.fail("cut", "config.json", after=5, times=1)
     server.fail("whole", "config.json")
@@ -362,7 +370,9 @@ def test_a_response_without_length_is_refused(server: Hub) -> None:
 )  # fmt: skip
 def test_a_page_that_is_none(server: Hub, tmp_path: Path, page: bytes) -> None:
     server.fail("body", "/api/models", body=page)
-    with pytest.raises(Unreachable, match=r"someone/small.*not a model's page.*sign-in page"):
+    with pytest.raises(
+        Unreachable, match=r"someone/small.*not a model's page.*sign-in page"
+    ):
         read()
     assert entries(tmp_path) == []
 
@@ -370,7 +380,13 @@ def test_a_page_that_is_none(server: Hub, tmp_path: Path, page: bytes) -> None:
 def test_file_names_from_the_hub_are_not_trusted(server: Hub, tmp_path: Path) -> None:
     values = small(server)
     files = server.repos["someone/small"].files
-    for name in ("../../evil.npz", "/etc/evil.npz", "..\\evil.npz", "\x1b[2Jevil.npz", ".."):
+    for name in (
+        "../../evil.npz",
+        "/etc/evil.npz",
+        "..\\evil.npz",
+        "\x1b[2Jevil.npz",
+        "..",
+    ):
         files[name] = Sparse(4, {})
     np.testing.assert_array_equal(read(), values)
     stored = b"".join(path.read_bytes() for path in entries(tmp_path / "own"))

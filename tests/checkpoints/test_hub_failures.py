@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from hub_server import Hub, Sparse, serve
 from huggingface_hub import constants
-from made_hub import CREDENTIAL, WPE, entries, gpt2, read, server, small, table, waits, weights
+from made_hub import (
+    CREDENTIAL,
+    WPE,
+    entries,
+    gpt2,
+    read,
+    server,
+    small,
+    table,
+    waits,
+    weights,
+)
 
 from posprobe.checkpoints import hub_local, transfer
 from posprobe.checkpoints.hub import open_hub
@@ -31,7 +42,9 @@ def test_a_private_repository_asks_for_a_token(
         read()
     monkeypatch.setenv("HF_TOKEN", "hf_of-somebody-else")
     for name in ("someone/small", "no/where"):
-        with pytest.raises(UnknownReference, match=rf"{name}.*no such model.*404.*spelling"):
+        with pytest.raises(
+            UnknownReference, match=rf"{name}.*no such model.*404.*spelling"
+        ):
             read(name)
     assert len(server.requests) == 3  # a refusal is not asked again
 
@@ -43,7 +56,9 @@ def test_a_gated_repository_says_where_to_accept_its_licence(
     small(server, token=CREDENTIAL, gated=True)
     if token:
         monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(Unreachable, match=r"someone/small/config.json.*Accept.*model's page"):
+    with pytest.raises(
+        Unreachable, match=r"someone/small/config.json.*Accept.*model's page"
+    ):
         read()
 
 
@@ -133,7 +148,9 @@ def test_a_short_wait_that_is_asked_for_is_kept(server: Hub, waits: list[float])
     values = small(server)
     server.fail("status", "/cdn/", status=429, times=1, headers={"Retry-After": "7"})
     server.fail("status", "/cdn/", status=503, times=1, headers={"Retry-After": "0"})
-    server.fail("status", "/cdn/", status=429, times=1, headers={"RateLimit": '"api";r=0;t=9'})
+    server.fail(
+        "status", "/cdn/", status=429, times=1, headers={"RateLimit": '"api";r=0;t=9'}
+    )
     np.testing.assert_array_equal(read(), values)
     assert waits == [7.0, 1.0, 9.0]
 
@@ -143,7 +160,10 @@ def test_a_short_wait_that_is_asked_for_is_kept(server: Hub, waits: list[float])
     [
         ({"Retry-After": "3600"}, r"3600"),
         (
-            {"RateLimit": '"resolvers";r=0;t=280', "RateLimit-Policy": '"w";"api";q=5;w=300'},
+            {
+                "RateLimit": '"resolvers";r=0;t=280',
+                "RateLimit-Policy": '"w";"api";q=5;w=300',
+            },
             r"280",
         ),
     ],
@@ -158,7 +178,9 @@ def test_a_long_retry_after_is_reported_and_not_waited_for(
 ) -> None:
     small(server)
     server.fail("status", url_path, status=429, headers=headers)
-    with pytest.raises(Unreachable, match=rf"status 429.*wait {seconds} seconds.*HF_TOKEN"):
+    with pytest.raises(
+        Unreachable, match=rf"status 429.*wait {seconds} seconds.*HF_TOKEN"
+    ):
         read()
     assert waits == []
     assert len(server.paths(url_path)) == 1
@@ -178,14 +200,18 @@ def test_an_invalid_retry_after_uses_the_default_wait(
     assert waits == [0.5, 1.0, 2.0]
 
 
-def test_a_body_cut_short_is_resumed_where_it_stopped(server: Hub, waits: list[float]) -> None:
+def test_a_body_cut_short_is_resumed_where_it_stopped(
+    server: Hub, waits: list[float]
+) -> None:
     values = gpt2(server)
     checkpoint = open_hub("gpt2", None, offline=False)
     info = checkpoint.tensors[WPE]
     server.forget()
     server.fail("cut", "/cdn/", after=1_000_000, times=3)
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
-    starts = [r.headers["range"].split("-")[0] for r in server.requests if r.server == "cdn"]
+    starts = [
+        r.headers["range"].split("-")[0] for r in server.requests if r.server == "cdn"
+    ]
     assert starts == [f"bytes={info.start + n * 1_000_000}" for n in range(4)]
     assert server.sent() < values.nbytes + 10_000
     assert waits == [0.5, 1.0, 2.0]
@@ -211,7 +237,8 @@ def test_a_closed_port_is_one_clear_error(
         gone = second_server.url
     monkeypatch.setattr(constants, "ENDPOINT", gone)
     with pytest.raises(
-        Unreachable, match=r"gpt2: the Hugging Face Hub cannot be reached.*network.*--offline"
+        Unreachable,
+        match=r"gpt2: the Hugging Face Hub cannot be reached.*network.*--offline",
     ):
         read("gpt2")
     assert len(waits) == 3
@@ -276,7 +303,9 @@ def test_a_file_of_another_length_or_commit_is_refused(server: Hub) -> None:
     with pytest.raises(Unreachable, match="replaced"):
         checkpoint.read(WPE)
     server.fail("headers", "/resolve/", times=1, headers={"X-Repo-Commit": "f" * 40})
-    with pytest.raises(Unreachable, match=r"commit .* was asked for and 'ffffffffffff' came"):
+    with pytest.raises(
+        Unreachable, match=r"commit .* was asked for and 'ffffffffffff' came"
+    ):
         checkpoint.read(WPE)
     assert hub_local.load(ID, server.repos[ID].commit, "files") is not None
 

@@ -68,7 +68,11 @@ def large(file: str, folder: Path) -> dict[str, bytes | Sparse]:
         )  # fmt: skip
         external = Sparse(10**9, {0: (folder / "data").read_bytes()})
         model = (folder / "model.onnx").read_bytes()
-        return {"config.json": b'{"model_type": "gpt2"}', file: model, "onnx/data": external}
+        return {
+            "config.json": b'{"model_type": "gpt2"}',
+            file: model,
+            "onnx/data": external,
+        }
     from made_large import LARGE
 
     LARGE[file.partition(".")[2]](folder / file, VALUES)

@@ -95,7 +95,9 @@ def test_exports_give_the_rows_that_the_forward_pass_uses(
     assert [row.row for row in table.prefix_rows] == sorted(rows.special)
     assert [row.row for row in table.dropped] == rows.unused
     assert table.layout == (
-        pp.layouts.Grid(*rows.grid) if rows.grid else pp.layouts.Sequence(len(rows.positions))
+        pp.layouts.Grid(*rows.grid)
+        if rows.grid
+        else pp.layouts.Sequence(len(rows.positions))
     )
     assert table.source.format == "ONNX"
     if part == "encoder":  # constant folding renamed it
@@ -119,8 +121,15 @@ def test_a_renamed_table_is_found_by_the_add_that_uses_it(tmp_path: Path) -> Non
 
 
 def counted(indices: list[onnx.NodeProto], output_name: str) -> list[onnx.NodeProto]:
-    gather = helper.make_node("Gather", ["p", output_name], ["rows"], name="/positions/Gather")
-    return [*indices, LOOK_UP, gather, helper.make_node("Add", ["embedded", "rows"], ["out"])]
+    gather = helper.make_node(
+        "Gather", ["p", output_name], ["rows"], name="/positions/Gather"
+    )
+    return [
+        *indices,
+        LOOK_UP,
+        gather,
+        helper.make_node("Add", ["embedded", "rows"], ["out"]),
+    ]
 
 
 def test_a_table_is_found_by_rows_gathered_by_counting(tmp_path: Path) -> None:
@@ -263,7 +272,9 @@ def test_a_large_graph_is_searched_in_one_pass(
 
 def test_a_file_without_a_graph_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").write_bytes(b"")
-    with pytest.raises(InvalidCheckpoint, match=r"empty\.onnx: not a valid ONNX.*no graph"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"empty\.onnx: not a valid ONNX.*no graph"
+    ):
         inspect(str(tmp_path / "empty.onnx"))
 
 
@@ -334,7 +345,11 @@ def test_quantised_tables_are_codes_less_zero_points_times_scales(
         LOOK_UP,
         add_node("floats"),
     ]  # fmt: skip
-    tensors = {"wpe.weight_quantized": codes, "s": np.asarray(scale), "z": np.asarray(zero)}
+    tensors = {
+        "wpe.weight_quantized": codes,
+        "s": np.asarray(scale),
+        "z": np.asarray(zero),
+    }
     table = pp.load(save(tmp_path / "m.onnx", nodes, {**WORDS, **tensors}))
     scales, zeros = np.asarray(scale), np.asarray(zero).astype("f4")
     if kind == "per row":
@@ -367,7 +382,11 @@ def test_four_bit_blocks_equal_the_onnxruntime_operator(
     kind = getattr(ml_dtypes, dtype)
     nodes = [
         helper.make_node(
-            "DequantizeLinear", ["wpe.weight_Q4", "s", "z"], ["floats"], axis=1, block_size=4
+            "DequantizeLinear",
+            ["wpe.weight_Q4", "s", "z"],
+            ["floats"],
+            axis=1,
+            block_size=4,
         )
     ]
     tensors = {"wpe.weight_Q4": codes.astype(kind), "s": scale, "z": zero.astype(kind)}
@@ -462,7 +481,11 @@ def external(
     save(path, [LOOK_UP, add_node("pos_embed")], {**WORDS, "pos_embed": TABLE})
     model = onnx.load(path)
     onnx.save(
-        model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0
+        model,
+        path,
+        save_as_external_data=True,
+        location="model.onnx_data",
+        size_threshold=0,
     )
     model = onnx.load(path, load_external_data=False)
     change(model)
@@ -522,7 +545,9 @@ def test_data_outside_the_folder_or_the_file_are_refused(
 
 
 @pytest.mark.parametrize("scales", [1, 3])
-def test_a_bias_that_is_turned_before_it_is_dequantised(scales: int, tmp_path: Path) -> None:
+def test_a_bias_that_is_turned_before_it_is_dequantised(
+    scales: int, tmp_path: Path
+) -> None:
     # As onnxruntime quantises T5: rows are gathered by counted numbers, then heads go first.
     name = "enc.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     codes = RNG.integers(0, 256, (32, 3)).astype(np.uint8)
@@ -544,6 +569,8 @@ def test_a_bias_that_is_turned_before_it_is_dequantised(scales: int, tmp_path: P
     (bias,) = load_schemes(path)
     assert isinstance(bias, RelativeBias)
     n_before = bias.values.shape[1] // 2 - 1
-    assert np.array_equal(bias.values[:, n_before], codes[1] * 0.5)  # one token back: bucket 1
+    assert np.array_equal(
+        bias.values[:, n_before], codes[1] * 0.5
+    )  # one token back: bucket 1
     with pytest.raises(NoPositionTable, match="relative"):
         pp.load(path)  # no rows of positions

@@ -58,7 +58,8 @@ def placer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     groups = tomllib.loads(project)["project"]["entry-points"]
     (dist_info / "entry_points.txt").write_text(
         "".join(
-            f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in points.items())
+            f"[{group}]\n"
+            + "".join(f"{name} = {place}\n" for name, place in points.items())
             for group, points in groups.items()
         )
     )
@@ -114,7 +115,9 @@ def test_a_broken_package_is_named_and_left_out(
 ) -> None:
     dist_info = tmp_path / "site" / "broken-1.0.dist-info"
     dist_info.mkdir(parents=True)
-    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (dist_info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n"
+    )
     (dist_info / "entry_points.txt").write_text(
         "[posprobe.readers]\ngone = no_such_module:READER\nother = pathlib:Path\n"
     )
@@ -149,7 +152,9 @@ def test_every_format_is_recognised_by_its_own_reader() -> None:
     for suffix in set(READER_SUFFIXES) - {
         ".index.json"
     }:  # of readers that share one, bytes decide
-        assert all(reader.magic for reader in [r for r in READERS if suffix in r.suffixes][1:])
+        assert all(
+            reader.magic for reader in [r for r in READERS if suffix in r.suffixes][1:]
+        )
     with pytest.raises(ValueError, match="begin with a dot"):
         Reader("x", ("xyz",), "a:b")
     with pytest.raises(ValueError, match="module:function"):
@@ -159,7 +164,9 @@ def test_every_format_is_recognised_by_its_own_reader() -> None:
 def test_every_format_stands_in_the_documentation() -> None:
     page = PAGE.with_name("formats.md").read_text(encoding="utf-8")
     rows = {
-        line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")
+        line.split("|")[1].strip(): line
+        for line in page.splitlines()
+        if line.startswith("| ")
     }
     for reader in READERS:
         assert all(f"`{suffix}`" in rows[reader.name] for suffix in reader.suffixes)
@@ -186,7 +193,9 @@ def test_a_missing_package_is_one_line_that_names_the_extra(
 
 def test_a_quantised_tensor_says_how_it_was_stored() -> None:
     codes = np.random.default_rng(5).integers(-7, 8, size=(8, 4)).astype("i1")
-    info = TensorInfo("wpe.weight", (8, 4), "F32", "x.q8", quantisation=Quantisation("8 bits"))
+    info = TensorInfo(
+        "wpe.weight", (8, 4), "F32", "x.q8", quantisation=Quantisation("8 bits")
+    )
     checkpoint = Checkpoint(
         "x",
         {"wpe.weight": info},
@@ -203,7 +212,9 @@ def test_a_quantised_tensor_says_how_it_was_stored() -> None:
         checkpoint.read_rows("wpe.weight", [1, 3]), codes[[1, 3]] * 0.5
     )
     silent = Checkpoint("x", {"wpe.weight": info}, lambda _: codes.tobytes())
-    with pytest.raises(InvalidCheckpoint, match=r"x\.q8: tensor wpe.weight.* no `dequantise`"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"x\.q8: tensor wpe.weight.* no `dequantise`"
+    ):
         silent.read("wpe.weight")
 
 

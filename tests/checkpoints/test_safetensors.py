@@ -127,7 +127,9 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-def test_names_written_twice_are_refused_though_the_package_takes_one(tmp_path: Path) -> None:
+def test_names_written_twice_are_refused_though_the_package_takes_one(
+    tmp_path: Path,
+) -> None:
     twice = b'"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
     content = b"{" + twice + b"," + twice + b"}"
     path = write(
@@ -143,7 +145,9 @@ def test_a_damaged_safetensors_is_one_clear_error(case: str, tmp_path: Path) -> 
     path = write(tmp_path / "model.safetensors", content)
     with pytest.raises(InvalidCheckpoint, match=rf"model\.safetensors.*{says}"):
         open_local(path)
-    with pytest.raises(safetensors.SafetensorError):  # its own package refuses all of them too
+    with pytest.raises(
+        safetensors.SafetensorError
+    ):  # its own package refuses all of them too
         safetensors.numpy.load_file(path)
 
 

@@ -37,7 +37,10 @@ def test_every_tensor_that_tensorflow_wrote_is_read_bit_for_bit() -> None:
     for name, shape in SHAPES.items():
         expected = rng.standard_normal(shape).astype(np.float32)
         assert checkpoint.read(name).values.tobytes() == expected.tobytes()
-    assert checkpoint.read("half").values.tobytes() == np.arange(6, dtype=np.float16).tobytes()
+    assert (
+        checkpoint.read("half").values.tobytes()
+        == np.arange(6, dtype=np.float16).tobytes()
+    )
     assert checkpoint.tensors["global_step"].dtype == "I64"
     assert set(checkpoint.tensors) == {*SHAPES, "half", "global_step"}
 
@@ -45,7 +48,9 @@ def test_every_tensor_that_tensorflow_wrote_is_read_bit_for_bit() -> None:
 def test_the_table_is_berts(tmp_path: Path) -> None:
     index = copy(tmp_path / "model")
     bare = pp.load(str(index.parent))
-    (index.parent / "bert_config.json").write_text(json.dumps({"max_position_embeddings": 16}))
+    (index.parent / "bert_config.json").write_text(
+        json.dumps({"max_position_embeddings": 16})
+    )
     for table in (bare, pp.load(str(index))):
         assert table.family == "bert"
         assert len(table) == 16
@@ -141,7 +146,9 @@ def test_a_table_made_by_hand_is_read(tmp_path: Path) -> None:
         (table([HEADER, (0, b"\xff", entry((6,), 24))]), "index of a TensorFlow"),
     ],
 )
-def test_a_false_index_is_one_clear_error(content: bytes, says: str, tmp_path: Path) -> None:
+def test_a_false_index_is_one_clear_error(
+    content: bytes, says: str, tmp_path: Path
+) -> None:
     path = tmp_path / "ckpt.index"
     path.write_bytes(content)
     with pytest.raises(InvalidCheckpoint, match=says) as caught:

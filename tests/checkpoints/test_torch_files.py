@@ -77,7 +77,9 @@ def no_beta_warnings() -> Iterator[None]:
 def test_nested_state_dicts_lose_their_wrapping(
     save: Callable[[object, Path], Path], tmp_path: Path
 ) -> None:
-    assert set(open_local(save(torch.ones(3, 2), tmp_path / "table.pt")).tensors) == {"table"}
+    assert set(open_local(save(torch.ones(3, 2), tmp_path / "table.pt")).tensors) == {
+        "table"
+    }
     state = {"wpe.weight": torch.ones(3, 2)}
     round_: dict[str, Any] = {"model": dict(state)}
     round_["model"]["again"] = round_
@@ -101,7 +103,9 @@ def test_a_malicious_pickle_runs_nothing(
     save: Callable[[object, Path], Path], tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace"
-    path = save({"wpe.weight": torch.ones(3, 2), "x": Payload(trace)}, tmp_path / "model.bin")
+    path = save(
+        {"wpe.weight": torch.ones(3, 2), "x": Payload(trace)}, tmp_path / "model.bin"
+    )
     with pytest.raises(InvalidCheckpoint, match=r"model\.bin: .*run code"):
         load(str(path))
     assert not trace.exists()
@@ -116,7 +120,9 @@ def test_a_truncated_torch_file_is_one_clear_error(
 ) -> None:
     path = save({"wpe.weight": torch.ones(30, 20)}, tmp_path / "model.bin")
     write(path, path.read_bytes()[:keep])
-    with pytest.raises(InvalidCheckpoint, match=r"model\.bin: .*(cannot read|not a plain)"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"model\.bin: .*(cannot read|not a plain)"
+    ):
         load(str(path))
 
 
@@ -238,7 +244,9 @@ def test_a_few_numbers_do_not_stand_for_more_than_fits(kind: str, tmp_path: Path
     tensor = torch.ones(1, 1).expand(shape)
     if kind == "sparse":
         nowhere = torch.zeros(2, 0, dtype=torch.int64)
-        tensor = torch.sparse_coo_tensor(nowhere, torch.zeros(0), shape, check_invariants=True)
+        tensor = torch.sparse_coo_tensor(
+            nowhere, torch.zeros(0), shape, check_invariants=True
+        )
     torch.save(
         {"wpe.weight": tensor, "small": torch.ones(1, 4).expand(3, 4)}, tmp_path / "m.pt"
     )
@@ -283,7 +291,9 @@ COSTLY = {
     "a call of nested tuples": NESTED + b")R.",
     "tuples of 100,000 levels": b"})" + b"\x85" * 100_000 + b"K\1s.",
     "6 GiB of zeros": b"cbuiltins\nbytearray\n" + LARGE + b"\x85R.",
-    "6 GiB of zeros in pieces": b"](" + b"cbuiltins\nbytearray\nJ\0\0\0\x10\x85R" * 24 + b"e.",
+    "6 GiB of zeros in pieces": b"]("
+    + b"cbuiltins\nbytearray\nJ\0\0\0\x10\x85R" * 24
+    + b"e.",
     "text that doubles": b"U\4aaaaq\0" + DOUBLED * 30 + b".",
     "a long list that is copied often": (
         b"](" + b"K\1" * 30_000 + b"eq\0" + b"cbuiltins\nset\nh\0\x85R\x86" * 3000 + b"."
@@ -318,7 +328,9 @@ def as_old_file(path: Path, code: bytes) -> Path:
 def test_a_pickle_that_would_take_all_time_or_memory_is_refused(
     case: str, save: Callable[[Path, bytes], Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidCheckpoint, match=r"model\.pt: its pickle .* It was not loaded"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"model\.pt: its pickle .* It was not loaded"
+    ):
         open_local(save(tmp_path / "model.pt", COSTLY[case]))
 
 

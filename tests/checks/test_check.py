@@ -80,7 +80,11 @@ def llama(
     folder: Path, tensors: Mapping[str, NDArray[Any]] | None = None, **overrides: Any
 ) -> str:
     """Save a small Llama: configuration of transformers, and the weights that are compared."""
-    rope_parameters = {"rope_type": "default", "rope_theta": 5e5, **overrides.pop("rope", {})}
+    rope_parameters = {
+        "rope_type": "default",
+        "rope_theta": 5e5,
+        **overrides.pop("rope", {}),
+    }
     config = LlamaConfig(
         hidden_size=HIDDEN, num_attention_heads=HEADS, num_key_value_heads=KEYS, head_dim=WIDTH,
         num_hidden_layers=3, max_position_embeddings=8192, rope_parameters=rope_parameters,
@@ -102,7 +106,11 @@ def stated(folder: Path, config: Any) -> str:
 
 
 def converted(
-    path: Path, *, times: int = 1, freqs: NDArray[np.float32] | None = None, kind: Any = None
+    path: Path,
+    *,
+    times: int = 1,
+    freqs: NDArray[np.float32] | None = None,
+    kind: Any = None,
 ) -> str:
     """Convert that Llama as llama.cpp does, its queries and keys reordered so many times."""
     names = {"q": ("attn_q", HEADS), "k": ("attn_k", KEYS)}
@@ -181,14 +189,18 @@ def test_a_copy_that_was_trained_on_and_then_quantised_is_both(
     kind: str, tmp_path: Path
 ) -> None:
     draw = np.random.default_rng(0)
-    a = {k: v + 0.03 * v.std() * draw.normal(size=v.shape) for k, v in projections().items()}
+    a = {
+        k: v + 0.03 * v.std() * draw.normal(size=v.shape) for k, v in projections().items()
+    }
     quant = gguf.GGMLQuantizationType[kind]
     b = converted(tmp_path / "b.gguf", kind=quant)
     base_model = llama(
         tmp_path / "a", {name: values.astype("f4") for name, values in a.items()}
     )
     result = pp.check(base_model, b)
-    (weights_finding,) = (finding for finding in result.compared if finding.what == "weights")
+    (weights_finding,) = (
+        finding for finding in result.compared if finding.what == "weights"
+    )
     assert (
         weights_finding.cause,
         weights_finding.more["type"],
@@ -264,7 +276,9 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
     result = pp.check(table, pp.table(resampled.numpy(), grid=(12, 12)))
     assert causes(result) == ["resized"]
     assert result.causes[0].more == {"method": "bicubic_antialias", "corners": False}
-    plain = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0, antialias=False)[0]
+    plain = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0, antialias=False)[
+        0
+    ]
     result = pp.check(table, pp.table(plain.numpy(), grid=(12, 12)))
     assert result.causes[0].more["method"] == "bicubic"
 
@@ -276,10 +290,14 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
 def test_check_of_a_faithful_dump_is_alike(cosines: bool, tmp_path: Path) -> None:
     for rope in ({}, LLAMA3, YARN):
         a = llama(tmp_path / "a", rope=rope)
-        result = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines))
+        result = pp.check(
+            a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines)
+        )
         assert result.causes == (), str(result)
         # Frequencies alone do not carry the factor that YaRN puts on cosines.
-        assert result.alike is (None if rope is YARN and not cosines else True), str(result)
+        assert result.alike is (None if rope is YARN and not cosines else True), str(
+            result
+        )
 
 
 #: Rotary settings of a checkpoint, of its copy, how that is stored, and what is wrong with it: the
@@ -346,7 +364,9 @@ def test_linear_scaling_dropped_on_the_global_layers_of_gemma(tmp_path: Path) ->
     assert pp.check(f"{a}#sliding_attention", local).alike
 
 
-def test_an_engine_that_rotates_the_whole_head_or_spreads_the_ladder(tmp_path: Path) -> None:
+def test_an_engine_that_rotates_the_whole_head_or_spreads_the_ladder(
+    tmp_path: Path,
+) -> None:
     config = GlmConfig(
         hidden_size=64, num_attention_heads=2, head_dim=32, num_hidden_layers=1,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
@@ -374,7 +394,9 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
         "product": round_to_type(np.outer(t, omega), "bfloat16"),
     }[way]
     for stored in ("float32", "bfloat16"):
-        cos, sin = (round_to_type(f(angles), stored).astype("f4") for f in (np.cos, np.sin))
+        cos, sin = (
+            round_to_type(f(angles), stored).astype("f4") for f in (np.cos, np.sin)
+        )
         np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
         result = pp.check("rotary:8192x128,base=500000", str(tmp_path / "b.npz"))
         assert result.causes[0].cause in ("ladder_rounded", "angles_rounded")
@@ -414,9 +436,12 @@ def test_cosine_tables_of_any_length_and_dtype_are_alike(
         for rows in (64, 1024):
             angles = np.outer(np.arange(float(rows)), ladder.frequencies)
             cos, sin = (
-                round_to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin)
+                round_to_type((ladder.factor or 1) * f(angles), name)
+                for f in (np.cos, np.sin)
             )
-            findings = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
+            findings = relate_ladders(
+                ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder
+            )
             expected = "same_ladder" if name == "float32" else "cosines_rounded"
             assert [finding.cause for finding in findings] == [expected], (model, rows)
 
@@ -438,7 +463,12 @@ def multimodal(folder: Path, kind: Any = Qwen2VLConfig, **overrides: Any) -> str
         "num_hidden_layers": 1,
         "head_dim": 32,
     }
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6], **overrides}
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 1e6,
+        "mrope_section": [4, 6, 6],
+        **overrides,
+    }
     return f"{stated(folder, kind(text_config={**text, 'rope_parameters': rope}))}#text"
 
 
@@ -491,7 +521,9 @@ def test_interleaved_axis_sections_are_named_as_a_difference(tmp_path: Path) -> 
     result = pp.check(a, declared_copy)
     assert causes(result) == ["sections"]
     assert (result.causes[0].a, result.causes[0].b) == ("contiguous", "interleaved")
-    resectioned = multimodal(tmp_path / "c", mrope_interleaved=True, mrope_section=[6, 5, 5])
+    resectioned = multimodal(
+        tmp_path / "c", mrope_interleaved=True, mrope_section=[6, 5, 5]
+    )
     assert [finding.a for finding in pp.check(a, resectioned).causes] == [
         [4, 6, 6],
         "contiguous",
@@ -513,7 +545,9 @@ def test_interleaved_axis_sections_are_named_as_a_difference(tmp_path: Path) -> 
     assert pp.check(resectioned, silent).alike
 
 
-@pytest.mark.parametrize(("arch", "expected"), [("qwen2vl", []), ("qwen3vl", ["sections"])])
+@pytest.mark.parametrize(
+    ("arch", "expected"), [("qwen2vl", []), ("qwen3vl", ["sections"])]
+)
 def test_gguf_sections_interleave_as_its_architecture_does(
     arch: str, expected: list[str], tmp_path: Path
 ) -> None:
@@ -524,7 +558,9 @@ def test_gguf_sections_interleave_as_its_architecture_does(
         writer.add_rope_freq_base(1e6)
         writer.add_rope_dimension_sections([4, 6, 6, 0])
 
-    b = write(tmp_path / "b.gguf", arch, {"token_embd.weight": np.ones((4, 64), "f4")}, add)
+    b = write(
+        tmp_path / "b.gguf", arch, {"token_embd.weight": np.ones((4, 64), "f4")}, add
+    )
     assert causes(pp.check(multimodal(tmp_path / "a"), b)) == expected
 
 
@@ -601,7 +637,9 @@ def test_equal_axis_sections_are_alike_in_any_stored_order(tmp_path: Path) -> No
         )
         (rotary,) = pp.load_schemes(a)
         assert isinstance(rotary, Rotary)
-        axes[model_type] = [len(axis_ladder) for axis_ladder in rotary.along_axes().values()]
+        axes[model_type] = [
+            len(axis_ladder) for axis_ladder in rotary.along_axes().values()
+        ]
     assert axes == {"qwen2_vl_text": [6, 6, 4], "ernie4_5_vl_moe_text": []}
 
 
@@ -766,7 +804,8 @@ def test_bad_input_is_one_clear_error(
             llama(tmp_path / "b", tensors)
         case "codes":
             llama(
-                tmp_path / "b", {**tensors, name: np.zeros((HEADS * WIDTH, HIDDEN), np.int8)}
+                tmp_path / "b",
+                {**tensors, name: np.zeros((HEADS * WIDTH, HIDDEN), np.int8)},
             )
         case "shape":
             llama(tmp_path / "b", {**tensors, name: tensors[name].reshape(2, -1)})
@@ -784,7 +823,9 @@ def test_bad_input_is_one_clear_error(
         case "missing":
             b = str(tmp_path / "no-such")
     completed = cli("check", a, b)
-    assert (completed.code, words in completed.out + completed.err) == (code, True), completed
+    assert (completed.code, words in completed.out + completed.err) == (code, True), (
+        completed
+    )
     assert "Traceback" not in completed.err
     assert len([line for line in completed.err.splitlines() if words in line]) <= 1
 

@@ -75,7 +75,9 @@ def llama_2_7b(seed: int = 0, layers: int = LAYERS) -> dict[str, bytes | Sparse]
                 pieces[begin] = rows.astype("<f2").tobytes()
             places[name], begin = file, stop
         header = header_of(entries)
-        pieces_by_offset = {len(header) + offset: piece for offset, piece in pieces.items()}
+        pieces_by_offset = {
+            len(header) + offset: piece for offset, piece in pieces.items()
+        }
         files[file] = Sparse(len(header) + begin, {0: header, **pieces_by_offset})
     index = {"metadata": {"total_size": 13_476_839_424}, "weight_map": places}
     return {**files, "model.safetensors.index.json": json.dumps(index).encode()}
@@ -96,7 +98,9 @@ def saved(folder: Path, files: dict[str, bytes | Sparse]) -> str:
 
 
 def weights(result: pp.Check) -> tuple[str, dict[str, Any]]:
-    (weights_finding,) = (finding for finding in result.compared if finding.what == "weights")
+    (weights_finding,) = (
+        finding for finding in result.compared if finding.what == "weights"
+    )
     return weights_finding.cause, dict(weights_finding.more)
 
 
@@ -221,7 +225,9 @@ def test_heads_that_lie_together_on_the_hub_are_asked_for_together(
     for name in "ab":
         query, key = (draw.normal(size=(WIDE, WIDE)) for _ in "qk")
         folder = Path(wide(tmp_path / name, query, key))
-        server.add(f"meta/{name}", {item.name: item.read_bytes() for item in folder.iterdir()})
+        server.add(
+            f"meta/{name}", {item.name: item.read_bytes() for item in folder.iterdir()}
+        )
     # None of 17 heads is another's, so that the layer is gone through a second time.
     result = pp.check("meta/a", "meta/b", all_layers=True)
     assert weights(result)[0] == "other_weights"
@@ -248,7 +254,9 @@ def test_a_quantised_copy_of_7b_is_compared_in_200_mib(tmp_path: Path) -> None:
             rows = np.zeros((HIDDEN, HIDDEN // 32 * 34), np.uint8)
             stored = f"model.layers.{layer}.self_attn.{name}_proj.weight"
             values = checkpoint.read_rows(stored, np.arange(HEAD)).astype(np.float32)
-            neighbours = values.reshape(2, HEAD // 2, HIDDEN).swapaxes(0, 1).reshape(HEAD, -1)
+            neighbours = (
+                values.reshape(2, HEAD // 2, HIDDEN).swapaxes(0, 1).reshape(HEAD, -1)
+            )
             rows[:HEAD] = gguf.quants.quantize(neighbours, kind)
             writer.add_tensor(f"blk.{layer}.attn_{name}.weight", rows, raw_dtype=kind)
     writer.write_header_to_file()
@@ -295,7 +303,9 @@ def falcon_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
     query, key, _ = attention._split_heads(attention.query_key_value.weight.T[None])
     # Keys of a group are given to each of its queries.
     n_key_heads = (
-        model.config.num_kv_heads if model.config.new_decoder_architecture else key.shape[2]
+        model.config.num_kv_heads
+        if model.config.new_decoder_architecture
+        else key.shape[2]
     )
     return query[0], key[0, :, :: key.shape[2] // n_key_heads]
 
@@ -344,7 +354,10 @@ def test_heads_of_fused_projections_are_those_that_the_model_uses(
     opened = open_rotary_weights(str(tmp_path / "a"))
     assert sorted(layer for weights in opened for layer in weights.layers) == [0, 1]
     opened_weights = next(weights for weights in opened if 1 in weights.layers)
-    layer, first_heads = opened_weights.read(1), opened_weights.read(1, (range(1), range(1)))
+    layer, first_heads = (
+        opened_weights.read(1),
+        opened_weights.read(1, (range(1), range(1))),
+    )
     for rows, projection, reference in zip(
         (layer.query, layer.key),
         (first_heads.query, first_heads.key),
@@ -365,10 +378,19 @@ def test_heads_of_fused_projections_are_those_that_the_model_uses(
 def test_a_fused_projection_of_unknown_order_is_not_compared(
     model_type: str, name: str, heads: int | None, tmp_path: Path
 ) -> None:
-    config = {"model_type": model_type, "head_dim": 16, "rope_theta": 1e4, "hidden_size": 64}
-    (tmp_path / "config.json").write_text(json.dumps({**config, "num_attention_heads": heads}))
+    config = {
+        "model_type": model_type,
+        "head_dim": 16,
+        "rope_theta": 1e4,
+        "hidden_size": 64,
+    }
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "num_attention_heads": heads})
+    )
     values = np.random.default_rng(0).normal(size=(192, 64)).astype(np.float32)
-    save_file({f"transformer.h.0.attn.{name}.weight": values}, tmp_path / "model.safetensors")
+    save_file(
+        {f"transformer.h.0.attn.{name}.weight": values}, tmp_path / "model.safetensors"
+    )
     result = pp.check(tmp_path, tmp_path)
     (reason,) = (
         skipped.reason for skipped in result.not_compared if skipped.what == "weights"

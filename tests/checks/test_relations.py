@@ -42,7 +42,9 @@ def test_every_change_and_nothing_else_is_named_by_its_cause(cases: list[Case]) 
         names = {finding.cause for finding in findings}
         assert cause in names, (subject, cause, names)
         assert (cause in alike_causes) == (names <= alike_causes), (subject, cause, names)
-    assert {*made.TABLE_CHANGES, "resized", "exchanged"} <= {cause for _, cause, _ in cases}
+    assert {*made.TABLE_CHANGES, "resized", "exchanged"} <= {
+        cause for _, cause, _ in cases
+    }
     assert len(cases) > 200
 
 
@@ -74,7 +76,9 @@ def test_tables_without_relation_are_no_kin() -> None:
 def test_a_large_common_mean_row_is_no_kinship_and_hides_none() -> None:
     draw = np.random.default_rng(0)
     mean, a, b = 9 * draw.normal(size=32), *draw.normal(size=(2, 64, 32))
-    assert [finding.cause for finding in relate_tables(a + mean, b + mean)] == ["unrelated"]
+    assert [finding.cause for finding in relate_tables(a + mean, b + mean)] == [
+        "unrelated"
+    ]
     for change, cause in (
         (a + 0.1 * b, "moved"), (a[::-1], "reversed"), (a[draw.permutation(64)], "permuted"),
         (a @ made.orthogonal(32, draw), "turned"),
@@ -184,13 +188,18 @@ def test_numbers_of_ggmls_types_are_called_rounded_to_their_bits(kind: str) -> N
     stored = gguf.quants.dequantize(blocks, quant).astype(np.float64).reshape(-1, 64)
     exact = stored + 0.003 * draw.uniform(-1, 1, stored.shape)
     (finding,) = relate_tables(exact, stored)
-    assert (finding.cause, finding.more) == ("quantised", {"bits": int(kind[1]), "side": "b"})
+    assert (finding.cause, finding.more) == (
+        "quantised",
+        {"bits": int(kind[1]), "side": "b"},
+    )
     (finding,) = relate_tables(exact, stored + 1e-3 * draw.normal(size=stored.shape))
     assert finding.cause == "moved"
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q8_0"])
-def test_values_that_moved_before_they_were_rounded_are_not_called_rounded(kind: str) -> None:
+def test_values_that_moved_before_they_were_rounded_are_not_called_rounded(
+    kind: str,
+) -> None:
     gguf = pytest.importorskip("gguf")
     draw, quant = np.random.default_rng(0), gguf.GGMLQuantizationType[kind]
 

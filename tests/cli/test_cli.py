@@ -46,7 +46,12 @@ def test_help_names_every_command_and_what_a_reference_is(cli: Cli) -> None:
     assert [line.split()[0] for line in lines] == list(COMMANDS)
     assert all(line.endswith(".") and not line.endswith("...") for line in lines)
     text = " ".join(completed.out.split())
-    for phrase in ("SOURCE[@REVISION][#TABLE]", "sample:NAME", "sinusoidal:512x768", "0 done"):
+    for phrase in (
+        "SOURCE[@REVISION][#TABLE]",
+        "sample:NAME",
+        "sinusoidal:512x768",
+        "0 done",
+    ):
         assert phrase in text
     for code in (
         "2 wrong usage",
@@ -95,7 +100,9 @@ def test_the_version_is_that_of_the_package(cli: Cli) -> None:
     assert pp.__version__ == version("posprobe")
 
 
-def test_analyze_prints_numbers_on_stdout_and_talk_on_stderr(cli: Cli, tmp_path: Path) -> None:
+def test_analyze_prints_numbers_on_stdout_and_talk_on_stderr(
+    cli: Cli, tmp_path: Path
+) -> None:
     completed = cli(
         "analyze",
         "sincos2d:4x6x16",
@@ -128,7 +135,9 @@ def test_json_on_stdout_is_the_saved_document_and_nothing_else(
     assert json.loads(completed.out)["table"]["positions"] == 16
 
 
-def test_the_command_is_on_record_as_it_can_be_typed_again(cli: Cli, tmp_path: Path) -> None:
+def test_the_command_is_on_record_as_it_can_be_typed_again(
+    cli: Cli, tmp_path: Path
+) -> None:
     arguments = [
         "analyze",
         "sinusoidal:16x4",
@@ -186,7 +195,10 @@ def test_samples_and_families_are_listed_also_by_their_old_names(cli: Cli) -> No
 def test_listed_figures_and_numbers_are_accepted_by_commands(cli: Cli) -> None:
     figures = json.loads(cli("list", "figures", "--json").out)["figures"]
     titles = {figure["name"]: figure["title"] for figure in figures}
-    assert titles == {**kinds(), **{name: title for name, (_, title) in RUN_FIGURES.items()}}
+    assert titles == {
+        **kinds(),
+        **{name: title for name, (_, title) in RUN_FIGURES.items()},
+    }
     numbers = [
         number["name"]
         for number in json.loads(cli("list", "numbers", "--json").out)["numbers"]
@@ -218,7 +230,9 @@ def test_inspect_of_a_checkpoint_without_positions_is_an_empty_list(
     cli: Cli, tmp_path: Path
 ) -> None:
     save_file({"dense": np.ones((3, 3), np.float32)}, tmp_path / "model.safetensors")
-    assert json.loads(cli("inspect", "model.safetensors", "--json").out) == {"encodings": []}
+    assert json.loads(cli("inspect", "model.safetensors", "--json").out) == {
+        "encodings": []
+    }
     assert cli("inspect", "model.safetensors").out.strip()
 
 
@@ -259,7 +273,10 @@ def test_compare_reports_cut_rows_and_results(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "layout"),
     [
-        ("sample:rxnmapper-albert sinusoidal --rows 8:60", {"type": "sequence", "length": 52}),
+        (
+            "sample:rxnmapper-albert sinusoidal --rows 8:60",
+            {"type": "sequence", "length": 52},
+        ),
         ("sample:rxnmapper-albert walk --rows 8:60", {"type": "sequence", "length": 52}),
         ("sincos2d:4x5x12 sincos2d", {"type": "grid", "height": 4, "width": 5}),
     ],
@@ -316,15 +333,21 @@ def test_rows_are_a_slice(rows: str, expected: slice) -> None:
     assert parse_rows(rows) == expected
 
 
-@pytest.mark.parametrize("rows", ["", "5", "1:2:3", "1.5:3", "-:", "0x1:3", "1:" + "9" * 5000])
+@pytest.mark.parametrize(
+    "rows", ["", "5", "1:2:3", "1.5:3", "-:", "0x1:3", "1:" + "9" * 5000]
+)
 def test_rows_that_mean_nothing_are_wrong_usage(rows: str) -> None:
     with pytest.raises(UsageError, match="expected A:B"):
         parse_rows(rows)
 
 
 @pytest.mark.parametrize("rows", ["9:3", "5:5", "20:30"])
-def test_rows_that_leave_nothing_are_wrong_usage(rows: str, cli: Cli, tmp_path: Path) -> None:
-    assert_one_clear_error(cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", rows), 2)
+def test_rows_that_leave_nothing_are_wrong_usage(
+    rows: str, cli: Cli, tmp_path: Path
+) -> None:
+    assert_one_clear_error(
+        cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", rows), 2
+    )
     assert files_in(tmp_path) == set()
     assert cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", "1:12").code == 0
     np.testing.assert_array_equal(

@@ -24,7 +24,12 @@ __all__ = ["cli"]
         ("nothing", "sinusoidal:8x4#encoder", 2, "a formula has no"),
         ("nothing", "what is this?", 3, "neither a path that exists nor a Hub id"),
         ("sound", "./modle", 3, r"no such file or folder\. Did you mean `model`\?$"),
-        ("sound", "modle --offline", 3, r"not in the local cache.*Did you mean `model`\?$"),
+        (
+            "sound",
+            "modle --offline",
+            3,
+            r"not in the local cache.*Did you mean `model`\?$",
+        ),
         ("nothing", "an--owner/name", 3, "neither a path that exists nor a Hub id"),
         ("empty file", "model", 4, "model.safetensors"),
         ("enormous header", "model", 4, "model.safetensors"),
@@ -160,7 +165,10 @@ def test_an_unreadable_model_is_one_clear_error(
     monkeypatch.setattr(Path, looks, refused)
     completed = cli("forward", "./model")
     assert_one_clear_error(completed, 3)
-    assert "model/config.json: permission denied. Check that you may read it." in completed.err
+    assert (
+        "model/config.json: permission denied. Check that you may read it."
+        in completed.err
+    )
 
 
 def test_no_arguments_show_the_help(cli: Cli) -> None:
@@ -206,12 +214,18 @@ def test_debug_adds_the_traceback_and_keeps_the_exit_code(
 ) -> None:
     arguments = ["analyze", "./missing.npy"]
     completed = cli(
-        *(["--debug", *arguments] if option_position == "before" else [*arguments, "--debug"])
+        *(
+            ["--debug", *arguments]
+            if option_position == "before"
+            else [*arguments, "--debug"]
+        )
     )
     assert completed.code == 3
     assert "Traceback (most recent call last)" in completed.err
     assert "UnknownReference" in completed.err
-    assert completed.err.splitlines()[-1].startswith("posprobe: ./missing.npy: no such file")
+    assert completed.err.splitlines()[-1].startswith(
+        "posprobe: ./missing.npy: no such file"
+    )
 
 
 def test_an_unexpected_exception_is_reported_as_a_bug(

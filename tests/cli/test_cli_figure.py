@@ -37,8 +37,12 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_figure_is_written_and_its_caption_printed(figure: Figure, tmp_path: Path) -> None:
-    code, stdout, err = figure("profile", "sinusoidal:64x16", "-o", "f.pdf", "--venue", "icml")
+def test_a_figure_is_written_and_its_caption_printed(
+    figure: Figure, tmp_path: Path
+) -> None:
+    code, stdout, err = figure(
+        "profile", "sinusoidal:64x16", "-o", "f.pdf", "--venue", "icml"
+    )
     assert code == 0, err
     assert names_in(tmp_path) == {"f.pdf", "f.caption.txt"}
     assert stdout == (tmp_path / "f.caption.txt").read_text(encoding="utf-8")
@@ -78,7 +82,9 @@ def test_references_are_called_by_their_labels(figure: Figure, tmp_path: Path) -
     assert "sinusoid: fixed table" in stdout
     svg = (tmp_path / "f.svg").read_text(encoding="utf-8")
     assert ">Ours = 1<" in svg
-    code, stdout, err = figure("heads", refs[2], "--label", f"{refs[2]}=RoPE", "-o", "g.svg")
+    code, stdout, err = figure(
+        "heads", refs[2], "--label", f"{refs[2]}=RoPE", "-o", "g.svg"
+    )
     assert code == 0, err
     assert "RoPE: " in stdout
     for bad_label in ("b=Ours", "a=b.npy=", "a=b.npy"):
@@ -103,7 +109,14 @@ def test_tensor_and_rows_are_those_of_the_other_commands(
 ) -> None:
     save_file({"odd.name": walk(40, 6).astype(np.float32)}, tmp_path / "model.safetensors")
     code, stdout, err = figure(
-        "table", "model.safetensors", "--tensor", "odd.name", "--rows", "5:30", "-o", "f.svg"
+        "table",
+        "model.safetensors",
+        "--tensor",
+        "odd.name",
+        "--rows",
+        "5:30",
+        "-o",
+        "f.svg",
     )
     assert code == 0, err
     assert "positions 5 to 29" in stdout
@@ -128,7 +141,15 @@ def test_tensor_and_rows_are_those_of_the_other_commands(
             for option in (["--seed", "1"], ["--grid", "2x2"])
         ),
         (
-            ["profile", "sinusoidal:16x8", "sinusoidal:16x4", "-o", "f.pdf", "--tensor", "x"],
+            [
+                "profile",
+                "sinusoidal:16x8",
+                "sinusoidal:16x4",
+                "-o",
+                "f.pdf",
+                "--tensor",
+                "x",
+            ],
             "one reference",
         ),
     ],

@@ -55,7 +55,9 @@ def saved(folder: Path, *, tokenizer: bool = False) -> Path:
     return folder
 
 
-def test_a_run_writes_a_bundle_and_prints_what_it_found(forward: Any, tmp_path: Path) -> None:
+def test_a_run_writes_a_bundle_and_prints_what_it_found(
+    forward: Any, tmp_path: Path
+) -> None:
     folder = saved(tmp_path / "gpt2")
     code, stdout, err = forward(folder, "--contexts", 8, "--nulls", 2)
     assert code == 0, err
@@ -128,7 +130,9 @@ def test_a_text_is_read_by_the_model_s_own_tokenizer(forward: Any, tmp_path: Pat
     assert all(loss > 0 for loss in document["shift"]["loss"])
 
 
-def test_the_same_context_again_and_again_is_one_context(forward: Any, tmp_path: Path) -> None:
+def test_the_same_context_again_and_again_is_one_context(
+    forward: Any, tmp_path: Path
+) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     (tmp_path / "text.txt").write_text("w3 " * 200)
     code, stdout, err = forward(
@@ -155,12 +159,16 @@ def test_unsuitable_inputs_are_refused_before_weights_are_read(
     assert (code, "ids run from 0 to 39 and the model knows 30" in err) == (2, True), err
     images = tmp_path / "vit"
     vit().save_pretrained(images)
-    transformers.ViTImageProcessor(size={"height": 21, "width": 21}).save_pretrained(images)
+    transformers.ViTImageProcessor(size={"height": 21, "width": 21}).save_pretrained(
+        images
+    )
     (images / "model.safetensors").unlink()
     (tmp_path / "pictures").mkdir()
     Image.new("RGB", (20, 20)).save(tmp_path / "pictures/0.png")
     code, _, err = forward(images, "--images", "pictures")
-    assert (code, "of 21 x 21 pixels, but the model takes 14 x 21" in err) == (2, True), err
+    assert (code, "of 21 x 21 pixels, but the model takes 14 x 21" in err) == (2, True), (
+        err
+    )
 
 
 def test_impossible_measurements_are_missing_with_a_reason(
@@ -212,7 +220,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     saved(folder / "lie")
     edited_config = json.loads((folder / "lie/config.json").read_text())
-    (folder / "lie/config.json").write_text(json.dumps(edited_config | {"n_positions": 12}))
+    (folder / "lie/config.json").write_text(
+        json.dumps(edited_config | {"n_positions": 12})
+    )
     config = transformers.T5Config(
         vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
     )

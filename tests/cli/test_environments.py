@@ -52,7 +52,9 @@ def test_an_encoding_that_lacks_letters_gets_escapes(tmp_path: Path) -> None:
     assert "bug" not in figure_run.stderr
 
 
-def test_neither_a_display_nor_assertions_and_docstrings_are_needed(tmp_path: Path) -> None:
+def test_neither_a_display_nor_assertions_and_docstrings_are_needed(
+    tmp_path: Path,
+) -> None:
     completed = run(*ROWS, cwd=tmp_path, python="-OO", MPLBACKEND="nonsense")
     assert completed.returncode == 0, completed.stderr
 

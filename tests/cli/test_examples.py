@@ -11,7 +11,10 @@ import pytest
 
 import posprobe as pp
 
-NAMES = [*pp.__all__, *(f"{place}.{name}" for name, place in pp._SUBMODULES_BY_NAME.items())]
+NAMES = [
+    *pp.__all__,
+    *(f"{place}.{name}" for name, place in pp._SUBMODULES_BY_NAME.items()),
+]
 
 
 def example(name: str) -> doctest.DocTest | None:

@@ -36,7 +36,9 @@ State: TypeAlias = tuple[object, ...]
 def swept(place: Path) -> State:
     """What the files of a sweep say, which are moved to their places one by one."""
     names = pp.read_sweep(place / "out")["reference"].to_pylist()
-    return sorted(names), len((place / "out" / "sweep.csv").read_text("utf-8").splitlines())
+    return sorted(names), len(
+        (place / "out" / "sweep.csv").read_text("utf-8").splitlines()
+    )
 
 
 def copied(place: Path) -> State:
@@ -70,7 +72,9 @@ COMMANDS = {
         swept,
         15,
     ),
-    "resize": Command("resize model --to 24 --how linear --into out --quiet", "", copied, 15),
+    "resize": Command(
+        "resize model --to 24 --how linear --into out --quiet", "", copied, 15
+    ),
     "forward": Command(FORWARD.format(8), FORWARD.format(4), bundled, 5),
     "check": Command(CHECK.format("16x8"), CHECK.format("16x4"), bundled, 5),
 }

@@ -36,7 +36,9 @@ print(resident() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the limits are those of glibc, on Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the limits are those of glibc, on Linux"
+)
 def test_freed_memory_returns_to_the_system() -> None:
     """Of 100 MiB freed in each of three threads, less than a fifth of one is kept."""
     ended = subprocess.run(

@@ -12,11 +12,18 @@ from transformers import Swinv2Config
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 from transformers.models.layoutlmv2.modeling_layoutlmv2 import relative_position_bucket
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
-from transformers.models.sew_d.modeling_sew_d import make_log_bucket_position as sew_d_position
+from transformers.models.sew_d.modeling_sew_d import (
+    make_log_bucket_position as sew_d_position,
+)
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from posprobe.encodings import alibi_slopes, deberta_buckets, log_spaced_offsets, t5_buckets
+from posprobe.encodings import (
+    alibi_slopes,
+    deberta_buckets,
+    log_spaced_offsets,
+    t5_buckets,
+)
 from posprobe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +105,9 @@ def test_impossible_bucket_counts_are_wrong_usage() -> None:
     [(256, 512), (32, 128), (8, 20), (16, 512), (2, 50), (64, 1000), (255, 600)],
     ids=str,
 )
-def test_every_offset_has_the_bucket_of_deberta(library: Any, size: tuple[int, int]) -> None:
+def test_every_offset_has_the_bucket_of_deberta(
+    library: Any, size: tuple[int, int]
+) -> None:
     buckets, max_distance = size
     expected = library(torch.from_numpy(OFFSETS), buckets, max_distance).long()
     buckets_found = deberta_buckets(OFFSETS, buckets=buckets, max_distance=max_distance)
@@ -115,7 +124,9 @@ def test_log_spaced_offsets_are_those_of_swin_v2(
 ) -> None:
     h, w = window
     config = Swinv2Config(image_size=32, window_size=4)
-    module = made(Swinv2SelfAttention, config, 16, 2, list(window), list(trained or (0, 0)))
+    module = made(
+        Swinv2SelfAttention, config, 16, 2, list(window), list(trained or (0, 0))
+    )
     offsets = log_spaced_offsets(h, w, pretrained=trained)
     assert offsets.shape == (2 * h - 1, 2 * w - 1, 2)
     table, _ = module.create_coords_table_and_index()

@@ -91,7 +91,9 @@ def test_options_of_a_reference_are_keywords(reference: str) -> None:
         ("sincos2d:3x4x8,base=100,timm", "sincos2d:3x4x8,timm,base=100"),
     ],
 )
-def test_a_table_names_the_reference_that_builds_it_again(typed: str, canonical: str) -> None:
+def test_a_table_names_the_reference_that_builds_it_again(
+    typed: str, canonical: str
+) -> None:
     assert build_formula(typed).source == build_formula(canonical).source
     assert build_formula(typed).name == canonical
 
@@ -142,7 +144,9 @@ def test_a_bare_formula_takes_the_shape_of_a_table() -> None:
         shape = "12x8" if like is line else "2x6x8"
         table = build_formula_in_shape(name, like)
         assert table is not None
-        assert table.source.reference == f"{formula}:{shape}{',' if options else ''}{options}"
+        assert (
+            table.source.reference == f"{formula}:{shape}{',' if options else ''}{options}"
+        )
     for name in ("gpt2", "sinusoidal:12x8", "sinusoidal:12x8,halves", "owner/model"):
         assert build_formula_in_shape(name, line) is None
 

@@ -44,7 +44,9 @@ def test_normalised_counting_is_bounded_but_depends_on_the_length() -> None:
     for values in (short_table, long_table):
         assert (values.min(), values.max()) == (0, 1)
         assert distinct(values) == len(values)
-    np.testing.assert_allclose(short_table[5], long_table[50])  # one row means two positions
+    np.testing.assert_allclose(
+        short_table[5], long_table[50]
+    )  # one row means two positions
     assert np.abs(short_table[5] - long_table[5]).min() > 0.4
     assert (normalised_counting(1, 2).values == 0).all()
 

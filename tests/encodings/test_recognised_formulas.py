@@ -134,7 +134,9 @@ def test_a_constant_table_is_no_formula(value: float, precision: Any) -> None:
 
 
 @given(
-    st.integers(0, 2**31), st.sampled_from([1, 4, 9, 16, 300]), st.sampled_from([2, 4, 8, 64])
+    st.integers(0, 2**31),
+    st.sampled_from([1, 4, 9, 16, 300]),
+    st.sampled_from([2, 4, 8, 64]),
 )
 def test_learned_tables_around_a_formula_are_learned(seed: int, n: int, d: int) -> None:
     chance = np.random.default_rng(seed)
@@ -152,7 +154,11 @@ def test_learned_tables_around_a_formula_are_learned(seed: int, n: int, d: int) 
 
 def test_a_sinusoid_in_the_first_column_alone_is_learned() -> None:
     values = np.random.default_rng(0).standard_normal((64, 16))
-    for wave in (np.sin(np.arange(64)), np.cos(np.arange(64) + 2), np.sin(np.arange(64) % 8)):
+    for wave in (
+        np.sin(np.arange(64)),
+        np.cos(np.arange(64) + 2),
+        np.sin(np.arange(64) % 8),
+    ):
         values[:, 0] = wave
         assert fixed_formula(values, Sequence(64), "F32") is None
     assert (

@@ -129,7 +129,9 @@ def test_cosines_and_sines_are_those_of_llama(name: str, length: int | None) -> 
 
 def test_every_rule_of_the_library_is_known_and_tested() -> None:
     assert set(SCALING_RULES) == {"default", *ROPE_INIT_FUNCTIONS}
-    tested = {scaling.get("rope_type", scaling.get("type")) for scaling in SCALINGS.values()}
+    tested = {
+        scaling.get("rope_type", scaling.get("type")) for scaling in SCALINGS.values()
+    }
     assert tested == set(SCALING_RULES)
 
 
@@ -285,7 +287,9 @@ def test_yarns_correction_range_at_width_128(length: int, pairs: tuple[int, int]
     assert list(yarn_correction_range(128, 1e4, length)) == list(pairs)
     low, high = yarn_correction_range(128, 1e4, length, truncate=False)
     assert (math.floor(low), math.ceil(high)) == pairs
-    ladder = 1e4 ** (-2 * np.array([low, high]) / 128)  # the pairs that turn 32 times and once
+    ladder = 1e4 ** (
+        -2 * np.array([low, high]) / 128
+    )  # the pairs that turn 32 times and once
     np.testing.assert_allclose(length * ladder / (2 * math.pi), [32, 1])
 
 

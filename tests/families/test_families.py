@@ -135,7 +135,9 @@ def test_a_stated_grid_settles_an_ambiguous_layout(
 ) -> None:
     tiny = wide_vit(**options)
     path = save_state_dict(tiny, tmp_path / "model")
-    with pytest.raises(InvalidCheckpoint, match=r"--grid HEIGHTxWIDTH.*--tensor pos_embed"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"--grid HEIGHTxWIDTH.*--tensor pos_embed"
+    ):
         load(path)
     assert_table_as_in_model(load(path, grid=(4, 7)), tiny)
     assert_table_as_in_model(load(path, tensor="pos_embed", grid=(4, 7)), tiny)
@@ -150,7 +152,9 @@ def test_parts_of_the_rows_of_a_grid_are_noted(
     for part in (load(path, grid=(4, 7), rows=slice(*rows)), table[slice(*rows)]):
         assert isinstance(part.layout, Grid) is not partly
         matching_notes = [
-            note for note in part.notes if "patches below each other are 7 positions" in note
+            note
+            for note in part.notes
+            if "patches below each other are 7 positions" in note
         ]
         assert bool(matching_notes) is partly
 

@@ -54,9 +54,15 @@ def without_config(tiny: Tiny, folder: Path, keep: tuple[str, ...] = ()) -> str:
     "prefix", [p for family in load_registry().families for p in family.prefixes]
 )
 def test_the_modules_name_identifies_the_family(prefix: str, tmp_path: Path) -> None:
-    (family,) = (family for family in load_registry().families if prefix in family.prefixes)
-    own_cases = [case for case in CASES if (case.model_type or "").replace("-", "_") == prefix]
-    case = next(case for case in own_cases if "For" in case.id)  # whose names have the prefix
+    (family,) = (
+        family for family in load_registry().families if prefix in family.prefixes
+    )
+    own_cases = [
+        case for case in CASES if (case.model_type or "").replace("-", "_") == prefix
+    ]
+    case = next(
+        case for case in own_cases if "For" in case.id
+    )  # whose names have the prefix
     tiny = case.build()
     tables, padding = family.tables, getattr(tiny.model.config, "pad_token_id", None)
     keep = ("image_size", "patch_size") if tables[0].grid else ()
@@ -109,7 +115,9 @@ def test_a_fairseq_checkpoint_without_its_options_is_refused(tmp_path: Path) -> 
 # --- unknown architectures ---
 
 
-def save_tensors(folder: Path, config: Mapping[str, Any] | None = None, **shapes: Any) -> str:
+def save_tensors(
+    folder: Path, config: Mapping[str, Any] | None = None, **shapes: Any
+) -> str:
     draw = np.random.default_rng(0)
     tensors = {
         name.replace("__", "."): draw.normal(size=shape) for name, shape in shapes.items()
@@ -137,7 +145,11 @@ def test_table_names_are_distinguished_from_similar_names() -> None:
 def test_an_unknown_architecture_gives_a_candidate_and_the_reason(tmp_path: Path) -> None:
     config = {"model_type": "mine"}
     table = load(save_tensors(tmp_path, config, head__weight=(8, 8), pos_emb=(9, 8)))
-    assert (table.source.tensor, table.layout, table.family) == ("pos_emb", Sequence(9), None)
+    assert (table.source.tensor, table.layout, table.family) == (
+        "pos_emb",
+        Sequence(9),
+        None,
+    )
     assert any("unknown architecture" in note for note in table.notes)
     (encoding,) = find_encodings(open_reference(parse_reference(str(tmp_path))))
     assert "generic rule" in encoding.evidence
@@ -165,14 +177,18 @@ def test_tensors_without_table_shape_are_no_candidates(
         load(save_tensors(tmp_path, None, pos_emb=shape))
 
 
-def test_several_candidates_are_named_after_their_part_of_the_model(tmp_path: Path) -> None:
+def test_several_candidates_are_named_after_their_part_of_the_model(
+    tmp_path: Path,
+) -> None:
     rows = {"encoder__pos_emb": 9, "decoder__pos_emb": 7, "a__pos_emb": 5, "b__pos_emb": 3}
     reference = save_tensors(tmp_path, None, **{name: (n, 8) for name, n in rows.items()})
     with pytest.raises(AmbiguousTable, match="4 position tables"):
         load(reference)
     for name, count in rows.items():
         assert len(load(f"{reference}#{name.split('__')[0]}")) == count
-    reference = save_tensors(tmp_path, encoder__a__pos_emb=(9, 8), encoder__b__pos_emb=(7, 8))
+    reference = save_tensors(
+        tmp_path, encoder__a__pos_emb=(9, 8), encoder__b__pos_emb=(7, 8)
+    )
     with pytest.raises(UnknownReference):
         load(f"{reference}#encoder")
     assert len(load(f"{reference}#b")) == len(load(f"{reference}#encoder.b.pos_emb")) == 7
@@ -288,7 +304,9 @@ def test_a_table_is_read_where_the_library_ignores_relative_key(
     with torch.no_grad():
         output_before = model(ids).last_hidden_state
         rows[:] = rows.flip(0)
-        assert (model(ids).last_hidden_state - output_before).abs().max() > 1e-3  # it is used
+        assert (
+            model(ids).last_hidden_state - output_before
+        ).abs().max() > 1e-3  # it is used
 
     state = dict(model.state_dict())
     vectors = torch.randn(47, 8)

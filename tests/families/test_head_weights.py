@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from made_heads import HEADS, MODEL_BUILDERS, albert, bart, head_logits_of, perturb, save_model
+from made_heads import (
+    HEADS,
+    MODEL_BUILDERS,
+    albert,
+    bart,
+    head_logits_of,
+    perturb,
+    save_model,
+)
 from made_models import BERT, LENGTH, WIDTH, bert, gpt2, timm_vit
 from matplotlib.figure import Figure
 from safetensors.torch import save_file
@@ -59,7 +67,9 @@ def run(model: Any, content: NDArray[np.float64], part: str = "") -> Any:
     )
     if types is not None:
         content_tensor = content_tensor - types[0]
-    return model(inputs_embeds=content_tensor.expand(1, LENGTH, -1), output_attentions=True)
+    return model(
+        inputs_embeds=content_tensor.expand(1, LENGTH, -1), output_attentions=True
+    )
 
 
 @torch.no_grad()
@@ -92,11 +102,15 @@ def test_logits_from_the_file_are_those_that_the_model_attends_by(
     name: str, tmp_path: Path
 ) -> None:
     model = perturb(MODEL_BUILDERS[name]())
-    grid = (2, 3) if name.startswith("timm") else None  # no configuration of timm states it
+    grid = (
+        (2, 3) if name.startswith("timm") else None
+    )  # no configuration of timm states it
     _, pick, part = name.partition("#")
     loaded = load_heads(save_model(model, tmp_path) + pick + part, grid=grid)
     rows, attention = own_attention(model, loaded.content, part)
-    patches = slice(attention.shape[1] - len(loaded.table), None)  # CLS comes first, if at all
+    patches = slice(
+        attention.shape[1] - len(loaded.table), None
+    )  # CLS comes first, if at all
     assert attention.shape[0] == loaded.heads == HEADS
     np.testing.assert_allclose(rows[patches], loaded.table.values, rtol=1e-10, atol=1e-12)
     for head, weights in enumerate(attention[:, patches, patches]):
@@ -107,7 +121,9 @@ def test_logits_from_the_file_are_those_that_the_model_attends_by(
         np.testing.assert_allclose(
             softmax(logits, axis=1),
             weights / weights.sum(axis=1, keepdims=True),
-            rtol=1e-5 if name in ("ViT", "OPT", "OPT-350m") else 1e-9,  # softmax in float32
+            rtol=1e-5
+            if name in ("ViT", "OPT", "OPT-350m")
+            else 1e-9,  # softmax in float32
             atol=1e-300,
         )
 
@@ -151,7 +167,9 @@ def test_the_effective_table_follows_the_direct_path_to_a_layer(
     np.testing.assert_allclose(without_content.values, expected.numpy(), rtol=1e-10)
 
 
-def test_albert_projects_its_rows_and_shares_its_weights_among_layers(tmp_path: Path) -> None:
+def test_albert_projects_its_rows_and_shares_its_weights_among_layers(
+    tmp_path: Path,
+) -> None:
     folder = save_model(perturb(albert()), tmp_path)
     first, second = load_heads(folder, 0), load_heads(folder, 1)
     assert (first.content.size, first.table.dim, first.layers) == (16, WIDTH, 2)
@@ -206,7 +224,9 @@ def test_reading_one_layer_opens_no_other_tensor(
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "timm ViT"])
 def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path) -> None:
     folder = save_model(perturb(MODEL_BUILDERS[name]()), tmp_path)
-    options: dict[str, Any] = {"grid": (2, 3)} if name == "timm ViT" else {"rows": slice(1, 9)}
+    options: dict[str, Any] = (
+        {"grid": (2, 3)} if name == "timm ViT" else {"rows": slice(1, 9)}
+    )
     logits = measure_heads(folder, **options)
     assert list(logits.layers) == [0, 1]
     for number, layer in logits.layers.items():
@@ -237,7 +257,11 @@ def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path)
 def test_weights_that_do_not_fit_are_one_clear_error(
     change: dict[str, Any], message: str
 ) -> None:
-    arguments: dict[str, Any] = {"w_q": np.ones((6, 8)), "w_k": np.ones((6, 8)), "heads": 2}
+    arguments: dict[str, Any] = {
+        "w_q": np.ones((6, 8)),
+        "w_k": np.ones((6, 8)),
+        "heads": 2,
+    }
     with pytest.raises(UsageError, match=message):
         head_logits(np.ones((4, 6)), **arguments | change)
 

@@ -127,7 +127,9 @@ def test_layers_are_grouped_by_window_and_rotation(tmp_path: Path, name: str) ->
     n_without_rotation = rotating(model).count(False)
     verb = "does" if n_without_rotation == 1 else "do"
     notes = (
-        (f"{n_without_rotation} of 4 layers {verb} not rotate",) if n_without_rotation else ()
+        (f"{n_without_rotation} of 4 layers {verb} not rotate",)
+        if n_without_rotation
+        else ()
     )
     newer = model.config.to_dict()
     older = {key: value for key, value in newer.items() if key not in NEWER}
@@ -185,7 +187,9 @@ def test_layers_whose_theta_is_zero_do_not_rotate(tmp_path: Path) -> None:
     assert (glimmer.window, glimmer.notes) == (WINDOW, ("2 of 4 layers do not rotate",))
 
 
-def test_dense_layers_of_a_mixture_rotate_though_they_see_everything(tmp_path: Path) -> None:
+def test_dense_layers_of_a_mixture_rotate_though_they_see_everything(
+    tmp_path: Path,
+) -> None:
     mixture = stated(
         tmp_path, model_type="cohere2_moe", prefix_dense_sliding_window_pattern=1,
         mlp_layer_types=["dense", "sparse", "sparse", "sparse"], head_dim=8, rope_theta=1e4,
@@ -249,7 +253,9 @@ def gemma4(**overrides: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", ["saved", "as on the Hub"])
-def test_gemma4_has_wider_heads_in_layers_of_full_attention(tmp_path: Path, form: str) -> None:
+def test_gemma4_has_wider_heads_in_layers_of_full_attention(
+    tmp_path: Path, form: str
+) -> None:
     model = gemma4(num_hidden_layers=12)  # "05" and "11" are told apart from the others
     model.save_pretrained(tmp_path)
     if form == "as on the Hub":
@@ -264,7 +270,9 @@ def test_gemma4_has_wider_heads_in_layers_of_full_attention(tmp_path: Path, form
         assert records[kind].head_dim == width == 2 * len(inv_freq)
         np.testing.assert_allclose(records[kind].frequencies(), turning, rtol=1e-6)
         assert records[kind].rotated == 2 * len(turning)
-    assert "8 of the 32 numbers of a head are rotated" in records["full_attention"].notes[0]
+    assert (
+        "8 of the 32 numbers of a head are rotated" in records["full_attention"].notes[0]
+    )
 
 
 def test_the_mean_rotation_equals_the_logit_of_rotating_pairs(tmp_path: Path) -> None:
@@ -276,7 +284,10 @@ def test_the_mean_rotation_equals_the_logit_of_rotating_pairs(tmp_path: Path) ->
     turning = model.rotary_emb.full_attention_inv_freq > 0
     rng = np.random.default_rng(0)
     # Equal queries and keys, whose pairs have unit length where they turn and any elsewhere.
-    phase, length = rng.uniform(0, 2 * np.pi, 16), np.where(turning, 1, rng.uniform(1, 2, 16))
+    phase, length = (
+        rng.uniform(0, 2 * np.pi, 16),
+        np.where(turning, 1, rng.uniform(1, 2, 16)),
+    )
     vector = np.concatenate([length * np.cos(phase), length * np.sin(phase)])
     rotated = apply_rotary_pos_emb(
         torch.from_numpy(vector.astype(np.float32)).expand(1, 1, n, 32), cos, sin
@@ -290,7 +301,11 @@ def test_the_mean_rotation_equals_the_logit_of_rotating_pairs(tmp_path: Path) ->
 def test_a_ladder_with_idle_slow_pairs_is_scaled_by_its_factor(
     tmp_path: Path,
 ) -> None:
-    ladder = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
+    ladder = {
+        "rope_type": "proportional",
+        "rope_theta": 1e4,
+        "partial_rotary_factor": 0.25,
+    }
     sizes = {"head_dim": 32, "max_position_embeddings": LONG_LENGTH}
     (plain,) = stated(tmp_path / "plain", rope_parameters=ladder, **sizes)
     (slow,) = stated(tmp_path / "slow", rope_parameters=ladder | {"factor": 4.0}, **sizes)
@@ -303,13 +318,19 @@ def test_a_ladder_with_idle_slow_pairs_is_scaled_by_its_factor(
 
 
 def test_a_head_without_rotating_pairs_is_refused(tmp_path: Path) -> None:
-    ladder = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.01}
+    ladder = {
+        "rope_type": "proportional",
+        "rope_theta": 1e4,
+        "partial_rotary_factor": 0.01,
+    }
     with pytest.raises(InvalidCheckpoint, match="rotates no pair"):
         stated(tmp_path, rope_parameters=ladder, head_dim=32)
 
 
 @pytest.mark.parametrize("version", ["V2", "V3"])
-def test_of_latent_attention_a_part_of_a_head_is_rotated(tmp_path: Path, version: str) -> None:
+def test_of_latent_attention_a_part_of_a_head_is_rotated(
+    tmp_path: Path, version: str
+) -> None:
     rule = {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 1.0,
         "mscale_all_dim": 0.7, "original_max_position_embeddings": 16,

@@ -82,7 +82,9 @@ def test_a_real_table_is_read_as_its_own_library_reads_it(name: str) -> None:
     assert table.values.tobytes() == expected.tobytes()
     assert table.layout == Sequence(len(expected))
     assert not any("formula" in note for note in table.notes)
-    assert not stored[len(dropped) - 1].any() or not dropped  # the padding row is held at zero
+    assert (
+        not stored[len(dropped) - 1].any() or not dropped
+    )  # the padding row is held at zero
 
 
 @pytest.mark.registry
@@ -195,5 +197,7 @@ def test_ci_skips_tests_only_for_hardware(ci: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "posprobe-is-not-called-that 0.0.0 could not be fetched" in completed.stdout
     summary = completed.stdout.splitlines()[-1]
-    assert summary.startswith("2 failed, 1 skipped" if ci else "3 skipped"), completed.stdout
+    assert summary.startswith("2 failed, 1 skipped" if ci else "3 skipped"), (
+        completed.stdout
+    )
     assert list((tmp_path / "kept").iterdir()) == []

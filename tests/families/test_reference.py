@@ -66,7 +66,12 @@ def test_a_tilde_that_a_path_does_not_begin_with_is_part_of_a_name(
 
 @pytest.mark.parametrize(
     "text",
-    ["{}@main", "{}@main#decoder", "sample:all-minilm-l6-v2@main", "sinusoidal:512x768@main"],
+    [
+        "{}@main",
+        "{}@main#decoder",
+        "sample:all-minilm-l6-v2@main",
+        "sinusoidal:512x768@main",
+    ],
 )
 def test_only_repositories_have_revisions(text: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownReference, match="only Hub repositories have revisions"):

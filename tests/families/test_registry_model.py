@@ -42,7 +42,8 @@ def test_every_measurement_has_texts_numbers_and_figures(name: str) -> None:
     assert len({label for label, _ in rows}) == len(rows) > 0
     assert all(texts and all(texts.values()) for _, texts in rows)
     assert all(
-        PICTURE_TEXTS["model"][drawing.name].endswith(".") for drawing in measurement.drawings
+        PICTURE_TEXTS["model"][drawing.name].endswith(".")
+        for drawing in measurement.drawings
     )
 
 
@@ -76,7 +77,10 @@ TOY = ModelMeasurement[Words](
     record=Words,
     drawings=(Drawing("vocabulary"),),
     rows=lambda document: (
-        (f"tokens of {document['model']['class']}", {0: str(document["vocabulary"]["known"])}),
+        (
+            f"tokens of {document['model']['class']}",
+            {0: str(document["vocabulary"]["known"])},
+        ),
     ),
     is_from_weights=True,
 )
@@ -103,7 +107,8 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     assert run.arrays()["vocabulary"].shape == (size,)
     page = build_page(document)
     rows = {
-        row[0]: dict(zip(page.numbers.columns, row, strict=True)) for row in page.numbers.rows
+        row[0]: dict(zip(page.numbers.columns, row, strict=True))
+        for row in page.numbers.rows
     }
     assert rows["tokens"][Column("model", is_numeric=True)] == str(size)
     assert rows["tokens of BertModel"][Column("layer 0", is_numeric=True)] == str(size)

@@ -43,7 +43,9 @@ def test_wavlm(tmp_path: Path) -> None:
     from transformers.models.wavlm import modeling_wavlm
 
     make: Any = modeling_wavlm.WavLMAttention
-    attention = make(16, 4, num_buckets=32, max_distance=80, has_relative_position_bias=True)
+    attention = make(
+        16, 4, num_buckets=32, max_distance=80, has_relative_position_bias=True
+    )
     table = random(32, 4)
     attention.rel_attn_embed.weight.data = torch.tensor(table)
     name = "encoder.layers.0.attention.rel_attn_embed.weight"
@@ -88,7 +90,9 @@ def test_layoutlmv3_counts_thousandths_of_the_page(tmp_path: Path, axis: str) ->
         record.kernel(1001), encoder._cal_2d_pos_emb(boxes)[0].detach().numpy()
     )
     assert record.layout == Sequence(1001)
-    assert record.unit == f"thousandths of the page's {'width' if axis == 'x' else 'height'}"
+    assert (
+        record.unit == f"thousandths of the page's {'width' if axis == 'x' else 'height'}"
+    )
 
 
 def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
@@ -130,7 +134,9 @@ def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
         )
         assert any("not tokens" in note for note in record.notes)
     document = analyze_schemes(*records).to_dict()
-    limit = next(a for a in document["verdict"]["answers"] if a["question"] == "bias_limit")
+    limit = next(
+        a for a in document["verdict"]["answers"] if a["question"] == "bias_limit"
+    )
     assert {scheme_facts["unit"] for scheme_facts in limit["facts"]["encodings"]} == {
         "positions", "hundredths of the page's width", "hundredths of the page's height",
     }  # fmt: skip
@@ -157,7 +163,9 @@ def test_speecht5(tmp_path: Path) -> None:
     encoding.pe_k.weight.data = torch.tensor(table)
     record = read(tmp_path, {"encoder.embed_positions.pe_k.weight": table})
     vectors = encoding(torch.zeros(1, 40, 8)).detach().numpy()
-    np.testing.assert_allclose(record.kernel(40)[0], cosines(vectors, table[16]), atol=1e-6)
+    np.testing.assert_allclose(
+        record.kernel(40)[0], cosines(vectors, table[16]), atol=1e-6
+    )
     ends = [  # of earlier and of later keys, the last distance at which the vector changes
         np.flatnonzero((np.diff(side, axis=0) != 0).any(axis=1)).max() + 1
         for side in (vectors[-1, ::-1], vectors[0])
@@ -182,7 +190,9 @@ def test_wav2vec2_bert(tmp_path: Path) -> None:
         model_type="wav2vec2-bert", left_max_position_embeddings=8, right_max_position_embeddings=2,
     )  # fmt: skip
     position = np.arange(30)
-    index = np.clip(position - position[:, None], -8, 2) + 8  # as its forward pass computes it
+    index = (
+        np.clip(position - position[:, None], -8, 2) + 8
+    )  # as its forward pass computes it
     np.testing.assert_allclose(
         record.kernel(30)[0], cosines(table[index], table[8]), atol=1e-6
     )
@@ -190,7 +200,12 @@ def test_wav2vec2_bert(tmp_path: Path) -> None:
 
 def test_granite_speech(tmp_path: Path) -> None:
     config = transformers.GraniteSpeechEncoderConfig(
-        num_layers=1, hidden_dim=16, num_heads=2, dim_head=8, context_size=12, max_pos_emb=16
+        num_layers=1,
+        hidden_dim=16,
+        num_heads=2,
+        dim_head=8,
+        context_size=12,
+        max_pos_emb=16,
     )
     from transformers.models.granite_speech import modeling_granite_speech
 
@@ -216,7 +231,9 @@ def test_vits_has_no_vector_beyond_its_window(tmp_path: Path) -> None:
     vectors = by_pair.permute(1, 2, 0).numpy()
     names = [f"text_encoder.encoder.layers.0.attention.emb_rel_{kind}" for kind in "kv"]
     record = read(tmp_path, dict.fromkeys(names, table), model_type="vits")
-    np.testing.assert_allclose(record.kernel(n)[0], cosines(vectors, table[0, 4]), atol=1e-6)
+    np.testing.assert_allclose(
+        record.kernel(n)[0], cosines(vectors, table[0, 4]), atol=1e-6
+    )
     assert record.kernel(n)[0, 0, 5] == 0.0
 
 
@@ -265,7 +282,9 @@ def test_botnet_of_timm(tmp_path: Path) -> None:
     np.testing.assert_allclose(kernel, 0, atol=1e-6)
 
 
-def _cosine(logits: Any, norms: Any, middle: Any, name: str, height: int, width: int) -> Any:
+def _cosine(
+    logits: Any, norms: Any, middle: Any, name: str, height: int, width: int
+) -> Any:
     """Divide the logits of every pair by the norms of query and vector."""
     row, column = np.divmod(np.arange(height * width), width)
     place, size = (row, height) if name == "height_rel" else (column, width)
@@ -274,4 +293,8 @@ def _cosine(logits: Any, norms: Any, middle: Any, name: str, height: int, width:
 
 def test_the_heads_of_the_configuration_are_those_of_the_tensor(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint, match="8 heads"):
-        read(tmp_path, {"encoder.relative_attention_bias.weight": random(32, 4)}, num_heads=8)
+        read(
+            tmp_path,
+            {"encoder.relative_attention_bias.weight": random(32, 4)},
+            num_heads=8,
+        )

@@ -247,7 +247,11 @@ def llama(folder: Path, layers: int = 2, **overrides: Any) -> str:
             f"{prefix}input_layernorm": np.full(HIDDEN, 2.0),
         }  # fmt: skip
     tensors |= overrides.pop("tensors", {})
-    config = {"model_type": "llama", "num_key_value_heads": KEYS, "num_hidden_layers": layers}
+    config = {
+        "model_type": "llama",
+        "num_key_value_heads": KEYS,
+        "num_hidden_layers": layers,
+    }
     return saved(folder, tensors, **{**config, **overrides})
 
 
@@ -270,7 +274,9 @@ def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
     gemma = llama(tmp_path / "b", 1, tensors={"model.layers.0.input_layernorm": -1 + last_column},
                   model_type="gemma")  # fmt: skip
     np.testing.assert_allclose(use(gemma).layers[0].heads, single_column.heads, rtol=1e-5)
-    tensors = joined("falcon", query, key, value) | {"transformer.h.0.ln_attn": last_column}
+    tensors = joined("falcon", query, key, value) | {
+        "transformer.h.0.ln_attn": last_column
+    }
     falcon = saved(tmp_path / "c", tensors, model_type="falcon", **STORED["falcon"][0])
     np.testing.assert_allclose(use(falcon).layers[0].heads, single_column.heads, rtol=1e-5)
 
@@ -314,7 +320,9 @@ def test_without_gain_logits_equal_those_of_the_biases(
         )
 
 
-def test_layers_that_do_not_rotate_or_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+def test_layers_that_do_not_rotate_or_are_not_asked_for_are_not_read(
+    tmp_path: Path,
+) -> None:
     path = llama(tmp_path, 4, model_type="smollm3", no_rope_layers=[1, 0, 1, 0])
     for requested, read in ((None, [0, 2]), ([2], [2])):
         assert [layer.layer for layer in use(path, layers=requested).layers] == read
@@ -444,7 +452,8 @@ def test_real_weights_tell_their_layout() -> None:
     assert (layout.answer, layout.heads, layout.wins) == ("halves", 60, 1.0)
     assert layout.margin == pytest.approx(23.96, abs=0.01)
     scores = {
-        reading.reading: (reading.apart, reading.correlation) for reading in layout.readings
+        reading.reading: (reading.apart, reading.correlation)
+        for reading in layout.readings
     }
     assert scores["halves"] == pytest.approx((0.162, -0.362), abs=0.001)
     assert scores["neighbours"] == pytest.approx((32.18, -0.097), abs=0.01)
@@ -521,14 +530,19 @@ def test_curves_are_drawn_for_a_paper(tmp_path: Path, cli: Cli) -> None:
     )
     assert (completed.code, (tmp_path / "curves.svg").read_text().count("<svg")) == (0, 1)
     assert "16 contexts of 256 tokens" in completed.out
-    refused = cli("figure", "rotary-curves", "rotary:512x64", "-o", "curves.svg", "--quiet")
+    refused = cli(
+        "figure", "rotary-curves", "rotary:512x64", "-o", "curves.svg", "--quiet"
+    )
     assert (refused.code, "a formula is not a model" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("config", "missing"),
     [
-        ({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 8}, "no_weights"),
+        (
+            {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 8},
+            "no_weights",
+        ),
         ({"model_type": "bloom", "hidden_size": 64, "n_head": 8}, None),
     ],
 )
@@ -542,5 +556,7 @@ def test_a_configuration_alone_shows_its_declared_scheme(
 
 def test_a_configuration_alone_that_states_no_positions_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_positions": 1024}')
-    with pytest.raises(InvalidCheckpoint, match=r"contains no weights .* states no positions"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"contains no weights .* states no positions"
+    ):
         load_any(str(tmp_path))

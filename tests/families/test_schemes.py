@@ -28,7 +28,13 @@ from posprobe.errors import (
 )
 from posprobe.families import inspect
 from posprobe.layouts import Grid, Sequence
-from posprobe.schemes import MAX_KERNEL_ROWS, LinearBias, RelativeBias, Rotary, describe_scheme
+from posprobe.schemes import (
+    MAX_KERNEL_ROWS,
+    LinearBias,
+    RelativeBias,
+    Rotary,
+    describe_scheme,
+)
 from posprobe.sources import Source
 
 SOURCE = Source(reference="made", resolved="made")
@@ -80,7 +86,8 @@ def test_t5(tmp_path: Path, buckets: int, farthest: int) -> None:
     records = {record.name: record for record in biases}
     assert sorted(record.name for record in biases) == ["decoder", "encoder"]
     assert all(
-        str(bias.source.tensor).startswith(f"{bias.name}.block.0.layer.0.") for bias in biases
+        str(bias.source.tensor).startswith(f"{bias.name}.block.0.layer.0.")
+        for bias in biases
     )
     for name, record in records.items():
         assert record.causal == (name == "decoder")
@@ -110,7 +117,9 @@ def test_deberta(tmp_path: Path, norm: str) -> None:
     model: Any = transformers.DebertaV2Model(config)
     (record,) = relative(saved(model, tmp_path))
     vectors = numbers(model.encoder.get_rel_embedding())
-    index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(int)
+    index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(
+        int
+    )
     middle = vectors[8]
     cosines = vectors @ middle / np.linalg.norm(vectors, axis=1) / np.linalg.norm(middle)
     expected = cosines[np.clip(index + 8, 0, 15)]
@@ -203,7 +212,9 @@ def swin_v2() -> Any:
 
 
 def of_timm(name: str) -> Any:
-    return timm.create_model(name, embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0)
+    return timm.create_model(
+        name, embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0
+    )
 
 
 def continuous(mlp: Any, module: Any) -> Any:
@@ -307,7 +318,9 @@ def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
         for key in range(9):
             down = cosine(rows, query // 3, key // 3)
             column_cosines = cosine(columns, query % 3, key % 3)
-            assert kernel[query, key] == pytest.approx((down + column_cosines) / 2, abs=1e-6)
+            assert kernel[query, key] == pytest.approx(
+                (down + column_cosines) / 2, abs=1e-6
+            )
 
 
 @pytest.mark.parametrize(
@@ -318,7 +331,13 @@ def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
             (16, 16, 500.0, "linear"),
         ),
         (
-            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}},
+            {
+                "rope_parameters": {
+                    "rope_type": "linear",
+                    "factor": 2.0,
+                    "rope_theta": 500.0,
+                }
+            },
             (16, 16, 500.0, "linear"),
         ),
         (
@@ -344,7 +363,9 @@ def test_bloom_and_mpt(tmp_path: Path, heads: int) -> None:
     from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
     n, width = 20, 4 * heads
-    bloom = transformers.BloomConfig(hidden_size=width, n_head=heads, n_layer=1, vocab_size=9)
+    bloom = transformers.BloomConfig(
+        hidden_size=width, n_head=heads, n_layer=1, vocab_size=9
+    )
     mpt = transformers.MptConfig(
         d_model=width, n_heads=heads, n_layers=1, vocab_size=9, max_seq_len=n
     )
@@ -449,14 +470,20 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e4, "original_max_position_embedding
             {"rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 0},
             "num_attention_heads",
         ),
-        ({"rope_theta": 1e4, "hidden_size": 2, "num_attention_heads": 4}, "width of a head"),
+        (
+            {"rope_theta": 1e4, "hidden_size": 2, "num_attention_heads": 4},
+            "width of a head",
+        ),
         ({"rope_theta": -1, "head_dim": 8}, "rope_theta as -1"),
         ({"rope_theta": "large", "head_dim": 8}, "rope_theta"),
         ({"rope_theta": 1e4, "head_dim": "128"}, "'128'"),
         ({"rope_theta": 1e4, "head_dim": 10**9}, "head_dim"),
         ({"rope_theta": 1e4, "head_dim": 8, "max_position_embeddings": "512"}, "'512'"),
         ({"rope_parameters": [1], "head_dim": 8}, "mapping"),
-        ({"rope_parameters": YARN, "head_dim": 8, "max_position_embeddings": 512}, "factor"),
+        (
+            {"rope_parameters": YARN, "head_dim": 8, "max_position_embeddings": 512},
+            "factor",
+        ),
         ({"model_type": "bloom"}, "how many heads"),
         ({"model_type": "bloom", "n_head": 0}, "n_head"),
         ({"model_type": "falcon", "alibi": "false"}, "true or false"),
@@ -496,7 +523,9 @@ def test_a_bias_table_of_a_wrong_size_is_one_clear_error(
 def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path: Path) -> None:
     queries = {"model.layers.0.self_attn.q_proj.weight": np.ones((64, 8))}
     with pytest.raises(InvalidCheckpoint, match="24 wide, which does not divide 64"):
-        load_schemes(model_folder(tmp_path / "a", queries, model_type="llama", head_dim=24))
+        load_schemes(
+            model_folder(tmp_path / "a", queries, model_type="llama", head_dim=24)
+        )
     for rows in (300, 514):  # BERT reserves no rows
         table = {"embeddings.position_embeddings.weight": np.ones((rows, 8))}
         config = {"model_type": "bert", "max_position_embeddings": 512}

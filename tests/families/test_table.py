@@ -33,7 +33,9 @@ def positions(cut: PositionTable) -> list[int]:
 # --- slices ---
 
 
-@given(st.integers(1, 30), st.integers(-40, 40) | st.none(), st.integers(-40, 40) | st.none())
+@given(
+    st.integers(1, 30), st.integers(-40, 40) | st.none(), st.integers(-40, 40) | st.none()
+)
 def test_a_slice_keeps_the_rows_that_a_list_would(
     n: int, a: int | None, b: int | None
 ) -> None:
@@ -134,7 +136,9 @@ def test_numpy_reads_the_values() -> None:
     assert np.shares_memory(np.asarray(it), it.values)
     assert not np.shares_memory(np.array(it), it.values)
     assert np.asarray(it, dtype=np.float32).dtype == np.float32
-    assert np.linalg.norm(it, axis=1).tolist() == np.linalg.norm(it.values, axis=1).tolist()
+    assert (
+        np.linalg.norm(it, axis=1).tolist() == np.linalg.norm(it.values, axis=1).tolist()
+    )
     with pytest.raises(ValueError, match="copy"):
         np.array(it, dtype=np.float32, copy=False)
 

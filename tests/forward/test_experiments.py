@@ -55,7 +55,9 @@ def test_without_positions_a_vit_is_blind_to_scrambling() -> None:
     assert seeing_loss.scrambled_accuracy is not None
     assert seeing_loss.accuracy > 0.95
     assert seeing_loss.scrambled_accuracy < 0.5
-    assert torch.equal(saved_table, model.get_parameter("vit.embeddings.position_embeddings"))
+    assert torch.equal(
+        saved_table, model.get_parameter("vit.embeddings.position_embeddings")
+    )
 
 
 @pytest.mark.parametrize(("build", "knows"), [(bert, False), (gpt2, True)])
@@ -73,7 +75,8 @@ def test_without_positions_a_causal_mask_alone_knows_the_order(
 def test_permutations_do_not_depend_on_how_contexts_are_grouped(device: str) -> None:
     model, contexts = timm_vit().double().to(device), pixels(6).astype(np.float64)
     a, b = (
-        permutation_effect(model, list(in_batches(contexts, size)), seed=2) for size in (2, 6)
+        permutation_effect(model, list(in_batches(contexts, size)), seed=2)
+        for size in (2, 6)
     )
     assert a.with_positions.tokens == pytest.approx(b.with_positions.tokens, rel=1e-9)
     assert a.without_positions.tokens < 1e-9
@@ -110,7 +113,9 @@ def test_a_shift_is_a_table_whose_rows_are_moved(device: str) -> None:
             )
     unshifted = expected[0][1]
     for number, (loss, state) in enumerate(expected):
-        assert effect.loss[number] == pytest.approx(loss, rel=1e-6)  # its softmax is float32
+        assert effect.loss[number] == pytest.approx(
+            loss, rel=1e-6
+        )  # its softmax is float32
         assert effect.change[number] == pytest.approx(
             float((state - unshifted).norm() / unshifted.norm()), rel=1e-9
         )
@@ -129,7 +134,8 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     model, contexts = language_model("roberta").double(), tokens(8)
     contexts = np.where(contexts < 6, 6, contexts)
     a, b = (
-        phase_shift(model, in_batches(contexts, size), mask_token=5, seed=3) for size in (1, 8)
+        phase_shift(model, in_batches(contexts, size), mask_token=5, seed=3)
+        for size in (1, 8)
     )
     assert a.task == "masked token"
     assert a.loss is not None
@@ -146,7 +152,11 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
 def test_a_head_that_sees_its_target_has_no_loss() -> None:
     torch.manual_seed(0)
     config = transformers.XLMConfig(
-        vocab_size=VOCABULARY, emb_dim=WIDTH, n_layers=1, n_heads=3, max_position_embeddings=20
+        vocab_size=VOCABULARY,
+        emb_dim=WIDTH,
+        n_layers=1,
+        n_heads=3,
+        max_position_embeddings=20,
     )
     model: Any = transformers.XLMWithLMHeadModel(config).train(mode=False)
     contexts = np.where(tokens(3) < 6, 6, tokens(3))
@@ -164,7 +174,9 @@ def test_a_decoder_of_speech_ends_where_its_positions_end() -> None:
     assert phase_shift(model, [tokens(2)]).shifts[-1] == 20 - LENGTH
 
 
-@pytest.mark.parametrize("kind", ["data2vec-text", "xlm-roberta-xl", "roberta-prelayernorm"])
+@pytest.mark.parametrize(
+    "kind", ["data2vec-text", "xlm-roberta-xl", "roberta-prelayernorm"]
+)
 def test_positions_that_count_on_from_padding_are_found_in_the_table(kind: str) -> None:
     torch.manual_seed(0)
     config: Any = transformers.AutoConfig.for_model(
@@ -213,7 +225,8 @@ def test_patterns_of_every_layer_are_those_of_the_library_s_own_states(
         ):
             deviations = patches - patches.mean(axis=0)
             cosines = [
-                a @ r / np.sqrt(a @ a * (r @ r)) for a, r in zip(deviations, rows, strict=True)
+                a @ r / np.sqrt(a @ a * (r @ r))
+                for a, r in zip(deviations, rows, strict=True)
             ]
             assert pattern.alignment == pytest.approx(np.mean(cosines))
             assert pattern.share == pytest.approx(
@@ -271,7 +284,10 @@ NO_CHANGE_MESSAGE = r"permuting changes nothing\. Use longer contexts"
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: permutation_effect(bert(), [np.full((3, 5), 7)]), NO_CHANGE_MESSAGE),
     (lambda: permutation_effect(bert(), [np.arange(4)[:, None]]), NO_CHANGE_MESSAGE),
-    (lambda: permutation_effect(torch.nn.Linear(4, 4), [tokens(2)]), "one table of positions"),
+    (
+        lambda: permutation_effect(torch.nn.Linear(4, 4), [tokens(2)]),
+        "one table of positions",
+    ),
     (lambda: with_labels(4, head=False), "head=True"),
     (lambda: with_labels(3), "labels"),
     (lambda: with_labels(5), "labels"),
@@ -281,7 +297,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: phase_shift(gpt2(n_positions=34), [tokens(2)], shifts=[0]),
         "Use shorter contexts",
     ),
-    (lambda: phase_shift(gpt2(), [tokens(2)], shifts=[0.5]), "whole positions, not by 0.5"),  # type: ignore[list-item]
+    (
+        lambda: phase_shift(gpt2(), [tokens(2)], shifts=[0.5]),  # type: ignore[list-item]
+        "whole positions, not by 0.5",
+    ),
     (lambda: phase_shift(_Numbered(), [tokens(2)]), "not known"),
     (lambda: phase_shift(vit(), [pixels(2)]), "position_ids"),
     (lambda: phase_shift(timm_vit(), [pixels(2)]), "position_ids"),

@@ -164,7 +164,10 @@ def test_products_are_of_the_first_contexts_however_they_are_grouped(
 ) -> None:
     monkeypatch.setattr("posprobe.analyses.models.states.MAX_PRODUCT_STATES", 5 * LENGTH)
     model, contexts = gpt2().double(), tokens(23)
-    all_products, leading_products = states(model, contexts)[1], states(model, contexts[:5])[1]
+    all_products, leading_products = (
+        states(model, contexts)[1],
+        states(model, contexts[:5])[1],
+    )
     expected = plainly(all_products)
     flat = leading_products.reshape(-1, WIDTH)
     largest = np.linalg.norm(flat - flat.mean(axis=0), 2) / np.sqrt(5)
@@ -179,9 +182,9 @@ def test_products_are_of_the_first_contexts_however_they_are_grouped(
 def test_the_largest_eigenvalue_is_that_of_the_whole_matrix(width: int) -> None:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(40, 12, width)) * np.linspace(1, 3, width)
-    decomposition = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(12)).layers[
-        0
-    ]
+    decomposition = build_decomposition(
+        {0: sum_moments(hidden)}, layout=Sequence(12)
+    ).layers[0]
     assert_layer(decomposition, plainly(hidden))
 
 
@@ -194,7 +197,9 @@ def test_the_noise_share_equals_that_of_chance(scale: float) -> None:
     assert layer.noise_share is not None
     # Means of 50 numbers of variance 1, 20 of them at 32 positions of which the mean is taken out.
     noise = 20 * 31 / 50
-    assert layer.noise_share == pytest.approx(min(1, noise / (layer.pos**2).sum()), rel=0.05)
+    assert layer.noise_share == pytest.approx(
+        min(1, noise / (layer.pos**2).sum()), rel=0.05
+    )
     assert (layer.noise_share > 0.9) == (scale == 0)
 
 
@@ -218,7 +223,9 @@ def test_correlated_noise_adds_no_rank() -> None:
         hidden = rng.normal(size=(64, 64, 48))
         for t in range(1, 64):
             hidden[:, t] = 0.8 * hidden[:, t - 1] + 0.6 * hidden[:, t]
-        layer = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(64)).layers[0]
+        layer = build_decomposition({0: sum_moments(hidden)}, layout=Sequence(64)).layers[
+            0
+        ]
         ranks.append(layer.rank)
     assert max(filter(None, ranks), default=0) <= 1
     assert sum(map(bool, ranks)) <= 3
@@ -230,7 +237,8 @@ def test_equal_contexts_have_the_rank_of_positions(count: int) -> None:
     context = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 300))
     hidden = np.repeat(context[None], count, axis=0)
     assert (
-        build_decomposition({0: sum_moments(hidden)}, layout=Sequence(40)).layers[0].rank == 2
+        build_decomposition({0: sum_moments(hidden)}, layout=Sequence(40)).layers[0].rank
+        == 2
     )
 
 
@@ -286,7 +294,12 @@ def test_numbers_that_are_not_defined_are_none_with_a_reason() -> None:
     decomposition = build_decomposition({0: equal_moments}, layout=Sequence(4))
     summary = as_block(decomposition)
     assert summary["layers"][0]["relative_norm"] is None
-    assert set(summary["undefined"]) == {"noise_share", "rank", "relative_norm", "stable_rank"}
+    assert set(summary["undefined"]) == {
+        "noise_share",
+        "rank",
+        "relative_norm",
+        "stable_rank",
+    }
     json.dumps(summary, allow_nan=False)
     assert np.isnan(
         build_decomposition({0: sum_moments(np.ones((1, 4, 5)))}, layout=Sequence(4))
@@ -305,7 +318,9 @@ def test_layer_0_of_minilm_is_predicted_by_its_table_within_sampling_error() -> 
     parts = model.double().embeddings
     with torch.no_grad():
         rows = parts.word_embeddings.weight[words]
-        base = parts.token_type_embeddings.weight[0] + parts.position_embeddings.weight[:16]
+        base = (
+            parts.token_type_embeddings.weight[0] + parts.position_embeddings.weight[:16]
+        )
         # The expectation over words, for each position, of LayerNorm(word + position + type).
         expected = torch.stack(
             [parts.LayerNorm(rows + words).mean(dim=0) for words in base]

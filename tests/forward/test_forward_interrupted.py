@@ -43,7 +43,9 @@ def test_a_batch_that_does_not_fit_is_one_clear_error() -> None:
 
     def full(_: object, inputs: tuple[torch.Tensor, ...]) -> None:
         if len(inputs[0]) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 20.00 MiB."
+            )
 
     with model.wte.register_forward_pre_hook(full):
         assert decompose(model, [tokens(3)]).contexts == 3
@@ -69,7 +71,9 @@ def _fail(*_: object) -> None:
     raise ArithmeticError
 
 
-def test_ctrl_c_keeps_the_sums_so_far_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
+def test_ctrl_c_keeps_the_sums_so_far_with_a_note(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     model, contexts = gpt2().double(), tokens(12)
 
     def interrupted() -> Iterator[NDArray[Any]]:

@@ -93,8 +93,12 @@ def test_a_timm_configuration_cannot_ask_for_weights_at_random(
 
 def test_random_weights_are_named_in_document_and_page(tmp_path: Path) -> None:
     renamed_key = "blocks.2.norm1.weight"
-    model_folder = timm_saved(tmp_path / "model", drop="pos_embed", renamed_key=renamed_key)
-    analysis = analyze_model(model_folder, only=("blank",), device="cpu", allow_missing=True)
+    model_folder = timm_saved(
+        tmp_path / "model", drop="pos_embed", renamed_key=renamed_key
+    )
+    analysis = analyze_model(
+        model_folder, only=("blank",), device="cpu", allow_missing=True
+    )
     saved = analysis.save(tmp_path / "out")
     document = json.loads((saved / "analysis.json").read_text())
     assert document["model"]["missing_weights"] == ["pos_embed"]
@@ -105,7 +109,9 @@ def test_random_weights_are_named_in_document_and_page(tmp_path: Path) -> None:
     complete_document = analyze_model(
         "sample:digits-vit", only=("blank",), device="cpu"
     ).to_dict()["model"]
-    assert complete_document["missing_weights"] == complete_document["unused_weights"] == []
+    assert (
+        complete_document["missing_weights"] == complete_document["unused_weights"] == []
+    )
 
 
 def test_a_missing_pooler_is_accepted_but_no_missing_table(
@@ -191,7 +197,9 @@ def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
     for placed_model in (spread, on_one_device):
         decomposition = decompose(placed_model, in_batches(tokens(6), 4))
         for number, layer in expected.layers.items():
-            np.testing.assert_allclose(decomposition.layers[number].pos, layer.pos, atol=1e-5)
+            np.testing.assert_allclose(
+                decomposition.layers[number].pos, layer.pos, atol=1e-5
+            )
     bad_maps: list[dict[str, Any]] = [
         {"device": "cpu", "device_map": "auto"},
         {"device_map": "nonsense"},
@@ -268,7 +276,11 @@ def test_an_encoder_that_was_saved_alone_is_run(name: str, tmp_path: Path) -> No
                 assert torch.equal(
                     compute_final_states(model, torch.from_numpy(ids)), expected
                 )
-    assert list(decompose(load_model(str(tmp_path), device="cpu"), [ids]).layers) == [0, 1, 2]
+    assert list(decompose(load_model(str(tmp_path), device="cpu"), [ids]).layers) == [
+        0,
+        1,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -335,11 +347,15 @@ def test_vocabularies_too_small_to_draw_from_are_one_clear_error(size: int) -> N
         next(random_tokens(config, 5, 4))
 
 
-def test_a_folder_of_pictures_is_prepared_as_the_model_s_library_does(tmp_path: Path) -> None:
+def test_a_folder_of_pictures_is_prepared_as_the_model_s_library_does(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(0)
     folder = tmp_path / "pictures"
     folder.mkdir()
-    pictures = [Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)) for _ in range(3)]
+    pictures = [
+        Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)) for _ in range(3)
+    ]
     for number, picture in enumerate(pictures):
         picture.save(folder / f"{number}.png")
     (folder / "notes.txt").write_text("no picture")

@@ -37,7 +37,8 @@ def test_everything_is_measured_of_a_released_model(
         key for key, measurement in MODEL_MEASUREMENTS.items() if measurement.is_slow
     }
     assert (
-        set(analysis.results) == set(MODEL_MEASUREMENTS) - {"blank", "rotary_use"} - on_request
+        set(analysis.results)
+        == set(MODEL_MEASUREMENTS) - {"blank", "rotary_use"} - on_request
     )
     document = analysis.to_dict()
     assert len(document["states"]["layers"]) == (13 if model is rxnmapper else 4)
@@ -61,7 +62,10 @@ CHAINS = (
 def test_ten_directions_of_iglm_s_table_do_its_work_on_real_antibodies() -> None:
     words = (iglm().parent / "vocab.txt").read_text().split()
     contexts = np.array(
-        [[words.index(word) for word in ("[HEAVY]", "[HUMAN]", *chain)] for chain in CHAINS]
+        [
+            [words.index(word) for word in ("[HEAVY]", "[HUMAN]", *chain)]
+            for chain in CHAINS
+        ]
     )
     effect = pp.substitution_effect(
         pp.load_model(str(iglm()), device="cpu", head=True), [contexts]

@@ -25,7 +25,9 @@ def run(
 ) -> pp.studies.ForwardAnalysis:
     model.save_pretrained(folder)
     contexts = pp.Contexts(count=count, length=24)
-    return pp.analyze_model(str(folder), contexts, only=measurements, nulls=0, device="cpu")
+    return pp.analyze_model(
+        str(folder), contexts, only=measurements, nulls=0, device="cpu"
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,11 @@ def test_an_untrained_llama_has_no_position_share(
     analysis = run(model, tmp_path / "llama", count, "states")
     kept_answer = analysis.answers["kept"]
     # A share that is all noise, and no direction above it, at the first layer as at the last.
-    assert (kept_answer.reason, kept_answer.facts.last.rank, kept_answer.facts.first.rank) == (
+    assert (
+        kept_answer.reason,
+        kept_answer.facts.last.rank,
+        kept_answer.facts.first.rank,
+    ) == (
         reason,
         0,
         0,
@@ -60,9 +66,13 @@ def test_an_untrained_llama_has_no_position_share(
 def test_untrained_bert_heads_prefer_no_offset(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = transformers.BertConfig(**SIZES, max_position_embeddings=24)
-    analysis = run(transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads")
+    analysis = run(
+        transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads"
+    )
     assert analysis.answers["heads"].answer == "no"
     document = analysis.to_dict()
     assert not any("prefer" in finding["text"] for finding in document["findings"])
     for name in ("attention", "heads"):
-        assert any("prefer" in label for label, _ in MODEL_MEASUREMENTS[name].rows(document))
+        assert any(
+            "prefer" in label for label, _ in MODEL_MEASUREMENTS[name].rows(document)
+        )

@@ -104,7 +104,9 @@ def test_a_configuration_that_needs_hub_code_is_refused(
         load_model(bert(tmp_path, canary, **config_entries), device="cpu")
 
 
-def test_a_tokenizer_and_an_image_processor_run_no_code(tmp_path: Path, canary: Path) -> None:
+def test_a_tokenizer_and_an_image_processor_run_no_code(
+    tmp_path: Path, canary: Path
+) -> None:
     path = bert(tmp_path, canary, auto_map=MAP)
     for name, content in (
         ("tokenizer_config.json", {"tokenizer_class": "X", "auto_map": MAP}),
@@ -154,7 +156,10 @@ def test_an_auto_map_of_another_type_is_no_traceback(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({"num_hidden_layers": n}, "layers.*1 to 10000") for n in (10**9, 10**400, 0, -1)),
+        *(
+            ({"num_hidden_layers": n}, "layers.*1 to 10000")
+            for n in (10**9, 10**400, 0, -1)
+        ),
         ({"num_hidden_layers": 1}, "does not take"),
         *(
             ({key: 10**10}, "its files have")
@@ -214,7 +219,9 @@ def test_weights_of_another_shape_than_the_configuration_of_a_vit_are_refused(
     load_model(timm_model(tmp_path), device="cpu")
     (tmp_path / "other").mkdir()
     with pytest.raises(InvalidCheckpoint):
-        load_model(timm_model(tmp_path / "other", model_args=SMALL | changes), device="cpu")
+        load_model(
+            timm_model(tmp_path / "other", model_args=SMALL | changes), device="cpu"
+        )
     config = ViTConfig(
         hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
         image_size=16, patch_size=4,

@@ -97,7 +97,9 @@ def test_a_hostile_picture_is_one_sentence_and_the_next_picture(
         next(image_files(tmp_path, prepared))
 
 
-def test_no_picture_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_picture_starts_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "bin" / "gs"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
@@ -116,7 +118,9 @@ def test_images_are_recognised_by_content_and_give_one_frame(
 ) -> None:
     extra_frames = [Image.new("RGB", (8, 8), "blue")] * 20
     frames = (
-        {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": extra_frames}
+        {}
+        if form in ("JPEG", "BMP")
+        else {"save_all": True, "append_images": extra_frames}
     )
     content = encoded(Image.new("RGB", (8, 8), "red"), form, **frames)
     (tmp_path / "picture.jpg").write_bytes(content)
@@ -147,7 +151,14 @@ def test_special_files_are_refused_without_waiting(
     from posprobe import check, nearest
     from posprobe.sweeps.references import read_file
 
-    for name in ("a.png", "text.txt", "ids.npy", "dump.npz", "list.txt", "fingerprints.jsonl"):
+    for name in (
+        "a.png",
+        "text.txt",
+        "ids.npy",
+        "dump.npz",
+        "list.txt",
+        "fingerprints.jsonl",
+    ):
         make(tmp_path / name)
     reads: dict[type[PosprobeError], tuple[Callable[[], Any], ...]] = {
         InvalidCheckpoint: (
@@ -191,7 +202,9 @@ def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     rng = np.random.default_rng(0)
     letters = "abcdefghij   \n"
-    text = "".join(letters[place] for place in rng.integers(0, len(letters), 300_000)).strip()
+    text = "".join(
+        letters[place] for place in rng.integers(0, len(letters), 300_000)
+    ).strip()
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator([text[:20_000]], vocab_size=500, show_progress=False)
 
@@ -228,7 +241,10 @@ def table(announced: int, length: int) -> dict[str, Any]:
     [
         (regex("(a|aa)+$"), "breaks off .*retry-limit"),
         (regex("a", "a" * 1000), "64 times as long"),
-        ({"type": "Sequence", "normalizers": 3 * [regex("a", "aaaaa")]}, "64 times as long"),
+        (
+            {"type": "Sequence", "normalizers": 3 * [regex("a", "aaaaa")]},
+            "64 times as long",
+        ),
         ({"type": "Prepend", "prepend": "a" * 10**6}, "64 times as long"),
         (table(2**32 - 1, 0), "says that 4294967295 of them"),
         (table(0, 2), "says that 0 of them"),

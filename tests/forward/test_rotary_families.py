@@ -86,7 +86,9 @@ def built(family: str, **settings: Any) -> Any:
     return getattr(transformers, f"{family}Model")._from_config(config).eval()
 
 
-def tokens(contexts: int = 12, length: int = LENGTH, seed: int = 0) -> np.ndarray[Any, Any]:
+def tokens(
+    contexts: int = 12, length: int = LENGTH, seed: int = 0
+) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).integers(4, VOCABULARY, (contexts, length))
 
 
@@ -114,7 +116,9 @@ def test_rotating_layers_are_found_without_changing_outputs(family: str) -> None
 @pytest.mark.parametrize(
     ("length", "factors"), [(100, [1, 1.1, 1.2, 1.3]), (130, [1, 2, 3, 4])]
 )
-def test_long_factors_are_those_of_the_run_s_length(length: int, factors: list[float]) -> None:
+def test_long_factors_are_those_of_the_run_s_length(
+    length: int, factors: list[float]
+) -> None:
     rope = {
         "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.2, 1.3],
         "long_factor": [1.0, 2.0, 3.0, 4.0],

@@ -50,9 +50,19 @@ def model() -> Any:
 
 
 def assert_alike(head: HeadUse, expected: tuple[Any, ...], rel: float) -> None:
-    share, spread, variance, span, peak, r, r2, moved_share, usage, mean_part, curve_share = (
-        expected
-    )
+    (
+        share,
+        spread,
+        variance,
+        span,
+        peak,
+        r,
+        r2,
+        moved_share,
+        usage,
+        mean_part,
+        curve_share,
+    ) = expected
     # The digits that are given end before the tolerance does.
     assert head.share == pytest.approx(share, rel=rel, abs=5e-6)
     assert head.spread == pytest.approx(spread, rel=rel)

@@ -195,7 +195,9 @@ def taken(model: Any, contexts: Any) -> list[dict[str, Any]]:
 
     calls: list[dict[str, Any]] = []
 
-    def look(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
+    def look(
+        module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any
+    ) -> Any:
         eager = sys.modules[type(module).__module__].eager_attention_forward
         output, weights = eager(module, query, key, value, mask, **options)
         calls.append({
@@ -283,7 +285,9 @@ def slowly(part: dict[str, Any], layer: LayerUse, head: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", ["Llama", "Gemma3Text", "Glm", "DeepseekV3", "ModernBert"])
+@pytest.mark.parametrize(
+    "family", ["Llama", "Gemma3Text", "Glm", "DeepseekV3", "ModernBert"]
+)
 def test_sums_are_those_of_slow_loops(family: str) -> None:
     model = built(family, **FAMILIES[family][0]).double()
     with torch.no_grad():
@@ -323,7 +327,9 @@ def held(name: str) -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux counts it")
 def test_many_heads_take_no_more_memory_at_a_time_than_few() -> None:
-    turning = LayerRotation(0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0)
+    turning = LayerRotation(
+        0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0
+    )
     query, key = torch.randn(2, 1, 64, 1024, 8)
     layer = ObservedLayer(turning, 512, 1024)
     sum_window(
@@ -341,7 +347,9 @@ def test_a_capped_model_says_how_many_logits_are_near_the_cap() -> None:
     model = built("Gemma2", **FAMILIES["Gemma2"][0], attn_logit_softcapping=1e-3)
     capped = [head.capped for head in rotary_use(model, [tokens()]).heads]
     assert all(share is not None and share > 0.5 for share in capped)
-    assert all(head.capped is None for head in rotary_use(built("Llama"), [tokens()]).heads)
+    assert all(
+        head.capped is None for head in rotary_use(built("Llama"), [tokens()]).heads
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -351,7 +359,9 @@ def test_half_precision_passes_its_own_shift_check(dtype: torch.dtype) -> None:
     ladder = model.rotary_emb.inv_freq.clone()
     model.to(dtype)
     rough = rotary_use(model, [tokens()]).layers[0].ladder
-    assert np.abs(rough / exact.layers[0].ladder - 1).max() > 1e-4  # rounded with the weights
+    assert (
+        np.abs(rough / exact.layers[0].ladder - 1).max() > 1e-4
+    )  # rounded with the weights
     # As models are loaded, frequencies stay in float32, and are read so, whatever cosines are in.
     model.rotary_emb.inv_freq = ladder
     rounded = rotary_use(model, [tokens()])
@@ -479,7 +489,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Path) -> None:
+def test_a_run_samples_contexts_and_follows_the_schema(
+    saved: Path, tmp_path: Path
+) -> None:
     analysis = pp.analyze_model(
         str(saved), pp.Contexts(count=12, length=32), only=("rotary_use",), device="cpu"
     )
@@ -531,17 +543,25 @@ def damaged(folder: Path, fault: str) -> None:
     model = language_model()
     if fault == "nan":
         model.model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
-    model.save_pretrained(folder, **({"max_shard_size": "20KB"} if fault == "shards" else {}))
+    model.save_pretrained(
+        folder, **({"max_shard_size": "20KB"} if fault == "shards" else {})
+    )
     weights = sorted(folder.glob("*.safetensors"))
     if fault in ("config", "shards"):
         weights[-1].unlink()
     if fault == "quantised":
         config = json.loads((folder / "config.json").read_text())
-        config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+        config["quantization_config"] = {
+            "quant_method": "gptq",
+            "bits": 4,
+            "group_size": 128,
+        }
         (folder / "config.json").write_text(json.dumps(config))
 
 
-def test_a_default_run_measures_rotary_use_and_asks_no_weights_for_logits(saved: Path) -> None:
+def test_a_default_run_measures_rotary_use_and_asks_no_weights_for_logits(
+    saved: Path,
+) -> None:
     contexts = pp.Contexts(count=4, length=32, tokens="random")
     analysis = pp.analyze_model(str(saved), contexts, nulls=0, device="cpu")
     assert "rotary_use" in analysis.results
@@ -559,7 +579,9 @@ def test_all_measurements_run_on_the_token_file(saved: Path, tmp_path: Path) -> 
     )
     expected_use = rotary_use(pp.load_model(str(saved), device="cpu"), [tokens()])
     use: Any = analysis.results["rotary_use"]
-    np.testing.assert_allclose(use.rotary_measured, expected_use.rotary_measured, atol=1e-6)
+    np.testing.assert_allclose(
+        use.rotary_measured, expected_use.rotary_measured, atol=1e-6
+    )
     document = analysis.to_dict()
     assert document["contexts"]["random"] is False
     assert document["contexts"]["seed"] is None

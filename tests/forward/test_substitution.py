@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 def named(table: Any, **options: Any) -> dict[str, NDArray[np.float64]]:
     return {
-        explanation.name: explanation.rows for explanation in explanations(table, **options)
+        explanation.name: explanation.rows
+        for explanation in explanations(table, **options)
     }
 
 
@@ -104,7 +105,9 @@ def test_sinusoids_are_limited_by_the_length_of_the_table() -> None:
         explained_share(values, rows_by_name[f"sinusoids_{k}"]) or 0 for k in (5, 10, 20)
     ]
     # Of noise each takes its share of the degrees of freedom at least: 2 of 95.
-    assert all(share > 2 * k / 95 for k, share in zip((5, 10, 20), kept_shares, strict=True))
+    assert all(
+        share > 2 * k / 95 for k, share in zip((5, 10, 20), kept_shares, strict=True)
+    )
     assert kept_shares == sorted(kept_shares)
     assert kept_shares[-1] < 1
     assert "sinusoids_50" not in rows_by_name
@@ -132,7 +135,9 @@ def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
     grid = PositionTable(values, Grid(8, 9), "made", Source("a", "a"))
     rows_by_name = named(grid)
     np.testing.assert_allclose(rows_by_name["codes"], values, atol=1e-12)
-    assert not {"sinusoids_1", "rotations", "ladder", "walk", "repaired"} & set(rows_by_name)
+    assert not {"sinusoids_1", "rotations", "ladder", "walk", "repaired"} & set(
+        rows_by_name
+    )
     # Smoothing a code of rows alone is smoothing that code.
     row_codes = (rows + 0 * columns).reshape(72, 6)
     smooth = named(PositionTable(row_codes, Grid(8, 9), "made", Source("a", "a")))[
@@ -148,14 +153,20 @@ def test_outlier_rows_are_replaced_by_their_neighbours() -> None:
     values[0] *= 9
     repaired = named(line(values))["repaired"]
     np.testing.assert_array_equal(repaired[1:], values[1:])
-    assert np.linalg.norm(repaired[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
+    assert (
+        np.linalg.norm(repaired[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
+    )
 
 
 def test_outlier_patches_are_replaced_by_their_neighbours_mean() -> None:
     values = np.array(pp.sincos2d(8, 9, 16).values, float)
     values[30] += 9  # in row 3 and column 3
-    repaired = named(PositionTable(values, Grid(8, 9), "made", Source("a", "a")))["repaired"]
-    np.testing.assert_allclose(repaired[30], values[[21, 29, 31, 39]].mean(axis=0), atol=1e-12)
+    repaired = named(PositionTable(values, Grid(8, 9), "made", Source("a", "a")))[
+        "repaired"
+    ]
+    np.testing.assert_allclose(
+        repaired[30], values[[21, 29, 31, 39]].mean(axis=0), atol=1e-12
+    )
     is_ordinary = np.arange(72) != 30
     np.testing.assert_array_equal(repaired[is_ordinary], values[is_ordinary])
 
@@ -398,7 +409,9 @@ def test_results_do_not_depend_on_how_contexts_are_grouped() -> None:
         for size in (3, 8)
     )
     assert a.task == "masked token"
-    for name, substitute in ((substitute.name, substitute) for substitute in a.substitutes):
+    for name, substitute in (
+        (substitute.name, substitute) for substitute in a.substitutes
+    ):
         for measure, cost in substitute.costs.items():
             assert cost.value == pytest.approx(
                 b[name].costs[measure].value, rel=1e-6, abs=1e-9
@@ -419,7 +432,9 @@ def test_non_finite_outputs_are_undefined() -> None:
     json.dumps(as_block(effect), allow_nan=False)
     model.transformer.wte.weight.data[:] = np.nan
     for broken in (model, model.transformer):
-        with pytest.raises(InvalidTable, match=r"in context 1\..* the checkpoint is damaged"):
+        with pytest.raises(
+            InvalidTable, match=r"in context 1\..* the checkpoint is damaged"
+        ):
             pp.substitution_effect(broken, [tokens(4)])
 
 
@@ -481,7 +496,9 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
         d_model=WIDTH, d_kv=4, d_ff=16, num_layers=2, num_heads=3, vocab_size=VOCABULARY,
         initializer_factor=3.0,
     )  # fmt: skip
-    model: Any = transformers.T5EncoderModel(config).train(mode=False).double().get_encoder()
+    model: Any = (
+        transformers.T5EncoderModel(config).train(mode=False).double().get_encoder()
+    )
     bias = model.block[0].layer[0].SelfAttention.relative_attention_bias.weight
     bias.data.normal_(0, 2)
     effect = pp.substitution_effect(model, [tokens(5)])

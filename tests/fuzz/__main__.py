@@ -58,7 +58,9 @@ def main() -> None:
     paths = options.replay or (CORPUS.glob("*.json") if options.corpus else ())
     cases = [(*load(path), path.name) for path in paths]
     streams = {(kind, seed): _cases(kind, seed) for kind in kinds for seed in options.seed}
-    numbers = {kind: options.cases or round(options.part * CLASSES[kind]) for kind in kinds}
+    numbers = {
+        kind: options.cases or round(options.part * CLASSES[kind]) for kind in kinds
+    }
     deadline = time.monotonic() + 60 * (options.minutes or 0)
     results = []
     with runner() as parent:
@@ -116,7 +118,8 @@ def _report(results: Sequence[Result]) -> int:
         numbers = [tally[kind, column] for column in columns]
         if sum(numbers):
             print(
-                f"{kind:<16}{sum(numbers):>7}" + "".join(f"{number:>13}" for number in numbers)
+                f"{kind:<16}{sum(numbers):>7}"
+                + "".join(f"{number:>13}" for number in numbers)
             )
     if results:
         kind, _, seconds, name = max(results, key=lambda result: result[2])

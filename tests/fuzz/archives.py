@@ -171,7 +171,9 @@ def _content(rng: random.Random) -> Case:
             {TENSOR: values, "config": rng.choice((7, {"model_type": [1]}))},
         )
     )  # fmt: skip
-    argv = rng.choice((("extract", "t.bin", "-o", "out.npy"), ("inspect", "t.bin", "--json")))
+    argv = rng.choice(
+        (("extract", "t.bin", "-o", "out.npy"), ("inspect", "t.bin", "--json"))
+    )
     return Case(
         "content of an archive", argv, {"t.bin": _saved(content)}, outputs=("out.npy",)
     )
@@ -187,10 +189,18 @@ def _huge(rng: random.Random) -> Case:
         content = content.replace(struct.pack("<I", 2**20), struct.pack("<I", 2**30))
     rows = rng.choice(((), ("--rows", "0:4")))
     argv = rng.choice((("inspect", "t.bin"), ("extract", "t.bin", *rows, "-o", "out.npy")))
-    return Case(f"a tensor of {shape} numbers", argv, {"t.bin": content}, outputs=("out.npy",))
+    return Case(
+        f"a tensor of {shape} numbers", argv, {"t.bin": content}, outputs=("out.npy",)
+    )
 
 
 make = build.one_of(
-    (2, _sound), (4, _damaged), (4, _members), (3, _evil), (3, _odd), (2, _content), (1, _huge)
+    (2, _sound),
+    (4, _damaged),
+    (4, _members),
+    (3, _evil),
+    (3, _odd),
+    (2, _content),
+    (1, _huge),
 )
 NEEDS = ("torch",)

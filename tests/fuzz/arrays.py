@@ -60,7 +60,9 @@ def _any_file(rng: random.Random) -> tuple[Callable[..., Case], bytes]:
     if rng.random() < 0.5:
         return _npy, saved(values, rng.choice((None, (1, 0), (2, 0), (3, 0))))
     return _npz, build.archive(
-        ("wpe.npy", saved(values)), ("other.npy", saved(values)), packing=rng.choice((0, 8))
+        ("wpe.npy", saved(values)),
+        ("other.npy", saved(values)),
+        packing=rng.choice((0, 8)),
     )
 
 
@@ -101,7 +103,9 @@ def _header(rng: random.Random) -> Case:
     text = f"{{'descr': {dtype}, 'fortran_order': {order}, 'shape': {shape}, }}"
     hostile_headers = ("{'descr': '<f4'}", "__import__('os').mkdir('canary')", "(" * 2000)
     text = rng.choice((text, text, text, text[:-1] + "'x': 1}", *hostile_headers))
-    version = rng.choice(((1, 0), (1, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 0), (255, 255)))
+    version = rng.choice(
+        ((1, 0), (1, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 0), (255, 255))
+    )
     items = {"'<f8'": 8, "'<f2'": 2, "'<f16'": 16, "'<c8'": 8}.get(dtype, 4)
     count = 48 if shape == "(3, 4, 4)" else 32 if shape == "(2, 4, 4)" else 16
     data = np.arange(count * items // 2, dtype="<u2").tobytes()
@@ -134,7 +138,9 @@ def _bomb(rng: random.Random) -> Case:
     content = build.archive(("wpe.npy", stored, 8))
     if rows == 2**18:
         claimed = len(stored) - 4 * 2**20 + 2**30
-        content = content.replace(struct.pack("<I", len(stored)), struct.pack("<I", claimed))
+        content = content.replace(
+            struct.pack("<I", len(stored)), struct.pack("<I", claimed)
+        )
     return _npz(content, f"an array of {rows} x 1024 in {len(content)} bytes")
 
 

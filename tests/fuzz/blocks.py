@@ -26,12 +26,18 @@ def _number(key: bytes, value: int) -> bytes:
 
 
 def _gguf(
-    rng: random.Random, settings: Sequence[bytes] = (), align: int = 32, arch: bytes = b"gpt2"
+    rng: random.Random,
+    settings: Sequence[bytes] = (),
+    align: int = 32,
+    arch: bytes = b"gpt2",
 ) -> bytes:
     """Write two tensors of types that are drawn."""
     import gguf
 
-    settings = [_text(b"general.architecture") + struct.pack("<I", 8) + _text(arch), *settings]
+    settings = [
+        _text(b"general.architecture") + struct.pack("<I", 8) + _text(arch),
+        *settings,
+    ]
     head = (
         b"GGUF"
         + struct.pack("<IQQ", rng.choice((2, 3)), 2, len(settings))
@@ -39,7 +45,10 @@ def _gguf(
     )
     data = b""
     for name in rng.sample((GGUF_NAME.encode(), b"token_embd.weight"), 2):
-        kind, values = rng.choice((0, 0, 1, 28, 30, 2, 3, 6, 7, 8)), build.table(rng, 8, 32)
+        kind, values = (
+            rng.choice((0, 0, 1, 28, 30, 2, 3, 6, 7, 8)),
+            build.table(rng, 8, 32),
+        )
         head += _text(name) + struct.pack("<I2QIQ", 2, 32, 8, kind, len(data))
         sort = gguf.GGMLQuantizationType(kind)
         blocks = values.astype("<f8") if kind == 28 else gguf.quants.quantize(values, sort)
@@ -48,7 +57,9 @@ def _gguf(
 
 
 def _case(content: bytes, subject: str, expected: Any = "any", **options: Any) -> Case:
-    return build.extract(subject, {"a.gguf": content}, GGUF_NAME, expected=expected, **options)
+    return build.extract(
+        subject, {"a.gguf": content}, GGUF_NAME, expected=expected, **options
+    )
 
 
 def _sound(rng: random.Random) -> Case:
@@ -81,7 +92,9 @@ def _settings(rng: random.Random) -> Case:
         (
             struct.pack("<IQ", 10, rng.choice((0, *HUGE))),
             struct.pack("<Iq", 11, rng.choice((-1, -(2**63)))),
-            struct.pack("<If", 6, rng.choice((float("nan"), float("inf"), -1.0, 0.0, 3e38))),
+            struct.pack(
+                "<If", 6, rng.choice((float("nan"), float("inf"), -1.0, 0.0, 3e38))
+            ),
             struct.pack("<Id", 12, rng.choice((float("nan"), 1e308, 5e-324))),
             struct.pack("<IB", 7, rng.choice((0, 1, 7))),
             struct.pack("<I", 8) + _text(hostile),

@@ -47,7 +47,14 @@ WRONG_VALUES: tuple[Any, ...] = (
     "x" * 500, {"": {"": {}}}, [10**18] * 3, 1_000_000_000, 999_999_999_999, "1e5", [0], [-1, 2],
 )  # fmt: skip
 #: What may stand where a plain file should.
-SPECIAL = ("fifo", "link /dev/zero", "folder", "sparse 9999999999", "absent", "link nowhere")
+SPECIAL = (
+    "fifo",
+    "link /dev/zero",
+    "folder",
+    "sparse 9999999999",
+    "absent",
+    "link nowhere",
+)
 #: Counts, lengths and places that no small file has, of 64 bits; numbers as a header writes them.
 HUGE = (2**16, 2**31, 2**40, 2**62, 2**63, 2**64 - 1)
 _DIGITS = (
@@ -59,7 +66,11 @@ _DIGITS = (
 def table(rng: random.Random, rows: int = 0, width: int = 0) -> NDArray[np.float32]:
     """Draw a small table of plain numbers."""
     shape = rows or rng.choice((2, 3, 8, 16, 17)), width or rng.choice((1, 2, 4, 8))
-    return np.random.default_rng(rng.getrandbits(32)).standard_normal(shape).astype(np.float32)
+    return (
+        np.random.default_rng(rng.getrandbits(32))
+        .standard_normal(shape)
+        .astype(np.float32)
+    )
 
 
 def safetensors(tensors: Mapping[str, NDArray[Any]], metadata: Any = None) -> bytes:
@@ -131,13 +142,17 @@ def _other_number(rng: random.Random, content: bytes) -> bytes:
     dtype = np.dtype(rng.choice(("<u2", "<u4", "<u4", "<u8", ">u4")))
     if len(content) < dtype.itemsize:
         return content
-    read: Any = np.ndarray((len(content) - dtype.itemsize + 1,), dtype, content, strides=(1,))
+    read: Any = np.ndarray(
+        (len(content) - dtype.itemsize + 1,), dtype, content, strides=(1,)
+    )
     places = np.flatnonzero((read > 0) & (read <= len(content)))
     if not places.size:
         return content
     # Numbers of headers come first.
     index = int(places[rng.randrange(rng.choice((1 + places.size // 8, places.size)))])
-    number = rng.choice((0, 1, 3, 99, int(read[index]) + 1, int(read[index]) - 1, -1, *HUGE))
+    number = rng.choice(
+        (0, 1, 3, 99, int(read[index]) + 1, int(read[index]) - 1, -1, *HUGE)
+    )
     packed = np.array(number % 2 ** (8 * dtype.itemsize), dtype).tobytes()
     return content[:index] + packed + content[index + dtype.itemsize :]
 
@@ -203,15 +218,24 @@ def repacked(
             ("twice", archive(*all_of, (member, rng.randbytes(len(member_content))))),
             ("twin", archive(*all_of, (member.rpartition(".")[0] or "x", member_content))),
             ("order", archive(*rng.sample(all_of, len(all_of)))),
-            ("prefix", rng.choice((b"#!/bin/sh\n", bytes(1), bytes(64))) + archive(*all_of)),
+            (
+                "prefix",
+                rng.choice((b"#!/bin/sh\n", bytes(1), bytes(64))) + archive(*all_of),
+            ),
             ("missing", archive(*other_members)),
             ("another content", archive(*other_members, (member, odd))),
             ("renamed", archive(*other_members, (clean, member_content))),
-            ("beside", archive(*all_of, (clean, rng.choice((b"x", member_content, content))))),
+            (
+                "beside",
+                archive(*all_of, (clean, rng.choice((b"x", member_content, content)))),
+            ),
             ("evil beside", archive(*all_of, *evil)),
             ("many", archive(*all_of, *((f"b{number}", b"x") for number in range(200)))),
             ("appended", content + rng.randbytes(rng.choice((1, 22, 100)))),
-            ("bomb", archive(*other_members, (member, member_content + bytes(8 * 2**20), 8))),
+            (
+                "bomb",
+                archive(*other_members, (member, member_content + bytes(8 * 2**20), 8)),
+            ),
             *3 * (("directory", listed(archive(*all_of), offset, change)),),
         )
     )
@@ -290,7 +314,9 @@ def altered(
 
 def pick(rng: random.Random, *weighted: tuple[int, T]) -> T:
     """Choose by weight."""
-    return rng.choices([value for _, value in weighted], [weight for weight, _ in weighted])[0]
+    return rng.choices(
+        [value for _, value in weighted], [weight for weight, _ in weighted]
+    )[0]
 
 
 def one_of(

@@ -78,7 +78,8 @@ def _parts() -> tuple[bytes, dict[str, Any], bytes]:
 
 def _packed(stored: dict[str, Any]) -> bytes:
     return build.archive(
-        *((f"{name}.npy", arrays.saved(values)) for name, values in stored.items()), packing=8
+        *((f"{name}.npy", arrays.saved(values)) for name, values in stored.items()),
+        packing=8,
     )
 
 
@@ -103,14 +104,19 @@ def _drawing(rng: random.Random) -> Case:
             ("real", head + real),
             ("before", evil + head + b"</svg>"),
             ("after", head + b"</svg>" + evil),
-            ("attribute", head.replace(b"viewBox", b'onload="alert(1)" viewBox') + b"</svg>"),
+            (
+                "attribute",
+                head.replace(b"viewBox", b'onload="alert(1)" viewBox') + b"</svg>",
+            ),
             ("case", head.replace(b"<svg", b"<SVG") + evil.swapcase() + b"</SVG><svg/>"),
             ("doctype", b"<!DOCTYPE svg [" + entities + b"]>" + head + b"&b;</svg>"),
             ("damaged", build.damage(rng, small)[1]),
         )
     )
     name = rng.choice(("norms", "norms", "other", "x'\"><script>FOREIGN", "\x1b[2J"))
-    return _case(f"a drawing: {kind}", {f"bundle/figures/{name.replace('/', '_')}.svg": svg})
+    return _case(
+        f"a drawing: {kind}", {f"bundle/figures/{name.replace('/', '_')}.svg": svg}
+    )
 
 
 def _special(rng: random.Random) -> Case:
@@ -131,7 +137,9 @@ def _document(rng: random.Random) -> Case:
          None, 1, [], {})
     )  # fmt: skip
     mutated = build.dumps(build.altered(rng, document, (1, 2, 5)))
-    deep = b'{"schema": "posprobe.analysis/1", "table": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    deep = (
+        b'{"schema": "posprobe.analysis/1", "table": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    )
     content = rng.choice(
         (
             mutated,
@@ -182,7 +190,9 @@ def _arrays(rng: random.Random) -> Case:
     return _case(f"arrays.npz: {kind} {name}", {"bundle/arrays.npz": content})
 
 
-make = build.one_of((1, _sound), (5, _drawing), (2, _special), (5, _document), (4, _arrays))
+make = build.one_of(
+    (1, _sound), (5, _drawing), (2, _special), (5, _document), (4, _arrays)
+)
 WARM = (
     ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", "b"),
     ("report", "b"),

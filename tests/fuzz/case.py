@@ -74,8 +74,12 @@ class Case:
     def to_json(self) -> dict[str, Any]:
         """Describe the case by what is not as usual; `from_json` makes it again."""
         files = {name: _pack(content) for name, content in self.files.items()}
-        fields = {name: _plain(value) for name, value in vars(self).items()} | {"files": files}
-        non_empty = {name: value for name, value in fields.items() if value and value != "any"}
+        fields = {name: _plain(value) for name, value in vars(self).items()} | {
+            "files": files
+        }
+        non_empty = {
+            name: value for name, value in fields.items() if value and value != "any"
+        }
         return {"what": self.what, **non_empty}
 
     @classmethod
@@ -102,7 +106,9 @@ def copy(source: Path, target: Path) -> None:
 def _make_special(path: Path, kind: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     word, _, arguments = kind.partition(" ")
-    if word in ("absent", "folder", "fifo", "link") and (path.exists() or path.is_symlink()):
+    if word in ("absent", "folder", "fifo", "link") and (
+        path.exists() or path.is_symlink()
+    ):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     if word == "folder":
         path.mkdir()
@@ -127,7 +133,9 @@ def _pack(content: bytes) -> str:
 
 def _unpack(text: str) -> bytes:
     kind, _, content = text.partition(":")
-    return content.encode() if kind == "text" else zlib.decompress(base64.b85decode(content))
+    return (
+        content.encode() if kind == "text" else zlib.decompress(base64.b85decode(content))
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -108,7 +108,9 @@ def make(rng: random.Random) -> Case:
     plain = content == build.dumps(family)
     kind = build.pick(rng, (3, "inspect"), (3, "json"), (6, "extract"), (1, "analyze"))
     if kind == "inspect":
-        return Case(subject, ("inspect", "m"), files, expected="accepted" if plain else "any")
+        return Case(
+            subject, ("inspect", "m"), files, expected="accepted" if plain else "any"
+        )
     if kind == "json":
         return Case(subject, ("inspect", "m", "--json"), files)
     if kind == "extract":

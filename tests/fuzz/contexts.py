@@ -60,7 +60,9 @@ def _vit() -> dict[str, bytes]:
 def _encoded(rng: random.Random, form: str) -> bytes:
     from PIL import Image
 
-    pixels = np.random.default_rng(rng.getrandbits(32)).integers(0, 256, (9, 7, 3), np.uint8)
+    pixels = np.random.default_rng(rng.getrandbits(32)).integers(
+        0, 256, (9, 7, 3), np.uint8
+    )
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, form)
     return stream.getvalue()

@@ -42,7 +42,9 @@ def _pipeline_case(
     files: Mapping[str, bytes], subject: str, reference: str, **options: Any
 ) -> Case:
     is_readable = options.pop("read", True) and reference == "m#text_encoder"
-    argv = ("inspect", "m") if reference == "m" else ("extract", reference, "-o", "out.npy")
+    argv = (
+        ("inspect", "m") if reference == "m" else ("extract", reference, "-o", "out.npy")
+    )
     return Case(
         f"diffusers: {subject}", argv, files, outputs=("out.npy",),
         read=("m/text_encoder/model.safetensors", CLIP) if is_readable else None, **options,
@@ -68,7 +70,11 @@ def _pipeline(rng: random.Random) -> Case:
     match kind:
         case "name":
             index[hostile] = ["transformers", hostile]
-            if "\0" not in sound and len(sound) < 200 and not sound.startswith(("..", "/")):
+            if (
+                "\0" not in sound
+                and len(sound) < 200
+                and not sound.startswith(("..", "/"))
+            ):
                 files[f"m/{sound}/model.safetensors"] = build.safetensors(
                     {sound: build.table(rng)}
                 )
@@ -83,7 +89,8 @@ def _pipeline(rng: random.Random) -> Case:
             if rng.random() < 0.3:
                 tensor_file = build.safetensors({"x": build.table(rng, 2, 2)})
                 files |= {
-                    f"m/part{number}/model.safetensors": tensor_file for number in range(65)
+                    f"m/part{number}/model.safetensors": tensor_file
+                    for number in range(65)
                 }
                 expected = "error"
         case "foreign":
@@ -96,11 +103,16 @@ def _pipeline(rng: random.Random) -> Case:
         kind, files, special = build.spoiled(rng, files, place, outside=outside)
         read = not special and place.endswith(".safetensors")
     elif kind == "folder":
-        place, read = rng.choice(("m/text_encoder", "m/text_encoder_2", "m/scheduler")), False
+        place, read = (
+            rng.choice(("m/text_encoder", "m/text_encoder_2", "m/scheduler")),
+            False,
+        )
         files = {
             name: content for name, content in files.items() if not name.startswith(place)
         }
-        files["outside/model.safetensors"] = build.safetensors({CLIP: build.table(rng, 8, 4)})
+        files["outside/model.safetensors"] = build.safetensors(
+            {CLIP: build.table(rng, 8, 4)}
+        )
         special[place] = rng.choice((*build.SPECIAL, "link ../outside", "link ."))
     return _pipeline_case(
         files, kind, reference, expected=expected, special=special, read=read
@@ -120,7 +132,9 @@ def _shard_files(rng: random.Random) -> tuple[dict[str, Any], dict[str, bytes]]:
     }
     files = {
         "m/model_00000.weights.h5": weights({WPE: build.table(rng, 8, 4)}),
-        "m/model_00001.weights.h5": weights({"layers/dense/vars/0": build.table(rng, 4, 4)}),
+        "m/model_00001.weights.h5": weights(
+            {"layers/dense/vars/0": build.table(rng, 4, 4)}
+        ),
     }
     return index, files
 

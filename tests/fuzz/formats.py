@@ -43,7 +43,9 @@ def weights(tensors: dict[str, Any]) -> bytes:
 
 def _hdf5_file(rng: random.Random) -> bytes:
     values = build.table(rng, 8, 4).astype(rng.choice(("<f4", "<f8", "<f2", ">f4")))
-    options = rng.choice(({}, {"compression": "gzip"}, {"chunks": (4, 2), "shuffle": True}))
+    options = rng.choice(
+        ({}, {"compression": "gzip"}, {"chunks": (4, 2), "shuffle": True})
+    )
 
     def fill(file: Any) -> None:
         file.create_dataset(TENSOR, data=values, **options)
@@ -58,7 +60,9 @@ def _flax_file(rng: random.Random) -> bytes:
 
     values = build.table(rng, 8, 4).astype(rng.choice(("<f4", "<f8", "<f2")))
     parts = msgpack.packb(((8, 4), values.dtype.name, values.tobytes()))
-    return bytes(msgpack.packb({"step": 3, "wpe": {"embedding": msgpack.ExtType(1, parts)}}))
+    return bytes(
+        msgpack.packb({"step": 3, "wpe": {"embedding": msgpack.ExtType(1, parts)}})
+    )
 
 
 def _any_file(rng: random.Random) -> tuple[str, bytes]:
@@ -90,7 +94,9 @@ def _datasets(rng: random.Random) -> Case:
     place = rng.choice(("other.h5", "../other.h5", "/etc/passwd", "/dev/zero"))
     layout = h5py.VirtualLayout((8, 4), "f4")
     layout[:] = h5py.VirtualSource(place, TENSOR, (8, 4))
-    soft = h5py.SoftLink(rng.choice(("/nowhere", "/wpe/embedding", "..", "/wpe", "/other")))
+    soft = h5py.SoftLink(
+        rng.choice(("/nowhere", "/wpe/embedding", "..", "/wpe", "/other"))
+    )
 
     def put(value: Any) -> Callable[[Any], object]:
         return lambda file: file.update({TENSOR: value})
@@ -113,7 +119,9 @@ def _datasets(rng: random.Random) -> Case:
     def cycle(file: Any) -> None:
         file[TENSOR] = file.create_group("wpe")
 
-    filters = rng.choice(({"scaleoffset": 2}, {"fletcher32": True}, {"compression": "lzf"}))
+    filters = rng.choice(
+        ({"scaleoffset": 2}, {"fletcher32": True}, {"compression": "lzf"})
+    )
     large = rng.choice(((2**12, 2**10), (2**16, 2**16), (2**40, 4)))
     refused: dict[str, Callable[[Any], object]] = {
         "text": put(np.full((8, 4), b"abc")),
@@ -132,7 +140,9 @@ def _datasets(rng: random.Random) -> Case:
         "type": put(np.dtype("<f4")),
         "soft": put(soft),
         "cycle": cycle,
-        "many": lambda f: f.update({f"{TENSOR}{n}": h5py.SoftLink("/x") for n in range(3000)}),
+        "many": lambda f: f.update(
+            {f"{TENSOR}{n}": h5py.SoftLink("/x") for n in range(3000)}
+        ),
         "bomb": bomb,
         "filled": made(large, "f4", chunks=(64, 4), fillvalue=0.5),
         "chunks": made((2**13, 2**12), "f4", chunks=rng.choice(((1, 1), (2**13, 2**12)))),

@@ -63,9 +63,12 @@ def _model(tensors: list[Any], **attributes: Any) -> Any:
 def _codes(rng: random.Random, dtype: str, *shape: int) -> Any:
     import ml_dtypes
 
-    low, high = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-128, 127), "uint8": (0, 255)}[
-        dtype
-    ]
+    low, high = {
+        "int4": (-8, 7),
+        "uint4": (0, 15),
+        "int8": (-128, 127),
+        "uint8": (0, 255),
+    }[dtype]
     codes = np.random.default_rng(rng.getrandbits(32)).integers(low, high + 1, shape)
     return codes.astype(getattr(ml_dtypes, dtype) if dtype.endswith("4") else dtype)
 
@@ -114,7 +117,9 @@ def _sound(rng: random.Random) -> Case:
 
 
 def _damaged(rng: random.Random) -> Case:
-    subject, content = build.damage(rng, _any_model(rng).SerializeToString(deterministic=True))
+    subject, content = build.damage(
+        rng, _any_model(rng).SerializeToString(deterministic=True)
+    )
     return _case(content, subject, look=rng.random() < 0.3)
 
 
@@ -144,7 +149,9 @@ def _altered(rng: random.Random, message: Any) -> str:
         return str(field.name)
     old = rng.choice(list(value)) if is_repeated else value
     if isinstance(old, bytes):
-        new: Any = rng.choice((old[:-1], old + bytes(rng.choice((1, 4, 1000))), old[:3], b""))
+        new: Any = rng.choice(
+            (old[:-1], old + bytes(rng.choice((1, 4, 1000))), old[:3], b"")
+        )
     elif isinstance(old, str):
         new = rng.choice(
             (rng.choice(build.HOSTILE).encode("utf-8", "replace").decode(), "", "wpe")
@@ -154,7 +161,9 @@ def _altered(rng: random.Random, message: Any) -> str:
     elif field.enum_type:
         new = rng.choice([value.number for value in field.enum_type.values])
     else:
-        new = rng.choice((0, 1, -1, -4, 3, 7, 8, 16, 64, 2**31 - 1, -(2**31), 2**40, -(2**62)))
+        new = rng.choice(
+            (0, 1, -1, -4, 3, 7, 8, 16, 64, 2**31 - 1, -(2**31), 2**40, -(2**62))
+        )
     with suppress(ValueError):  # of 32 bits
         if is_repeated:
             place = list(value).index(old)
@@ -228,8 +237,14 @@ def _scales(rng: random.Random) -> Case:
         (
             ("scale", {"scale": np.ones(shape, "f4")}),
             ("zero", {"zero": np.zeros(shape, codes)}),
-            ("typed", {"scale": np.ones(scale.shape, rng.choice(("i4", "f8", "?", "c8")))}),
-            ("dtype", {"zero": np.zeros(scale.shape, rng.choice(("i4", "f4", "u1", "i2")))}),
+            (
+                "typed",
+                {"scale": np.ones(scale.shape, rng.choice(("i4", "f8", "?", "c8")))},
+            ),
+            (
+                "dtype",
+                {"zero": np.zeros(scale.shape, rng.choice(("i4", "f4", "u1", "i2")))},
+            ),
         )
     )
     return _case(_model(_tensors(parts | replacement), **attributes), f"scales: {kind}")

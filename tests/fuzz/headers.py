@@ -68,7 +68,9 @@ def _text(rng: random.Random) -> Case:
     header, data = build.entries(_tensors(rng))
     text = json.dumps(header)
     raw = text.encode()
-    repeated_key = rng.choice(('"dtype": "F32"', '"shape": [2, 2]', '"data_offsets": [0, 16]'))
+    repeated_key = rng.choice(
+        ('"dtype": "F32"', '"shape": [2, 2]', '"data_offsets": [0, 16]')
+    )
     number = rng.choice(("00", "0.0", "-0", "0e0", "1E-400"))
     letter = rng.choice(("\\u0077", "\\ud800", "\\x77", "\\u0000"))
     byte = rng.choice((b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"\0"))
@@ -133,7 +135,9 @@ def _shards(rng: random.Random) -> Case:
     files[index] = build.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map})
     special: dict[str, str] = {}
     if kind == "spoiled":
-        kind, files, special = build.spoiled(rng, files, rng.choice((index, f"m/{second}")))
+        kind, files, special = build.spoiled(
+            rng, files, rng.choice((index, f"m/{second}"))
+        )
     return build.extract(
         f"shards: {kind}", files, TENSOR, "m", special=special,
         read=(f"m/{first}", TENSOR) if kind in ("sound", "both") else None,
@@ -146,7 +150,9 @@ def _names(rng: random.Random) -> Case:
     part = rng.choice(("emb_pos", "pos_emb", ".layers.0", "_pos", "layer.1.", "aB", "/pe"))
     name = part * rng.choice((50, 1000, 4000)) + rng.choice(("", "!", ".weight"))
     if rng.random() < 0.4:
-        name = f"h.{'9' * rng.choice((20, 5000))}.attn.bias.{rng.choice(('weight', 'wpe'))}"
+        name = (
+            f"h.{'9' * rng.choice((20, 5000))}.attn.bias.{rng.choice(('weight', 'wpe'))}"
+        )
     tensors = {
         name: build.table(rng),
         "relative_attention_bias.weight": build.table(rng, 32, 4),

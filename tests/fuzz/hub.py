@@ -86,12 +86,18 @@ def served(description: Mapping[str, Any], scratch: Path) -> Iterator[None]:
 
 
 def _tensors(rng: random.Random) -> bytes:
-    return build.safetensors({TENSOR: build.table(rng, 16, 4), "b": build.table(rng, 16, 4)})
+    return build.safetensors(
+        {TENSOR: build.table(rng, 16, 4), "b": build.table(rng, 16, 4)}
+    )
 
 
 def _case(subject: str, content: bytes, *faults: dict[str, Any], **hub: Any) -> Case:
     config = {"model_type": "gpt2", "n_positions": 16}
-    files = {FILE: content, "config.json": json.dumps(config).encode(), **hub.pop("more", {})}
+    files = {
+        FILE: content,
+        "config.json": json.dumps(config).encode(),
+        **hub.pop("more", {}),
+    }
     expected = hub.pop("expected", "any")
     truths = {"truth.safetensors": content}
     if "changed" in hub:
@@ -169,7 +175,12 @@ def _status(rng: random.Random) -> Case:
     )
     sent = {name: value.encode("latin-1", "replace").decode("latin-1")
             for name, value in headers.items()}  # fmt: skip
-    fault = {"kind": "status", "status": rng.choice(_STATUSES), "headers": sent, **_match(rng)}
+    fault = {
+        "kind": "status",
+        "status": rng.choice(_STATUSES),
+        "headers": sent,
+        **_match(rng),
+    }
     return _case(f"status {fault['status']}", _tensors(rng), fault, **_large(rng))
 
 

@@ -41,7 +41,9 @@ AUTOS = (
 def drawn(shapes: dict[str, tuple[int, ...]]) -> bytes:
     """Write a model's tensors, of numbers drawn here."""
     rng = np.random.default_rng(0)
-    tensors = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+    tensors = {
+        name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()
+    }
     return build.safetensors(tensors, {"format": "pt"})
 
 
@@ -64,7 +66,11 @@ def case(
     **options: Any,
 ) -> Case:
     content = config if isinstance(config, bytes) else build.dumps(config)
-    model_files = {"m/config.json": content, "m/model.safetensors": _gpt2(), **(files or {})}
+    model_files = {
+        "m/config.json": content,
+        "m/model.safetensors": _gpt2(),
+        **(files or {}),
+    }
     measurement_words = () if "--only" in words else ("--only", "heads")
     return Case(
         subject,
@@ -96,7 +102,9 @@ def _code(rng: random.Random) -> Case:
     for name, values in other_entries.items():
         if rng.random() < 0.25:
             config[name] = rng.choice(values)
-    words = rng.choice(((), (), (), (), ("--only", "states,attention"), ("--only", "shift")))
+    words = rng.choice(
+        ((), (), (), (), ("--only", "states,attention"), ("--only", "shift"))
+    )
     files = {"m/evil.py": CODE, "m/modeling_evil.py": CODE}
     return case(f"code beside {config['architectures']}", config, *words, files=files)
 
@@ -121,7 +129,9 @@ def _tokenizer(rng: random.Random) -> Case:
     )
     bringing = {"AutoTokenizer": ["evil.Evil", "evil.Evil"], "AutoImageProcessor": "evil.Evil",
                 "AutoProcessor": "evil.Evil"}  # fmt: skip
-    names = dict.fromkeys(("tokenizer_class", "image_processor_type", "processor_class"), kind)
+    names = dict.fromkeys(
+        ("tokenizer_class", "image_processor_type", "processor_class"), kind
+    )
     files = {
         f"m/{place}": build.dumps({**names, "auto_map": bringing}), "m/evil.py": CODE,
         "text.txt": b"some words to run on\n" * 20, "pictures/a.png": b"x",
@@ -135,7 +145,9 @@ def _tokenizer(rng: random.Random) -> Case:
 
 def _config(rng: random.Random) -> Case:
     """Give values of wrong types and sizes."""
-    size = rng.choice(("n_embd", "vocab_size", "n_positions", "n_head", "n_inner", "n_layer"))
+    size = rng.choice(
+        ("n_embd", "vocab_size", "n_positions", "n_head", "n_inner", "n_layer")
+    )
     number = rng.choice((10**9, 10**5, 0, -1, 3, 16, 10**400, 5.0, True, "1"))
     config = rng.choice((build.mutated(rng, CONFIG), CONFIG | {size: number}))
     return case("configuration", config)

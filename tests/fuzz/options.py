@@ -94,7 +94,9 @@ def make(rng: random.Random) -> Case:
     if command == "figure":
         words.append(rng.choice(KINDS))
     if command == "report":
-        refs = [rng.choice(("bundle", "nope", "", ".", "/", "t.npy", "~nouser/x", "x" * 300))]
+        refs = [
+            rng.choice(("bundle", "nope", "", ".", "/", "t.npy", "~nouser/x", "x" * 300))
+        ]
     if command not in ("samples", "families"):
         words += refs
     picked = [

@@ -58,7 +58,10 @@ def _broken(case: Case, observation: Seen) -> Iterator[str]:
         observation.out.decode("utf-8", "replace"),
         observation.err.decode("utf-8", "replace"),
     )
-    if f"work/{CANARY}" in observation.after and f"work/{CANARY}" not in observation.before:
+    if (
+        f"work/{CANARY}" in observation.after
+        and f"work/{CANARY}" not in observation.before
+    ):
         yield "code of the checkpoint ran"
     if re.search(r"\[y/N\]", stdout + err):
         yield "it asks whether to run code"
@@ -190,7 +193,9 @@ def _compared(case: Case, observation: Seen) -> Iterator[str]:
     if observation.code != 0:
         return
     files, tensor = case.read
-    problems = [list(_differs(case, observation, file, tensor)) for file in files.split("|")]
+    problems = [
+        list(_differs(case, observation, file, tensor)) for file in files.split("|")
+    ]
     if all(problems):
         yield problems[0][0]
 
@@ -239,7 +244,9 @@ def read_by_package(observation: Seen, file: str, tensor: str) -> NDArray[Any] |
             plain = read.astype(np.float64) if read.dtype.kind == "V" else read
             np.save(answer, plain, allow_pickle=False)
         except Exception as error:  # noqa: BLE001 - each package has errors of its own
-            refusal.write_text(f"{type(error).__name__}: {str(error)[:200]}", errors="replace")
+            refusal.write_text(
+                f"{type(error).__name__}: {str(error)[:200]}", errors="replace"
+            )
         return 0
 
     try:

@@ -24,7 +24,16 @@ EXTRACT = ("extract", "sinusoidal:8x4", "-o")
 def _argv(rng: random.Random, place: str) -> tuple[str, ...]:
     return rng.choice(
         (
-            ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", place),
+            (
+                "analyze",
+                "sinusoidal:8x4",
+                "--only",
+                "norms",
+                "--nulls",
+                "0",
+                "--out",
+                place,
+            ),
             ("analyze", "alibi:4x2", "--nulls", "0", "--out", place),
             ("compare", "sinusoidal:8x4", "sinusoidal", "--nulls", "0", "--out", place),
         )

@@ -62,7 +62,9 @@ def _store(rng: random.Random) -> Case:
         )
     )  # fmt: skip
     outputs = ("s",) if words[0] == "sweep" else ()
-    return Case(f"a sweep: {kind} {Path(place).name}", words, files, special, outputs=outputs)
+    return Case(
+        f"a sweep: {kind} {Path(place).name}", words, files, special, outputs=outputs
+    )
 
 
 def _prints(rng: random.Random) -> Case:
@@ -94,7 +96,9 @@ def _run() -> dict[str, bytes]:
 
 def _edited(rng: random.Random) -> Case:
     """Edit a run, and compare it with a sound one, or make a row of a table of it."""
-    files = dict(_run()) | {name.replace("a/", "b/"): file for name, file in _run().items()}
+    files = dict(_run()) | {
+        name.replace("a/", "b/"): file for name, file in _run().items()
+    }
     document, arrays = json.loads(files["a/analysis.json"]), "a/arrays.npz"
     use = document["rotary_use"]
     part = rng.choice(
@@ -123,7 +127,9 @@ def _edited(rng: random.Random) -> Case:
             (odd, curves * 1e200, curves * 0, curves[0], curves[..., :5], curves[:, :0],
              curves.astype(rng.choice(("c16", "i8", "f4", ">f8", "f2"))))
         )  # fmt: skip
-        members = ((f"{name}.npy", saved(values)) for name, values in stored_arrays.items())
+        members = (
+            (f"{name}.npy", saved(values)) for name, values in stored_arrays.items()
+        )
         files[arrays] = build.archive(*members)
     files["a/analysis.json"] = build.dumps(document)
     words: tuple[str, ...] = rng.choice(
@@ -193,7 +199,9 @@ def _index(rng: random.Random) -> Case:
     place = rng.choice((index, index, data))
     kind, files, special = build.spoiled(rng, files, place, outside=files[place])
     argv = rng.choice((("inspect", "m"), ("extract", "m", "-o", "out.npy")))
-    return Case(f"an index of TensorFlow: {kind}", argv, files, special, outputs=("out.npy",))
+    return Case(
+        f"an index of TensorFlow: {kind}", argv, files, special, outputs=("out.npy",)
+    )
 
 
 make = build.one_of((5, _store), (3, _prints), (5, _edited), (5, _dump), (4, _index))

@@ -197,7 +197,10 @@ def _watched(child: int) -> int:
             os.close(end)
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         current = sum(
-            map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13])
+            map(
+                int,
+                Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13],
+            )
         )
         clock = time.monotonic()
         if current != memory:

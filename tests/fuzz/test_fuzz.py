@@ -75,7 +75,10 @@ def test_the_oracle_detects_every_broken_promise() -> None:
                 "other numbers",
             ),
             (Case("", argv, sound.files), "work/out.npy is new"),
-            (Case("", argv, sound.files, outputs=("out.npy",), expected="error"), "accepted"),
+            (
+                Case("", argv, sound.files, outputs=("out.npy",), expected="error"),
+                "accepted",
+            ),
             (Case("", ("inspect", "nope.npy"), expected="accepted"), "refused"),
         ):
             with parent.run(case) as observation:

@@ -93,7 +93,9 @@ def _file(rng: random.Random) -> Case:
         )
     )
     outputs = ("out.npy", "bundle", "reports", "out.svg", "out.caption.txt")
-    return Case(f"text in a file's name: {argv[0]}", argv, {path: content}, outputs=outputs)
+    return Case(
+        f"text in a file's name: {argv[0]}", argv, {path: content}, outputs=outputs
+    )
 
 
 def _config(rng: random.Random) -> Case:
@@ -138,7 +140,9 @@ def _option(rng: random.Random) -> Case:
     output_file = output + rng.choice((".npy", ".csv", ".txt"))
     formula = "sinusoidal:16x8"
     analyze = ("analyze", formula, "--only", "norms", "--nulls", "0", "--out", "bundle")
-    option = rng.choice(("--rows", "--only", "--grid", "--tensor", "--revision", "--nulls"))
+    option = rng.choice(
+        ("--rows", "--only", "--grid", "--tensor", "--revision", "--nulls")
+    )
     words = rng.choice(
         (
             *3 * ((*analyze, option, bad),),

@@ -126,7 +126,9 @@ class Hub:
     def url(self) -> str:
         return self.servers["hub"].url
 
-    def add(self, repo_id: str, files: Mapping[str, bytes | Sparse], **options: Any) -> Repo:
+    def add(
+        self, repo_id: str, files: Mapping[str, bytes | Sparse], **options: Any
+    ) -> Repo:
         """Publish a repository, or a new commit on its main branch."""
         stored = {
             name: content
@@ -159,7 +161,8 @@ class Hub:
         # A client has the last bytes a moment before the server has counted them.
         patience = time.monotonic() + 2
         while (
-            not all(r.is_finished for r in list(self.requests)) and time.monotonic() < patience
+            not all(r.is_finished for r in list(self.requests))
+            and time.monotonic() < patience
         ):
             time.sleep(0.002)
         return sum(request.sent for request in self.requests if part in request.path)
@@ -176,7 +179,8 @@ def serve() -> Iterator[Hub]:
     """Run a hub on free ports until the block is left."""
     hub = Hub()
     threads = [
-        threading.Thread(target=s.serve_forever, args=(0.01,)) for s in hub.servers.values()
+        threading.Thread(target=s.serve_forever, args=(0.01,))
+        for s in hub.servers.values()
     ]
     for thread in threads:
         thread.start()
@@ -205,7 +209,9 @@ def client_constants(hub: Hub, folder: Path) -> dict[str, Any]:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # closing the server waits for them, so that no socket is left open
+    daemon_threads = (
+        False  # closing the server waits for them, so that no socket is left open
+    )
 
     def __init__(self, hub: Hub, name: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -283,9 +289,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault.status, {}, b'{"error": "as told"}')
         elif fault is not None and fault.kind == "body":
             self._answer(200, {}, fault.body)
-        elif path == "/api/agent-harnesses":  # newer clients ask once, for their user agent
+        elif (
+            path == "/api/agent-harnesses"
+        ):  # newer clients ask once, for their user agent
             self._answer(200, {}, b'{"standardEnvVars": [], "harnesses": {}}')
-        elif revisions_match := re.fullmatch(r"/api/models/(.+?)/(refs|commits/main)", path):
+        elif revisions_match := re.fullmatch(
+            r"/api/models/(.+?)/(refs|commits/main)", path
+        ):
             name, listing = revisions_match.groups()
             if (repo_and_commit := self._find(name, "main")) is not None:
                 self._revisions(repo_and_commit[0], listing)
@@ -322,14 +332,18 @@ class _Handler(BaseHTTPRequestHandler):
             {"type": "file", "path": name, "size": file.size, "oid": file.etag}
             for name, file in repo.files.items()
         ]
-        self._answer(200, {"Content-Type": "application/json"}, json.dumps(entries).encode())
+        self._answer(
+            200, {"Content-Type": "application/json"}, json.dumps(entries).encode()
+        )
 
     def _find(self, name: str, revision: str) -> tuple[Repo, str] | None:
         """Find a repository and commit, or refuse as the Hub does."""
         repo = self.server.hub.repos.get(name)
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         is_api = self.request_.path.startswith("/api/")
-        if repo is None or (repo.token is not None and token != repo.token and not repo.gated):
+        if repo is None or (
+            repo.token is not None and token != repo.token and not repo.gated
+        ):
             if token:
                 self._refuse(404, "RepoNotFound", "Repository not found")
             else:
@@ -361,7 +375,9 @@ class _Handler(BaseHTTPRequestHandler):
                     "date": "2024-01-01T00:00:00.000Z"}
                    for commit, title in repo.commits.items()]  # fmt: skip
         answer = refs if listing == "refs" else commits
-        self._answer(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
+        self._answer(
+            200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
+        )
 
     def _resolve(self, name: str, file: str, repo: Repo, commit: str) -> None:
         content = repo.files.get(file)
@@ -379,12 +395,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _content(self, content: Sparse, headers: dict[str, str]) -> None:
         requested_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if requested_range is None or (self.fault is not None and self.fault.kind == "whole"):
+        if requested_range is None or (
+            self.fault is not None and self.fault.kind == "whole"
+        ):
             self._answer(200, headers, content)
             return
         start = int(requested_range[1])
         stop = min(
-            int(requested_range[2]) + 1 if requested_range[2] else content.size, content.size
+            int(requested_range[2]) + 1 if requested_range[2] else content.size,
+            content.size,
         )
         if start >= content.size:
             self._answer(416, headers | {"Content-Range": f"bytes */{content.size}"})
@@ -408,7 +427,10 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         content = body if isinstance(body, Sparse) else Sparse(len(body), {0: body})
         end = content.size if stop is None else stop
-        sent_headers: dict[str, str | None] = {**headers, "Content-Length": str(end - start)}
+        sent_headers: dict[str, str | None] = {
+            **headers,
+            "Content-Length": str(end - start),
+        }
         fault = self.fault
         sent_headers |= fault.headers if fault is not None else {}
         self.request_.status = status

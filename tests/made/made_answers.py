@@ -65,7 +65,8 @@ def answers_of(values: Floats, grid: Shape = None, seed: int = 0) -> dict[str, A
     """Ask the questions of one stretch about all rows together."""
     table_view = view(values, seed=seed, layout=Grid(*grid) if grid else None)
     table_answers = [
-        ask(table_view) for ask in (GRID_QUESTIONS if grid else SEQUENCE_QUESTIONS).values()
+        ask(table_view)
+        for ask in (GRID_QUESTIONS if grid else SEQUENCE_QUESTIONS).values()
     ]
     return decide(
         filter(None, table_answers),
@@ -74,7 +75,9 @@ def answers_of(values: Floats, grid: Shape = None, seed: int = 0) -> dict[str, A
     )
 
 
-def noisy_circles(periods: list[float], n: int = 200, d: int = 32, seed: int = 0) -> Floats:
+def noisy_circles(
+    periods: list[float], n: int = 200, d: int = 32, seed: int = 0
+) -> Floats:
     """Return circles of the given periods with noise of equal norm."""
     circles = waves(n, periods)
     values = circles @ rotation(d)[: circles.shape[1]]
@@ -110,7 +113,9 @@ def _circle_codes() -> tuple[Floats, Floats]:
 
 
 ALTERNATING_SIGNS = np.where(np.arange(96) % 2, 1.0, -1.0)[:, None]
-CHECKERBOARD = np.outer((-1.0) ** np.add.outer(np.arange(8), np.arange(8)).ravel(), np.ones(8))
+CHECKERBOARD = np.outer(
+    (-1.0) ** np.add.outer(np.arange(8), np.arange(8)).ravel(), np.ones(8)
+)
 LINE_ROWS = np.linspace(-1, 1, 96)[:, None]
 MIRRORED_ROWS = np.concatenate([gaussian(32, 16), gaussian(32, 16)[::-1]])
 #: Planted tables by name: a function that makes the values, and the shape of a grid or None.
@@ -154,7 +159,11 @@ PLANTED_TABLES: Mapping[str, tuple[Callable[[], Floats | PositionTable], Shape]]
     "grid formula": (lambda: pp.sincos2d(10, 12, 32), (10, 12)),
     "odd patch": (lambda: with_odd_row(smooth_field(12, 12, 48, 3.0), 75), (12, 12)),
 }  # fmt: skip
-SAMPLE_REFERENCES = ("sample:all-minilm-l6-v2", "sample:rxnmapper-albert", "sample:digits-vit")
+SAMPLE_REFERENCES = (
+    "sample:all-minilm-l6-v2",
+    "sample:rxnmapper-albert",
+    "sample:digits-vit",
+)
 
 
 @cache
@@ -174,5 +183,7 @@ ANSWER_PREFIXES = re.compile(r"(?:Yes|No|Cannot tell)[:,.]|Cannot\b|[a-z]")
 
 
 def is_sentence(text: str) -> bool:
-    has_broken_value = re.search(r"\bNone\b|\bnan\b|\binf\b|[{}]|-0(?:\.0+)?(?![.\d])", text)
+    has_broken_value = re.search(
+        r"\bNone\b|\bnan\b|\binf\b|[{}]|-0(?:\.0+)?(?![.\d])", text
+    )
     return text.endswith(".") and not has_broken_value and not ANSWER_PREFIXES.match(text)

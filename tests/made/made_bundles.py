@@ -37,7 +37,9 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, cwd: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*MAIN_COMMAND, *arguments],
         cwd=cwd,

@@ -54,7 +54,9 @@ def make_truncated(folder: Path) -> None:
 
 def make_enormous_header(folder: Path) -> None:
     make_empty_file(folder)
-    (folder / "model" / "model.safetensors").write_bytes((2**60).to_bytes(8, "little") + b"{}")
+    (folder / "model" / "model.safetensors").write_bytes(
+        (2**60).to_bytes(8, "little") + b"{}"
+    )
 
 
 def with_value(value: float) -> Callable[[Path], None]:
@@ -94,7 +96,9 @@ T5_BIAS = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 CHECKPOINT_MAKERS: dict[str, Callable[[Path], None]] = {
     "nothing": lambda _: None,
-    "sound": lambda folder: checkpoint(folder, {BERT_TABLE: table()}, {"model_type": "bert"}),
+    "sound": lambda folder: checkpoint(
+        folder, {BERT_TABLE: table()}, {"model_type": "bert"}
+    ),
     "empty file": make_empty_file,
     "truncated": make_truncated,
     "enormous header": make_enormous_header,

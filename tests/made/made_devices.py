@@ -6,4 +6,6 @@ import torch
 needs_cuda = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device is there"
 )
-without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+without_cuda = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="a CUDA device is there"
+)

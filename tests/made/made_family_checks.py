@@ -29,7 +29,9 @@ def assert_table_as_in_model(table: PositionTable, tiny: Tiny) -> None:
     assert_same_bits(table.values, tiny.rows[rows.positions])
     assert [row.row for row in table.dropped] == rows.unused
     assert all(row.reason for row in table.dropped)
-    assert table.layout == (Grid(*rows.grid) if rows.grid else Sequence(len(rows.positions)))
+    assert table.layout == (
+        Grid(*rows.grid) if rows.grid else Sequence(len(rows.positions))
+    )
     special = sorted(rows.special)
     assert [row.row for row in table.prefix_rows] == special
     count = Counter(rows.special[row].partition("[")[0] for row in special)

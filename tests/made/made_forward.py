@@ -21,7 +21,11 @@ from posprobe.analyses.models.experiments import (
     measure_early,
 )
 from posprobe.analyses.models.head_logits import HeadsByLayer, head_logits
-from posprobe.analyses.models.rotary_heads import LayerRotation, RotarySums, build_rotary_use
+from posprobe.analyses.models.rotary_heads import (
+    LayerRotation,
+    RotarySums,
+    build_rotary_use,
+)
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import (
     EffectiveTable,
@@ -202,7 +206,8 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     on_grid = isinstance(layout, Grid)
     special = 1 if on_grid else 0
     weights = [
-        attention_of(layout, causal=causal, special=special, seed=layer) for layer in range(2)
+        attention_of(layout, causal=causal, special=special, seed=layer)
+        for layer in range(2)
     ]
     attention = attention_by_offset(
         {number: sum_attention(results, layout) for number, results in enumerate(weights)},

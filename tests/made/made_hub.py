@@ -114,7 +114,9 @@ def gpt2(server: Hub, **options: Any) -> NDArray[np.float32]:
     return values
 
 
-def small(server: Hub, repo_id: str = "someone/small", seed: int = 0, **options: Any) -> Any:
+def small(
+    server: Hub, repo_id: str = "someone/small", seed: int = 0, **options: Any
+) -> Any:
     """Publish a small repository whose weights still come from the second port."""
     server.large = 1000
     values = table(32, 16, seed)

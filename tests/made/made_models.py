@@ -52,7 +52,9 @@ def gpt2(vocab_size: int = VOCABULARY, n_positions: int = LENGTH, **options: Any
 
 def bert(**options: Any) -> Any:
     torch.manual_seed(0)
-    return transformers.BertModel(transformers.BertConfig(**BERT, **options)).train(mode=False)
+    return transformers.BertModel(transformers.BertConfig(**BERT, **options)).train(
+        mode=False
+    )
 
 
 def language_model(kind: str, positions: int = 34) -> Any:
@@ -117,11 +119,15 @@ def states(model: Any, contexts: NDArray[Any]) -> NDArray[np.float64]:
         if hasattr(model, "blocks"):
             return _timm_states(model, inputs)
         body = model.base_model
-        return np.stack([h.cpu().numpy() for h in body(inputs, output_hidden_states=True)[-1]])
+        return np.stack(
+            [h.cpu().numpy() for h in body(inputs, output_hidden_states=True)[-1]]
+        )
 
 
 def _timm_states(model: Any, inputs: torch.Tensor) -> NDArray[np.float64]:
-    embedded = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(inputs))))
+    embedded = model.norm_pre(
+        model.patch_drop(model._pos_embed(model.patch_embed(inputs)))
+    )
     layer_states = [embedded]
     for block in model.blocks:
         layer_states.append(block(layer_states[-1]))
@@ -135,7 +141,9 @@ def attentions(model: Any, contexts: NDArray[Any]) -> NDArray[np.float64]:
     with torch.no_grad():
         layer_weights = model.base_model(inputs, output_attentions=True).attentions
     model.set_attn_implementation("sdpa")
-    return np.stack([weights.cpu().numpy() for weights in layer_weights]).astype(np.float64)
+    return np.stack([weights.cpu().numpy() for weights in layer_weights]).astype(
+        np.float64
+    )
 
 
 def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -21,7 +21,8 @@ def save(
     inputs: tuple[str, ...] = ("input_ids",),
 ) -> str:
     graph_inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "n"]) for name in inputs
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "n"])
+        for name in inputs
     ]
     graph = helper.make_graph(
         nodes, "graph", graph_inputs,

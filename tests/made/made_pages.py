@@ -93,7 +93,9 @@ class Page(HTMLParser):
         return [element for element in self.elements if element.name in names]
 
     def values(self, attribute: str) -> list[str]:
-        return [e.attributes[attribute] for e in self.elements if attribute in e.attributes]
+        return [
+            e.attributes[attribute] for e in self.elements if attribute in e.attributes
+        ]
 
     def runs_only_own_scripts(self) -> bool:
         """Return whether all scripts are the package's own, as the policy demands."""
@@ -106,7 +108,8 @@ class Page(HTMLParser):
         rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
         assert rules["default-src"] == "'none'"
         digests = [
-            base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts
+            base64.b64encode(hashlib.sha256(script.encode()).digest())
+            for script in scripts
         ]
         allowed = [f"'sha256-{digest.decode()}'" for digest in digests] or ["'none'"]
         assert [rules["script-src"]] == allowed
@@ -150,7 +153,9 @@ SCHEMES: dict[str, Callable[[], Any]] = {
     ),
 }
 PAGES: dict[str, Callable[[], Any]] = {
-    "sequence": lambda: pp.analyze(with_special_rows(), nulls=2, command="posprobe analyze x"),
+    "sequence": lambda: pp.analyze(
+        with_special_rows(), nulls=2, command="posprobe analyze x"
+    ),
     "patches": lambda: pp.analyze(patches(14, 12, 12), nulls=1),
     "constant": lambda: pp.analyze(as_table(np.full((64, 4), 0.1), Grid(8, 8)), nulls=1),
     "short": lambda: pp.analyze(as_table(gaussian(2, 3)), nulls=1),

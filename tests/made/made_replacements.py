@@ -18,7 +18,9 @@ from posprobe.report import files as moves
 
 #: Functions of `os` that change a folder; their calls are counted as steps.
 STEP_CALLS = ("mkdir", "rename", "replace", "rmdir", "unlink")
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+needs_fork = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="this system does not fork"
+)
 
 
 def content(seed: int) -> Any:

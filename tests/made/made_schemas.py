@@ -32,7 +32,11 @@ def problems(schema_or_name: str | dict[str, Any], document: Any) -> list[str]:
         (schema(name)["$id"], referencing.Resource.from_contents(schema(name)))
         for name in VERSIONS
     )
-    expected = schema(schema_or_name) if isinstance(schema_or_name, str) else schema_or_name
+    expected = (
+        schema(schema_or_name) if isinstance(schema_or_name, str) else schema_or_name
+    )
     written = json.loads(json.dumps(document, allow_nan=False))
-    errors = jsonschema.Draft202012Validator(expected, registry=registry).iter_errors(written)
+    errors = jsonschema.Draft202012Validator(expected, registry=registry).iter_errors(
+        written
+    )
     return [f"{error.json_path}: {error.message}" for error in errors]

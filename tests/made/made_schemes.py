@@ -43,7 +43,9 @@ def window(
     values = np.exp(-(x**2 + y**2) / 4) + noise
     if fields.get("quantity") == "cosine":
         values = values / np.abs(values).max()
-    return RelativeBias(values, Grid(height, width), name, source(f"{name}.table"), **fields)
+    return RelativeBias(
+        values, Grid(height, width), name, source(f"{name}.table"), **fields
+    )
 
 
 def rotary(name: str = "rotary", **fields: Any) -> Rotary:

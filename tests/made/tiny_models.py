@@ -83,7 +83,9 @@ class Tiny:
         for row in range(len(self.rows)):
             with changed_view(self.rows[row]):
                 changed_tokens = _differ(original, self.embed(inputs))
-            assert len(changed_tokens) < 2, f"row {row} reaches the tokens {changed_tokens}"
+            assert len(changed_tokens) < 2, (
+                f"row {row} reaches the tokens {changed_tokens}"
+            )
             token_of.update(dict.fromkeys(changed_tokens, row))
         if self.image is None:
             order: list[int] = list(range(len(original)))
@@ -105,7 +107,9 @@ class Tiny:
     def embed(self, inputs: object) -> Tensor:
         captured: list[Tensor] = []
 
-        def look(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
+        def look(
+            _: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]
+        ) -> None:
             hidden_states = next(
                 (v for k, v in kwargs.items() if k.startswith("hidden_state")), None
             )
@@ -142,7 +146,9 @@ class Tiny:
         order: list[int] = []
         for r, c in itertools.product(*map(range, grid)):
             with changed_view(
-                self.image[0, :, r * height : (r + 1) * height, c * width : (c + 1) * width]
+                self.image[
+                    0, :, r * height : (r + 1) * height, c * width : (c + 1) * width
+                ]
             ):
                 order += _differ(original, self.embed(self.image))
         return order, grid
@@ -200,7 +206,9 @@ def find(model: nn.Module, suffix: str) -> Any:
     candidates = itertools.chain(
         model.named_parameters(), model.named_buffers(), model.named_modules()
     )
-    matches = {name: part for name, part in candidates if f".{name}".endswith(f".{suffix}")}
+    matches = {
+        name: part for name, part in candidates if f".{name}".endswith(f".{suffix}")
+    }
     assert len(matches) == 1, f"{suffix}: {list(matches)}"
     return next(iter(matches.values()))
 
@@ -272,13 +280,18 @@ def _ids(length: int) -> Tensor:
     return torch.full((1, length), 7)
 
 
-def hf_text(name: str, table: str, dtype: torch.dtype = torch.float32, **config: Any) -> Tiny:
+def hf_text(
+    name: str, table: str, dtype: torch.dtype = torch.float32, **config: Any
+) -> Tiny:
     """Build a transformers model that reads one sequence of tokens."""
     cls = getattr(transformers, name, None) or _unlisted(name)
     model = cls(cls.config_class(**config)).to(dtype)
     weight = find(model, table)
     return Tiny(
-        _seeded(model, weight), weight, first_layer(model), lambda n: model(input_ids=_ids(n))
+        _seeded(model, weight),
+        weight,
+        first_layer(model),
+        lambda n: model(input_ids=_ids(n)),
     )
 
 
@@ -302,7 +315,9 @@ def hf_seq2seq(name: str, part: str, *, keep: bool = False, **config: Any) -> Ti
     """Build an encoder and decoder; the other part gets a short input."""
     cls = getattr(transformers, name)
     model = cls(
-        cls.config_class(**SEQ2SEQ_SIZE, **SPECIAL_IDS, max_position_embeddings=11, **config)
+        cls.config_class(
+            **SEQ2SEQ_SIZE, **SPECIAL_IDS, max_position_embeddings=11, **config
+        )
     )
     weight = find(model, f"{part}.embed_positions.weight")
 
@@ -412,7 +427,9 @@ def _text_cases() -> Iterator[Case]:
         ("luke", "LukeModel", BERT, LUKE_SIZE, "tokens"),
     ):
         build = partial(hf_text, name, table, **ids | config)
-        yield Case(f"{name}-{pick}", "roberta", model_type, build, save_pretrained, f"#{pick}")
+        yield Case(
+            f"{name}-{pick}", "roberta", model_type, build, save_pretrained, f"#{pick}"
+        )
     yield Case(
         "ProphetNetModel-encoder", "prophetnet", "prophetnet", prophetnet, save_pretrained,
         "#encoder",
@@ -460,7 +477,9 @@ def hf_vision(
     """Build a transformers model that reads an image."""
     cls = getattr(transformers, name)
     size = {
-        key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key
+        key: MODEL_SIZE[key]
+        for key in MODEL_SIZE
+        if "vocab" not in key and "max" not in key
     }
     size = size | {"image_size": IMAGE, "patch_size": PATCH} | config
     model = cls(cls.config_class(**size))
@@ -488,7 +507,9 @@ def hf_two_towers(name: str, part: str, tokens: tuple[str, ...] = ()) -> Tiny:
         "projection_size": 16,
     }
     vision = {
-        key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key
+        key: MODEL_SIZE[key]
+        for key in MODEL_SIZE
+        if "vocab" not in key and "max" not in key
     }
     model = cls(
         cls.config_class(
@@ -515,7 +536,9 @@ def hf_mae() -> Any:
     """Build a masked autoencoder with the fixed tables that its authors' code fills in."""
     cls: Any = transformers.ViTMAEModel
     size = {
-        key: MODEL_SIZE[key] for key in MODEL_SIZE if "vocab" not in key and "max" not in key
+        key: MODEL_SIZE[key]
+        for key in MODEL_SIZE
+        if "vocab" not in key and "max" not in key
     }
     model = cls(cls.config_class(image_size=28, patch_size=7, **size))
     # transformers skips what it takes for initialised already.
@@ -590,7 +613,9 @@ def save_original_dinov2(tiny: Tiny, folder: Path) -> str:
     }
     state = tiny.model.state_dict()
     folder.mkdir(exist_ok=True)
-    torch.save({new: state[old] for old, new in names.items()}, folder / "dinov2_pretrain.pth")
+    torch.save(
+        {new: state[old] for old, new in names.items()}, folder / "dinov2_pretrain.pth"
+    )
     return str(folder / "dinov2_pretrain.pth")
 
 
@@ -600,7 +625,10 @@ def _vision_cases() -> Iterator[Case]:
     vit: dict[str, Any] = {"tokens": cls}
     deit: dict[str, Any] = {"tokens": cls_and_distillation}
     dino = square | {"tokens": cls}
-    registers = square | {"tokens": ("cls_token", "register_tokens"), "num_register_tokens": 2}
+    registers = square | {
+        "tokens": ("cls_token", "register_tokens"),
+        "num_register_tokens": 2,
+    }
     llama4 = square | {
         "tokens": ("class_embedding",),
         "vision_output_dim": 8,
@@ -629,7 +657,9 @@ def _vision_cases() -> Iterator[Case]:
         build = partial(hf_vision, name, table, **options)
         yield Case(name, family, model_type, build, save_pretrained)
     original = partial(hf_vision, "Dinov2WithRegistersModel", VIT, **registers)
-    yield Case("dinov2-original-registers", "timm-vit", None, original, save_original_dinov2)
+    yield Case(
+        "dinov2-original-registers", "timm-vit", None, original, save_original_dinov2
+    )
     for family, name, token in (
         ("clip", "CLIPModel", ("class_embedding",)),
         ("siglip", "SiglipModel", ()),
@@ -668,13 +698,17 @@ def _vision_cases() -> Iterator[Case]:
         yield Case(f"timm-{label}", "timm-vit", None, timm_build, save)
         if "img_size" not in options:
             yield Case(f"timm-{label}-pth", "timm-vit", None, timm_build, save_state_dict)
-    yield Case("torchvision-vit", "torchvision-vit", None, torchvision_vit, save_state_dict)
+    yield Case(
+        "torchvision-vit", "torchvision-vit", None, torchvision_vit, save_state_dict
+    )
 
 
 # --- fairseq ---
 
 
-def save_fairseq(tiny: Tiny, folder: Path, *, legacy: bool = True, hydra: bool = False) -> str:
+def save_fairseq(
+    tiny: Tiny, folder: Path, *, legacy: bool = True, hydra: bool = False
+) -> str:
     """Save a RoBERTa the way fairseq's trainer does: its options beside the weights.
 
     transformers' RoBERTa counts positions as fairseq does, so it stands in for the model.
@@ -697,7 +731,9 @@ def save_fairseq(tiny: Tiny, folder: Path, *, legacy: bool = True, hydra: bool =
         "optimizer_history": [{"num_updates": 3}],
     }
     folder.mkdir(exist_ok=True)
-    torch.save(content, folder / "checkpoint.pt", _use_new_zipfile_serialization=not legacy)
+    torch.save(
+        content, folder / "checkpoint.pt", _use_new_zipfile_serialization=not legacy
+    )
     return str(folder / "checkpoint.pt")
 
 
@@ -737,7 +773,9 @@ def save_mmproj(tiny: Tiny, folder: Path) -> str:
         writer.add_uint32("clip.vision.patch_size", tiny.model.config.patch_size)
 
     folder.mkdir()
-    tokens = dict.fromkeys(["v.class_embd"] if tiny.tokens else [], np.zeros(16, np.float32))
+    tokens = dict.fromkeys(
+        ["v.class_embd"] if tiny.tokens else [], np.zeros(16, np.float32)
+    )
     patches = tiny.model.get_input_embeddings()
     tensors = {
         **tokens, "v.position_embd.weight": tiny.rows.numpy(),
@@ -754,9 +792,14 @@ def _gguf_cases() -> Iterator[Case]:
     ):
         family = "bert" if arch == "bert" else "gpt2"
         build = partial(hf_text, name, table, **config)
-        yield Case(f"gguf-{arch}", family, model_type, build, partial(save_gguf, arch=arch))
+        yield Case(
+            f"gguf-{arch}", family, model_type, build, partial(save_gguf, arch=arch)
+        )
     square: dict[str, Any] = {"image_size": 28, "patch_size": 7}
-    for name, tokens in (("CLIPVisionModel", ("class_embedding",)), ("SiglipVisionModel", ())):
+    for name, tokens in (
+        ("CLIPVisionModel", ("class_embedding",)),
+        ("SiglipVisionModel", ()),
+    ):
         build = partial(hf_vision, name, CLIP, tokens=tokens, **square)
         yield Case(f"gguf-{name}", "llama.cpp-vision", "mmproj_vision", build, save_mmproj)
 

@@ -11,7 +11,9 @@ from posprobe.cli import main
 
 
 def run(
-    words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: Sequence[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Run a command in this process; it must end well."""
     extra_options = (

@@ -48,7 +48,14 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
     "checkpoints": BASE_MODULES,
     "schemes": {*BASE_MODULES, "encodings"},
     "analyses": {*BASE_MODULES, "encodings"},
-    "families": {*BASE_MODULES, "checkpoints", "encodings", "samples", "schemes", "settings"},
+    "families": {
+        *BASE_MODULES,
+        "checkpoints",
+        "encodings",
+        "samples",
+        "schemes",
+        "settings",
+    },
     # Relations of two copies, from their numbers alone.
     "relations": {*BASE_MODULES, "analyses", "encodings"},
     "figures": {*BASE_MODULES, "analyses", "encodings", "nulls", "schemes"},
@@ -217,11 +224,25 @@ IMPORT_FUNCTIONS = {"import_module", "__import__", "find_spec", "import_string"}
 
 #: External packages that a layer may not import.
 FORBIDDEN_PACKAGES: Mapping[str, set[str]] = {
-    "analyses": {"matplotlib", "jinja2", "safetensors", "huggingface_hub", "torch", "typer"},
+    "analyses": {
+        "matplotlib",
+        "jinja2",
+        "safetensors",
+        "huggingface_hub",
+        "torch",
+        "typer",
+    },
     "figures": {"scipy", "sklearn", "torch", "array_api_compat", "jinja2", "typer"},
     "report": {"sklearn", "torch", "typer", "huggingface_hub"},
     "studies": {"sklearn", "torch", "typer", "huggingface_hub"},
-    "measurements": {"matplotlib", "torch", "typer", "huggingface_hub", "jinja2", "sklearn"},
+    "measurements": {
+        "matplotlib",
+        "torch",
+        "typer",
+        "huggingface_hub",
+        "jinja2",
+        "sklearn",
+    },
     "measurements.model": {
         "matplotlib",
         "torch",
@@ -231,7 +252,14 @@ FORBIDDEN_PACKAGES: Mapping[str, set[str]] = {
         "jinja2",
         "sklearn",
     },
-    "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
+    "families": {
+        "matplotlib",
+        "torch",
+        "transformers",
+        "timm",
+        "huggingface_hub",
+        "typer",
+    },
     "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
     "resizing": {"matplotlib", "typer", "sklearn"},
     "sweeps": {"matplotlib", "torch", "typer", "huggingface_hub", "sklearn"},
@@ -350,7 +378,9 @@ ALLOWED_SUBPACKAGES: Mapping[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "analyses"])
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if layer_of(name) == "analyses"]
+)
 def test_subpackages_of_analyses_import_one_way(module: str) -> None:
     subpackage = module.split(".")[1] if "." in module else ""
     if subpackage not in ALLOWED_SUBPACKAGES:
@@ -438,7 +468,9 @@ def test_declared_upward_imports_are_allowed(module: str, source: str) -> None:
 # Figures compute nothing.
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "figures"])
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if layer_of(name) == "figures"]
+)
 def test_figures_run_no_analysis(module: str) -> None:
     for item in imports_of(MODULES[module].read_text(encoding="utf-8")):
         if item.module.startswith("posprobe.analyses") and not item.typing:
@@ -446,7 +478,9 @@ def test_figures_run_no_analysis(module: str) -> None:
             assert item.name[0].isupper(), item
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "figures"])
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if layer_of(name) == "figures"]
+)
 def test_figures_compute_nothing(module: str) -> None:
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     attributes = {
@@ -461,7 +495,9 @@ def test_figures_compute_nothing(module: str) -> None:
         assert not item.module.startswith(("numpy.linalg", "numpy.fft", "numpy.random"))
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "analyses"])
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if layer_of(name) == "analyses"]
+)
 def test_analyses_touch_no_file_and_no_clock(module: str) -> None:
     source = MODULES[module].read_text(encoding="utf-8")
     packages = {item.module.split(".")[0] for item in imports_of(source)}
@@ -525,7 +561,9 @@ def test_the_architecture_document_names_existing_modules() -> None:
     text = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
     paths = set(re.findall(r"`([\w./]+(?:\.py|/))`", text))
     assert len(paths) > 20
-    assert not {name for name in paths if not any((p / name).exists() for p in (root, ROOT))}
+    assert not {
+        name for name in paths if not any((p / name).exists() for p in (root, ROOT))
+    }
 
 
 # Sentences are made in one package.
@@ -543,7 +581,9 @@ def test_sentences_are_made_in_words_and_read_by_no_other_module(module: str) ->
     source = MODULES[module].read_text(encoding="utf-8")
     if not is_within(module, ("words",)):
         words = "posprobe.words.formats"
-        assert not any(words in (i.module, f"{i.module}.{i.name}") for i in imports_of(source))
+        assert not any(
+            words in (i.module, f"{i.module}.{i.name}") for i in imports_of(source)
+        )
     if not is_within(module, SENTENCE_MODULES):
         for node in ast.walk(ast.parse(source)):
             match node:

@@ -58,7 +58,9 @@ def test_no_document_installs_the_unreleased_package() -> None:
         *ROOT.glob("notebooks/*.ipynb"),
     ]
     for path in (*documents, *(ROOT / "posprobe").rglob("*.py")):
-        assert not re.search(r"pip install .?posprobe", path.read_text(encoding="utf-8")), path
+        assert not re.search(
+            r"pip install .?posprobe", path.read_text(encoding="utf-8")
+        ), path
 
 
 def test_the_example_report_is_up_to_date() -> None:

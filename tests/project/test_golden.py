@@ -52,7 +52,9 @@ def test_answers_are_recorded_by_question_and_texts_are_not() -> None:
         ({"answers": {"ladder": make_answer("cannot tell")}}, {"answers": {}}, ["answers.ladder"]),
     ],
 )  # fmt: skip
-def test_known_translations_are_no_differences(old: Any, new: Any, paths: list[str]) -> None:
+def test_known_translations_are_no_differences(
+    old: Any, new: Any, paths: list[str]
+) -> None:
     assert changed_paths(old, new) == paths
 
 

@@ -176,7 +176,9 @@ def nested_tensor() -> torch.Tensor:
 
 def quantised_tensor() -> torch.Tensor:
     with warnings.catch_warnings(action="ignore"):  # deprecated, says torch
-        return torch.quantize_per_tensor(torch.from_numpy(VALUES).float(), 0.1, 0, torch.qint8)
+        return torch.quantize_per_tensor(
+            torch.from_numpy(VALUES).float(), 0.1, 0, torch.qint8
+        )
 
 
 #: Values that would lose information as real floating-point numbers, by dtype.
@@ -204,7 +206,9 @@ LOSSY_VALUES: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("dtype", LOSSY_VALUES)
 @pytest.mark.parametrize("use", [pp.table, pp.pca], ids=["table", "pca"])
 def test_lossy_dtypes_are_refused_with_advice(use: Any, dtype: str) -> None:
-    message = rf" of .*{re.escape(dtype.strip())}.* real floating-point numbers.*x\.dequantize"
+    message = (
+        rf" of .*{re.escape(dtype.strip())}.* real floating-point numbers.*x\.dequantize"
+    )
     with pytest.raises(InvalidTable, match=message):
         use(LOSSY_VALUES[dtype]())
 
@@ -225,7 +229,9 @@ def test_unusual_storage_loses_no_values() -> None:
         np.testing.assert_array_equal(np.asarray(table), stored.astype(np.float32))
 
 
-def test_tables_convert_to_pandas_or_polars_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_convert_to_pandas_or_polars_frames(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = pp.table(VALUES)[4:10]
     frame = table.to_frame()
     assert isinstance(frame, pd.DataFrame)

@@ -96,7 +96,9 @@ def test_notebooks_run_without_network_and_their_asserts_hold(
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     warnings = [
-        o["text"] for o in outputs if o["output_type"] == "stream" and o["name"] == "stderr"
+        o["text"]
+        for o in outputs
+        if o["output_type"] == "stream" and o["name"] == "stderr"
     ]
     assert not warnings, "a cell warns"
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 5
@@ -110,7 +112,11 @@ def test_notebooks_are_stored_without_outputs_and_metadata(path: Path) -> None:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
     assert notebook["metadata"] == {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "kernelspec": {
+            "display_name": "Python 3",
+            "language": "python",
+            "name": "python3",
+        },
         "language_info": {"name": "python"},
     }
     assert notebook["nbformat"] == 4
@@ -119,7 +125,9 @@ def test_notebooks_are_stored_without_outputs_and_metadata(path: Path) -> None:
 
 @all_notebooks
 def test_notebooks_assert_their_claims(path: Path) -> None:
-    asserts = [n for cell in code(path) for n in ast.walk(cell) if isinstance(n, ast.Assert)]
+    asserts = [
+        n for cell in code(path) for n in ast.walk(cell) if isinstance(n, ast.Assert)
+    ]
     assert len(asserts) >= 5
 
 

@@ -27,7 +27,9 @@ COMMANDS = [
 ]
 logs: Any = transformers.utils.logging
 logs.disable_progress_bar()
-TABLE = np.cumsum(np.random.default_rng(0).normal(size=(48, 16)), axis=0).astype(np.float32)
+TABLE = np.cumsum(np.random.default_rng(0).normal(size=(48, 16)), axis=0).astype(
+    np.float32
+)
 
 
 def repository(tensors: dict[str, Any], **config: Any) -> dict[str, bytes]:

@@ -58,5 +58,7 @@ def test_the_reference_lists_every_public_name_once() -> None:
     documented = re.findall(
         r"^   ([\w.]+)$", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE
     )
-    moved_names = [f"{submodule}.{name}" for name, submodule in pp._SUBMODULES_BY_NAME.items()]
+    moved_names = [
+        f"{submodule}.{name}" for name, submodule in pp._SUBMODULES_BY_NAME.items()
+    ]
     assert sorted(documented) == sorted([*pp.__all__, *moved_names])

@@ -155,7 +155,9 @@ def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
     for answer in (ask_about("order", values), ask_about("order", values, (5, 4))):
         assert answer.test is not None
         assert (
-            answer.test.null == answer.facts.chance == pytest.approx(np.mean(pairs), rel=1e-9)
+            answer.test.null
+            == answer.facts.chance
+            == pytest.approx(np.mean(pairs), rel=1e-9)
         )
 
 
@@ -191,9 +193,9 @@ def test_unordered_rows_correct_the_answer_about_absolute_position(
     facts = answers["absolute_position"].facts
     answers["order"] = Answer("order", order, "none", answers["order"].facts)
     answers["absolute_position"] = Answer("absolute_position", verdict, reason, facts)
-    corrected = decide(answers.values(), corrections.SEQUENCE_CORRECTIONS, view(np.eye(2)))[
-        "absolute_position"
-    ]
+    corrected = decide(
+        answers.values(), corrections.SEQUENCE_CORRECTIONS, view(np.eye(2))
+    )["absolute_position"]
     assert (corrected.answer, corrected.reason) == (expected or (verdict, reason))
 
 
@@ -256,7 +258,9 @@ def original_answers(name: str) -> dict[str, Answer]:
 @pytest.mark.parametrize("name", TABLES)
 def test_no_basis_scale_or_mean_row_matters(name: str) -> None:
     width = TABLES[name].shape[1]
-    transformed = answers_of(7e-3 * TABLES[name] @ rotation(width) + np.linspace(0, 1, width))
+    transformed = answers_of(
+        7e-3 * TABLES[name] @ rotation(width) + np.linspace(0, 1, width)
+    )
     for question, original in original_answers(name).items():
         transformed_answer = transformed[question]
         assert (original.answer, original.reason) == (
@@ -275,8 +279,16 @@ def test_no_basis_scale_or_mean_row_matters(name: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_reversed_tables_have_the_same_answers(name: str) -> None:
     reversed_answers = answers_of(TABLES[name][::-1])
-    for question in ("rotations", "ladder", "smooth", "absolute_position", "low_dimensional"):
-        assert reversed_answers[question].yes == original_answers(name)[question].yes, question
+    for question in (
+        "rotations",
+        "ladder",
+        "smooth",
+        "absolute_position",
+        "low_dimensional",
+    ):
+        assert reversed_answers[question].yes == original_answers(name)[question].yes, (
+            question
+        )
     assert len(reversed_answers["rotations"].value) == len(
         original_answers(name)["rotations"].value
     )
@@ -287,7 +299,9 @@ def test_reversed_tables_have_the_same_answers(name: str) -> None:
 
 def test_slow_curves_beside_rotations_are_no_rotations() -> None:
     values = waves(256, [3.3, 5.3, 8.7])
-    values = np.hstack([values / np.linalg.norm(values), np.zeros((256, 58))]) @ rotation(64)
+    values = np.hstack([values / np.linalg.norm(values), np.zeros((256, 58))]) @ rotation(
+        64
+    )
     for background in (smooth(256, 64, 20.0), walk(256, 64)):
         centred = background - background.mean(axis=0)
         lines = rotations_of(values + centred / np.linalg.norm(centred)).lines
@@ -295,7 +309,9 @@ def test_slow_curves_beside_rotations_are_no_rotations() -> None:
 
 
 def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
-    points = np.hstack([waves(256, [20.0]), np.linspace(-2, 2, 256)[:, None]])  # 1 and 4 / 3
+    points = np.hstack(
+        [waves(256, [20.0]), np.linspace(-2, 2, 256)[:, None]]
+    )  # 1 and 4 / 3
     values = np.hstack([points, np.zeros((256, 13))]) @ rotation(16)
     facts = rotations_of(values + 0.02 * gaussian(256, 16))
     assert facts.share == pytest.approx(1 / (1 + 4 / 3), abs=0.03)
@@ -324,7 +340,9 @@ def test_directions_are_those_of_the_table_and_not_of_rows_of_equal_length(
     values[::3] *= 4
     values[::3, 6:] = 0
     centred = values - values.mean(axis=0)
-    share = np.cumsum(np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum())
+    share = np.cumsum(
+        np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum()
+    )
     answer = ask_about("low_dimensional", values, grid)
     assert answer.value["directions"] == np.argmax(share >= 0.9) + 1
 
@@ -487,7 +505,8 @@ def test_no_scale_leaves_the_range_of_numbers(scale: float) -> None:
 
 def test_verdict_blocks_name_the_rows_of_their_answers() -> None:
     row, patch, halves = (
-        verdict_block(planted_verdict(name)) for name in ("odd row", "odd patch", "two halves")
+        verdict_block(planted_verdict(name))
+        for name in ("odd row", "odd patch", "two halves")
     )
     assert (row["rows"], row["replaced"], row["parts"]) == ([31, 96], [], [])
     assert (patch["rows"], patch["replaced"]) == ([0, 144], [75])
@@ -569,9 +588,9 @@ def test_every_function_of_a_template_is_used_by_its_question() -> None:
             templates_text = f"{ANSWER_TEXTS[question]} {ANSWER_TEXTS['shared']['parts']}"
             # A function and a text of one name would hide each other.
             assert not set(functions) & set(ANSWER_TEXTS[question].get("parts", ()))
-            assert all(re.search(rf"{{{name}[:}}]", templates_text) for name in functions), (
-                question
-            )
+            assert all(
+                re.search(rf"{{{name}[:}}]", templates_text) for name in functions
+            ), question
 
 
 # --- templates with random facts ---
@@ -683,7 +702,8 @@ def draw_codes(draw: Any, reason: str) -> AxisRotations:
 TABLE_TEMPLATES = [
     (question, reason)
     for question, reason in templates()
-    if question in {*SEQUENCE_QUESTIONS, *GRID_QUESTIONS} and reason not in RUN_ORDER_REASONS
+    if question in {*SEQUENCE_QUESTIONS, *GRID_QUESTIONS}
+    and reason not in RUN_ORDER_REASONS
 ]
 
 
@@ -694,7 +714,9 @@ def test_every_template_makes_a_sentence_of_any_facts(
     question: str, reason: str, data: st.DataObject
 ) -> None:
     facts = data.draw(draw_facts(question, reason))
-    assert is_sentence(text := answer_sentence(Answer(question, "yes", reason, facts))), text
+    assert is_sentence(text := answer_sentence(Answer(question, "yes", reason, facts))), (
+        text
+    )
 
 
 @pytest.mark.parametrize("reason", sorted(SHARED_REASONS))
@@ -725,7 +747,9 @@ def numbers_in(facts: Any) -> set[float]:
     if isinstance(facts, int | float):
         return {float(facts)}
     if isinstance(facts, str):
-        return {float(numeral.replace(",", "")) for numeral in NUMBER_PATTERN.findall(facts)}
+        return {
+            float(numeral.replace(",", "")) for numeral in NUMBER_PATTERN.findall(facts)
+        }
     if isinstance(facts, tuple | list):
         return {float(len(facts))}.union(*map(numbers_in, facts))
     if isinstance(facts, dict):
@@ -733,7 +757,9 @@ def numbers_in(facts: Any) -> set[float]:
     if is_dataclass(facts):
         names = {member.name for member in fields(facts)} - {"pair"}
         derived = {
-            name for name, member in vars(type(facts)).items() if isinstance(member, property)
+            name
+            for name, member in vars(type(facts)).items()
+            if isinstance(member, property)
         }
         return set().union(*(numbers_in(getattr(facts, name)) for name in names | derived))
     return set()
@@ -764,9 +790,13 @@ def test_sentences_hold_only_numbers_of_the_facts(name: str) -> None:
             }
         elif question == "special_rows":
             allowed |= {
-                position + side for position in answer.facts.positions for side in (-1.0, 1.0)
+                position + side
+                for position in answer.facts.positions
+                for side in (-1.0, 1.0)
             }
-        text = BOUND_PATTERN.sub("", answer_sentence(answer)).replace("\N{MINUS SIGN}", "-")
+        text = BOUND_PATTERN.sub("", answer_sentence(answer)).replace(
+            "\N{MINUS SIGN}", "-"
+        )
         for numeral in NUMBER_PATTERN.findall(text):
             assert any(stands_for(numeral, number) for number in allowed), (numeral, text)
 
@@ -942,12 +972,14 @@ def test_a_yes_can_stand_alone_among_the_questions(questions: Any) -> None:
         for name in TABLE_NAMES
         if ("rows_and_columns" in planted_verdict(name).answers) == is_grid
     ]
-    answers = [answer for name in tables for answer in planted_verdict(name).answers.values()]
+    answers = [
+        answer for name in tables for answer in planted_verdict(name).answers.values()
+    ]
     tested = {answer.question for answer in answers if answer.test}
     assert len(tested) == (6 if is_grid else 7)
     for answer in answers:
         if answer.yes and answer.test:
-            assert 0 < answer.test.least <= settled.MAX_FALSE_DISCOVERY_RATE / len(tested), (
-                answer.question
-            )
+            assert (
+                0 < answer.test.least <= settled.MAX_FALSE_DISCOVERY_RATE / len(tested)
+            ), answer.question
     assert tested == {answer.question for answer in answers if answer.yes and answer.test}

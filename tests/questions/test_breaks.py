@@ -85,14 +85,20 @@ def tables() -> dict[str, PositionTable]:
             replace_rows(gaussian(128, 16), (slice(60, 80), gaussian(1, 16, 5)))
         ),
         "odd ends": as_table(
-            replace_rows(sinusoid(200, 64), (0, gaussian(1, 64)), (199, gaussian(1, 64, 2)))
+            replace_rows(
+                sinusoid(200, 64), (0, gaussian(1, 64)), (199, gaussian(1, 64, 2))
+            )
         ),
         "long row": as_table(replace_rows(gaussian(300, 64), (77, 4 * gaussian(1, 64)))),
         "long first steps": as_table(
-            np.cumsum(gaussian(200, 32) * (1 + np.exp(-np.arange(200) / 2))[:, None], axis=0)
+            np.cumsum(
+                gaussian(200, 32) * (1 + np.exp(-np.arange(200) / 2))[:, None], axis=0
+            )
         ),
         "row unlike all": as_table(
-            replace_rows(gaussian(200, 64, 1) + 16 * np.eye(64)[0], (100, 16 * np.eye(64)[1]))
+            replace_rows(
+                gaussian(200, 64, 1) + 16 * np.eye(64)[0], (100, 16 * np.eye(64)[1])
+            )
         ),
         "zeros": as_table(replace_rows(walk(64, 16), (slice(20, 22), 0.0))),
         "zeros and long row": as_table(
@@ -102,7 +108,9 @@ def tables() -> dict[str, PositionTable]:
         "all special": as_table(
             replace_rows(np.zeros((40, 8)), (slice(35, 40), gaussian(5, 8)))
         ),
-        "zeros everywhere": as_table(replace_rows(gaussian(64, 16), (slice(0, 64, 7), 0.0))),
+        "zeros everywhere": as_table(
+            replace_rows(gaussian(64, 16), (slice(0, 64, 7), 0.0))
+        ),
         "outliers at a seam": as_table(
             replace_rows(two_bases(200, 64, 100), (slice(99, 101), gaussian(2, 64)))
         ),
@@ -116,8 +124,12 @@ def tables() -> dict[str, PositionTable]:
         ),
         "hurried": as_table(hurried_circles()),
         "fading": as_table(fading_circles()),
-        "moved": as_table(gaussian(200, 16) + 2 * np.repeat(gaussian(2, 16, 9), 100, axis=0)),
-        "short runs": as_table(np.repeat(gaussian(13, 16), [7] * 6 + [1] + [7] * 6, axis=0)),
+        "moved": as_table(
+            gaussian(200, 16) + 2 * np.repeat(gaussian(2, 16, 9), 100, axis=0)
+        ),
+        "short runs": as_table(
+            np.repeat(gaussian(13, 16), [7] * 6 + [1] + [7] * 6, axis=0)
+        ),
         "outlier among runs": as_table(
             replace_rows(
                 np.repeat(1 + 1e-3 * gaussian(9, 8), [7] * 8 + [8], axis=0),
@@ -137,7 +149,9 @@ def tables() -> dict[str, PositionTable]:
             14,
             14,
         ),
-        "equal patches": grid(replace_rows(np.ones((36, 8)), ([0, 21], gaussian(2, 8))), 6, 6),
+        "equal patches": grid(
+            replace_rows(np.ones((36, 8)), ([0, 21], gaussian(2, 8))), 6, 6
+        ),
         "codes": patches(12, 12, 32),
         "few patches": patches(6, 6, 8),
         "too few patches": patches(3, 5, 8),
@@ -149,7 +163,11 @@ def tables() -> dict[str, PositionTable]:
     [
         ("noise", ("no", "none", []), ("no", "none", [])),
         ("short noise", ("cannot tell", "few", []), ("cannot tell", "few", [])),
-        ("five rows", ("cannot tell", "undefined", None), ("cannot tell", "undefined", None)),
+        (
+            "five rows",
+            ("cannot tell", "undefined", None),
+            ("cannot tell", "undefined", None),
+        ),
         ("seam and outlier", ("yes", "found", [150]), ("yes", "found", [[99, 100]])),
         ("two seams", ("no", "none", []), ("yes", "found", [[59, 60], [79, 80]])),
         ("odd ends", ("yes", "found", [0, 199]), ("no", "none", [])),
@@ -217,7 +235,9 @@ def test_every_cause_of_a_break_is_reached_with_words() -> None:
     for table in tables().values():
         inputs = inputs_of(table)
         causes |= {*inputs.seams.reasons, *inputs.stretch.reasons}
-        causes |= {cause_found for row in inputs.seams.special for cause_found in row.causes}
+        causes |= {
+            cause_found for row in inputs.seams.special for cause_found in row.causes
+        }
     assert {cause_found.kind for cause_found in causes} == set(
         read_data("words/answers.toml")["causes"]
     ) - {"together"}
@@ -245,7 +265,9 @@ def test_causes_are_words_in_the_document() -> None:
 
 def test_the_stretch_names_its_excluded_rows() -> None:
     ends = (Cause("seam", (9, 10)), Cause("special", (50,)))
-    assert basis_sentences(Verdicts({}, 10, 50, is_whole=False, end_causes=ends)).startswith(
+    assert basis_sentences(
+        Verdicts({}, 10, 50, is_whole=False, end_causes=ends)
+    ).startswith(
         "Based on positions 10–49; outliers and positions beyond the break at 10 are excluded."
     )
     assert basis_sentences(Verdicts({}, 0, 64, end_causes=(Cause("no_break"),))) == ""

@@ -83,7 +83,10 @@ BROKEN_DOCUMENTS = {
         CONSISTENT, "winding", facts={"turns": 11.0, "rotation": 10.0}
     ),
     "missing part": CONSISTENT
-    | {"verdict": CONSISTENT["verdict"] | {"summary": "Rotations explain 60 %. One clock."}},
+    | {
+        "verdict": CONSISTENT["verdict"]
+        | {"summary": "Rotations explain 60 %. One clock."}
+    },
     "smaller part first": CONSISTENT
     | {
         "verdict": CONSISTENT["verdict"]
@@ -96,7 +99,11 @@ BROKEN_DOCUMENTS = {
     },
     "fits in no order": CONSISTENT | {"clock": {"fixed": 0.85, "one": 0.2, "own": 0.4}},
     "sum": CONSISTENT
-    | {"budget": {"parts": [*CONSISTENT["budget"]["parts"], {"part": "mean", "share": 0.2}]}},
+    | {
+        "budget": {
+            "parts": [*CONSISTENT["budget"]["parts"], {"part": "mean", "share": 0.2}]
+        }
+    },
 }
 
 
@@ -187,7 +194,9 @@ def test_the_clock_of_minilm_is_its_absolute_position() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_smooth_independent_columns_have_as_many_dimensions_as_by_chance(seed: int) -> None:
+def test_smooth_independent_columns_have_as_many_dimensions_as_by_chance(
+    seed: int,
+) -> None:
     answer = answer_of(document_of(smooth(256, 64, 8.0, seed)), "low_dimensional")
     assert answer["answer"] == "no"
     assert answer["interval"][0] <= answer["tested"] <= answer["interval"][1]
@@ -205,11 +214,15 @@ def test_a_small_plane_beside_a_curve_is_named_after_the_curve() -> None:
 
 
 @pytest.mark.parametrize("periods", [(2.3, 9.1), (7.0, 23.0)])
-def test_phases_that_slip_leave_nested_clocks_in_order(periods: tuple[float, float]) -> None:
+def test_phases_that_slip_leave_nested_clocks_in_order(
+    periods: tuple[float, float],
+) -> None:
     rng = np.random.default_rng(0)
     for seed in range(3):
         slips = np.cumsum(rng.standard_normal(192) * 0.05)
-        angle = np.stack([2 * np.pi * np.arange(192) / period + slips for period in periods])
+        angle = np.stack(
+            [2 * np.pi * np.arange(192) / period + slips for period in periods]
+        )
         circles = np.concatenate([np.cos(angle), np.sin(angle)]).T @ rotation(24)[:4]
         clock: Any = pp.clock(circles + 0.3 * gaussian(192, 24, seed))
         assert len(clock.periods) == 2

@@ -14,7 +14,12 @@ from made_forward import WIDTH, forward_analysis, results_of, states_of, substit
 
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.models.experiments import Change, Cost, PermutationEffect, PhaseShift
+from posprobe.analyses.models.experiments import (
+    Change,
+    Cost,
+    PermutationEffect,
+    PhaseShift,
+)
 from posprobe.analyses.models.rotary_use import Summary
 from posprobe.analyses.models.states import build_decomposition, sum_moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
@@ -46,7 +51,9 @@ def answers_about(name: str, result: Result, **changes: Any) -> Mapping[str, Ans
     return forward_analysis(results={name: result}, **changes).answers
 
 
-def permutation_effect(with_positions: float, without_positions: float) -> PermutationEffect:
+def permutation_effect(
+    with_positions: float, without_positions: float
+) -> PermutationEffect:
     with_table, without_table = (
         Change(change, None, None, None) for change in (with_positions, without_positions)
     )
@@ -65,7 +72,9 @@ def ask_kept(states: Any, *earlier_states: Any) -> Answer:
         for number, layer_states in enumerate((*earlier_states, states))
     }
     layout = Sequence(states.shape[1])
-    return answers_about("states", build_decomposition(layer_moments, layout=layout))["kept"]
+    return answers_about("states", build_decomposition(layer_moments, layout=layout))[
+        "kept"
+    ]
 
 
 def reason_of(answer: Answer) -> str:
@@ -105,7 +114,8 @@ def test_states_hold_positions_only_where_planted(
 
 def test_position_shares_belong_to_their_layers() -> None:
     decomposition = build_decomposition(
-        {0: sum_moments(PLANTED_STATES), 5: sum_moments(PLANTED_STATES)}, layout=Sequence(24)
+        {0: sum_moments(PLANTED_STATES), 5: sum_moments(PLANTED_STATES)},
+        layout=Sequence(24),
     )
     answer = answers_about("states", decomposition)["kept"]
     layer: Any = decomposition.layers[5]
@@ -161,7 +171,10 @@ def test_order_matters_beyond_rounding(
 
 def test_the_rounding_limit_depends_on_the_dtype() -> None:
     model = {"class": "M", "parameters": 1, "dtype": "bfloat16", "device": "cpu"}
-    assert answers_about("permutation", permutation_effect(0.01, 0.0))["order"].answer == "yes"
+    assert (
+        answers_about("permutation", permutation_effect(0.01, 0.0))["order"].answer
+        == "yes"
+    )
     assert (
         answers_about("permutation", permutation_effect(0.01, 0.0), model=model)[
             "order"
@@ -184,7 +197,9 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
     spread = {"apart": 0.05, "same": 4.0}.get(case, 1.0)
     tokens = rng.normal(size=(600, width)) * np.where(np.arange(width) < rank, spread, 1.0)
     basis = (
-        np.linalg.qr(rng.normal(size=(width, width)))[0] if case == "random" else np.eye(width)
+        np.linalg.qr(rng.normal(size=(width, width)))[0]
+        if case == "random"
+        else np.eye(width)
     )
     values = rng.normal(size=(200, rank)) @ basis[:rank]
     table = PositionTable(values, Sequence(200), "made", Source("a", "a"))
@@ -330,16 +345,18 @@ def test_few_components_suffice_with_two_standard_errors_to_spare(
         replace(
             substitute,
             costs={
-                "loss": replace(substitute.costs["loss"], kept=kept_share, kept_error=error)
+                "loss": replace(
+                    substitute.costs["loss"], kept=kept_share, kept_error=error
+                )
             },
         )
         if substitute.kind == "components"
         else substitute
         for substitute in substitution.substitutes
     )
-    few_answer = answers_about("substitution", replace(substitution, substitutes=substitutes))[
-        "few"
-    ]
+    few_answer = answers_about(
+        "substitution", replace(substitution, substitutes=substitutes)
+    )["few"]
     assert (few_answer.answer, few_answer.value, few_answer.facts.error) == (
         answer,
         kept_share,
@@ -407,7 +424,10 @@ EXPECTED_SENTENCES = {
         "absolute",
         "changed",
     ): "Shifting all positions by 4 changes the last hidden states by 0.3 times their norm.",
-    ("apart", "less"): "The 30 leading position directions hold 0.50 % of the token variance; "
+    (
+        "apart",
+        "less",
+    ): "The 30 leading position directions hold 0.50 % of the token variance; "
     "random subspaces hold 3.9 %.",
     (
         "heads",
@@ -432,7 +452,10 @@ EXPECTED_SENTENCES = {
         "loses",
     ): "With the mean row in place of every row of wpe.weight, the next-token "
     "loss changes by 0.520 ± 0.030 nats (unchanged: 2.00 ± 0.10).",
-    ("random", "less"): "A random table (its rows in random order) keeps 12 ± 3 % of what the "
+    (
+        "random",
+        "less",
+    ): "A random table (its rows in random order) keeps 12 ± 3 % of what the "
     "table is worth to the next-token loss, the most of 4 tried.",
 }
 
@@ -490,7 +513,9 @@ def test_summaries_name_the_source_of_order(
 
 def test_summaries_separate_sampled_from_random_tokens() -> None:
     analysis = forward_analysis()
-    answers = {"distance": Answer("distance", "yes", "some", FACTS_BY_QUESTION["distance"])}
+    answers = {
+        "distance": Answer("distance", "yes", "some", FACTS_BY_QUESTION["distance"])
+    }
     on_distance = summarise_run(answers, analysis.run)
     assert "16 contexts of 256 tokens" in on_distance
     assert "random tokens" not in on_distance
@@ -509,7 +534,9 @@ def test_summaries_name_the_cost_of_removing_positions(worth: float, text: str) 
     effect = substitution_of(Sequence(24), worth=worth)
     assert (
         text
-        in forward_analysis(results={"substitution": effect}).to_dict()["verdict"]["summary"]
+        in forward_analysis(results={"substitution": effect}).to_dict()["verdict"][
+            "summary"
+        ]
     )
 
 

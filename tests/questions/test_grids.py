@@ -75,7 +75,11 @@ TABLES: dict[str, tuple[Any, int, int]] = {
     "noise 2 x 20": (lambda: gaussian(40, 8), 2, 20),
     "noise 40 x 60": (lambda: gaussian(2400, 8), 40, 60),
     "field": (lambda: smooth_field(14, 14, 64, 2.0), 14, 14),
-    "field of few columns": (lambda: smooth_field(14, 14, 4, 2.0) @ gaussian(4, 64), 14, 14),
+    "field of few columns": (
+        lambda: smooth_field(14, 14, 4, 2.0) @ gaussian(4, 64),
+        14,
+        14,
+    ),
     "field in much noise": (
         lambda: 0.12 * smooth_field(20, 20, 256, 2.0) + gaussian(400, 256),
         20,
@@ -368,7 +372,9 @@ def test_waves_of_three_turns_in_codes_of_fourteen_patches_are_found() -> None:
     for seed in range(5):
         codes = [
             np.sqrt(share)
-            * normalise(circle_code(14, 3 * 13 / 14, 2 * seed + k) @ rotation(192, seed)[:32])
+            * normalise(
+                circle_code(14, 3 * 13 / 14, 2 * seed + k) @ rotation(192, seed)[:32]
+            )
             + np.sqrt(1 - share) * normalise(smooth(14, 192, 3.0, 50 + 2 * seed + k))
             for k in range(2)
         ]

@@ -76,7 +76,9 @@ def test_every_declared_figure_is_drawn_and_paper_figures_have_captions(
             assert callable(find_builder(result, drawing.name))
             if drawing.name in kinds() and not drawing.explain_absence(result):
                 results = {"made": result} if drawing.shows_several_tables else result
-                assert reading_caption(drawing.name, drawing.help_text, results).endswith(".")
+                assert reading_caption(drawing.name, drawing.help_text, results).endswith(
+                    "."
+                )
             # A figure of winding components replaces the trajectory.
             is_replaced = drawing.name == "trajectory" and "winding" in figure_names
             assert (drawing.name in figure_names) == (
@@ -91,7 +93,9 @@ def test_every_declared_figure_is_drawn_and_paper_figures_have_captions(
 class Toy(Result):
     """Numbers of the toy."""
 
-    loudness: Annotated[float, Number("loudness of the toy", "largest number", compared=True)]
+    loudness: Annotated[
+        float, Number("loudness of the toy", "largest number", compared=True)
+    ]
     figures: ClassVar[str] = "toy.plot"
 
     @property
@@ -194,7 +198,9 @@ def test_numbers_do_not_depend_on_the_number_of_cores() -> None:
         analysis = pp.analyze(table)
         cores.reset(token)
         numbers = {
-            key: value for key, value in analysis.numbers.items() if isinstance(value, float)
+            key: value
+            for key, value in analysis.numbers.items()
+            if isinstance(value, float)
         }
         results.append(
             (numbers, [(value.question, value.answer) for value in analysis.answers])

@@ -84,7 +84,8 @@ def resolves(document: Any, key: str) -> bool:
     if not isinstance(document, dict):
         return False
     return any(
-        key == name or (key.startswith(f"{name}.") and resolves(value, key[len(name) + 1 :]))
+        key == name
+        or (key.startswith(f"{name}.") and resolves(value, key[len(name) + 1 :]))
         for name, value in document.items()
     )
 
@@ -103,12 +104,15 @@ def test_null_numbers_of_a_table_have_a_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_kind_of_document_follows_its_schema_and_shows_its_answers(name: str) -> None:
+def test_every_kind_of_document_follows_its_schema_and_shows_its_answers(
+    name: str,
+) -> None:
     document_content = content(name).to_dict()
     document = strict_json(to_json(document_content))
     assert (
         problems(
-            document["schema"].removeprefix("posprobe.").partition("/")[0], document_content
+            document["schema"].removeprefix("posprobe.").partition("/")[0],
+            document_content,
         )
         == []
     )
@@ -177,8 +181,12 @@ def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
     table = pp.load(f"sample:{name}")[:64]
     # The other samples hold their table alone.
     tokens = pp.load_tokens(table) if name == "digits-vit" else None
-    document = pp.analyze(table, only=["all"], nulls=1, device="cpu", tokens=tokens).to_dict()
-    assert set(TABLE_MEASUREMENTS) - {"axis_codes", "clock", "grid", "scale"} <= set(document)
+    document = pp.analyze(
+        table, only=["all"], nulls=1, device="cpu", tokens=tokens
+    ).to_dict()
+    assert set(TABLE_MEASUREMENTS) - {"axis_codes", "clock", "grid", "scale"} <= set(
+        document
+    )
     assert problems("analysis", document) == []
     if tokens is not None:
         assert {"grid", "scale"} <= set(document)
@@ -205,7 +213,9 @@ def test_a_run_of_a_model_has_every_block() -> None:
 
 def test_started_and_finished_sweeps_follow_their_schema(tmp_path: Path) -> None:
     options: dict[str, Any] = {"jobs": 1, "nulls": 0, "rows": slice(0, 12)}
-    sweep = pp.sweep(["sinusoidal:24x8", "./nowhere"], out=tmp_path, only=["norms"], **options)
+    sweep = pp.sweep(
+        ["sinusoidal:24x8", "./nowhere"], out=tmp_path, only=["norms"], **options
+    )
 
     def read_document() -> Any:
         return json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))

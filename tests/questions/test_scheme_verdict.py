@@ -42,7 +42,12 @@ def test_pairs_that_never_turn_are_counted_by_their_wavelengths() -> None:
     assert slow
     assert (answer.answer, answer.reason) == ("no", "never")
     (ladder,) = answer.facts.encodings
-    assert (ladder.slow, ladder.pairs, ladder.seen, ladder.windowed) == (slow, 16, 4096, False)
+    assert (ladder.slow, ladder.pairs, ladder.seen, ladder.windowed) == (
+        slow,
+        16,
+        4096,
+        False,
+    )
     assert (ladder.shortest, ladder.longest) == pytest.approx((pairs.min(), pairs.max()))
     fast = answers_about(rotary(base=50.0))["rotary_turns"]
     assert (fast.answer, fast.reason) == ("yes", "all")
@@ -70,7 +75,10 @@ def test_answers_about_a_length_are_open_without_one() -> None:
     ):
         answers = answers_about(record)
         for name in {"rotary_turns", "rotary_positive", "alibi_reach"} & answers.keys():
-            assert (answers[name].answer, answers[name].reason) == ("cannot tell", "no_length")
+            assert (answers[name].answer, answers[name].reason) == (
+                "cannot tell",
+                "no_length",
+            )
             assert answers[name].value is None
 
 
@@ -101,10 +109,16 @@ def test_a_scaling_rule_counts_only_where_it_changes_frequencies(
     assert (ladder.seen, ladder.windowed) == (window or length or 4096, window is not None)
     if scaling:
         (rule,) = answer.facts.encodings
-        assert (rule.changes, rule.length, rule.training) == (answer.yes, length or 4096, 4096)
+        assert (rule.changes, rule.length, rule.training) == (
+            answer.yes,
+            length or 4096,
+            4096,
+        )
 
 
-def test_distances_beyond_the_search_are_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_beyond_the_search_are_not_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One slow pair falls below 0 after a quarter of a turn, if the search reaches it."""
     quarter = 10_000
     scaling = {"rope_type": "linear", "factor": 2 * quarter / np.pi}
@@ -139,10 +153,15 @@ def test_attention_under_a_slope_halves_as_by_the_softmax() -> None:
 
 def test_learned_order_is_distinguished_from_noise() -> None:
     answers = answers_about(buckets(12))
-    assert (answers["bias_smooth"].answer, answers["bias_smooth"].reason) == ("yes", "smooth")
+    assert (answers["bias_smooth"].answer, answers["bias_smooth"].reason) == (
+        "yes",
+        "smooth",
+    )
     assert answers["bias_near"].value == {"near": 12, "far": 0}
     assert answers["bias_near"].change is None
-    noise_answers = [answers_about(noise(12, 60, seed))["bias_smooth"] for seed in range(20)]
+    noise_answers = [
+        answers_about(noise(12, 60, seed))["bias_smooth"] for seed in range(20)
+    ]
     verdicts = [answer.answer for answer in noise_answers]
     assert verdicts.count("yes") <= 1
     assert verdicts.count("no") >= 15
@@ -250,13 +269,17 @@ def test_the_side_of_the_query_that_heads_prefer_is_counted(shift: int) -> None:
     ]
     count = {"before": 5 * (shift < 0), "after": 5 * (shift > 0), "same": 5 * (shift == 0)}
     assert answer.value == count
-    assert (answer.answer, answer.reason) == (("yes", "sided") if shift else ("no", "even"))
+    assert (answer.answer, answer.reason) == (
+        ("yes", "sided") if shift else ("no", "even")
+    )
 
 
 def test_causal_biases_and_patches_have_no_question_about_sides() -> None:
     assert "bias_sides" not in answers_about(buckets(causal=True))
     assert "bias_sides" not in answers_about(window())
-    sides = answers_about(buckets(4), buckets(3, name="decoder", causal=True))["bias_sides"]
+    sides = answers_about(buckets(4), buckets(3, name="decoder", causal=True))[
+        "bias_sides"
+    ]
     assert [bias.heads for bias in sides.facts.encodings] == [4]
     assert sum(sides.value.values()) == 4
 
@@ -311,7 +334,9 @@ def mixed_heads(quantity: Any = "bias") -> RelativeBias:
 def peaked_heads(*shifts: int, quantity: Any = "bias", **fields: Any) -> RelativeBias:
     offsets = np.arange(-39, 40)
     values = np.stack([np.exp(-((offsets - shift) ** 2) / 20) for shift in shifts])
-    return RelativeBias(values, Sequence(40), "peaks", source(), quantity=quantity, **fields)
+    return RelativeBias(
+        values, Sequence(40), "peaks", source(), quantity=quantity, **fields
+    )
 
 
 SLOW_SCALING = {"rope_type": "linear", "factor": 2e7}
@@ -323,7 +348,9 @@ RECORDS: dict[str, tuple[Scheme, ...]] = {
     "fast": (rotary(base=50.0, max_positions=300),),
     "axes": (Rotary(24, "vision", source(), base=50.0, axes=2, max_positions=900),),
     "one": (Rotary(2, "one", source(), max_positions=8),),
-    "not searched": (Rotary(2, "one", source(), max_positions=2**21, scaling=SLOW_SCALING),),
+    "not searched": (
+        Rotary(2, "one", source(), max_positions=2**21, scaling=SLOW_SCALING),
+    ),
     "changed": (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
     "unchanged": (rotary(scaling={"rope_type": "linear", "factor": 1.0}),),
     "alibi": (linear(),),
@@ -375,7 +402,9 @@ def test_sentences_begin_with_their_subject_and_are_short(name: str) -> None:
         assert is_sentence(text[0].upper() + text[1:])  # names may begin in small letters
         if question != "summary":
             parts = re.split(r"[.;:] ", text)
-            assert all(len(re.sub(r"\(.*?\)", "", part).split()) <= 25 for part in parts), text
+            assert all(
+                len(re.sub(r"\(.*?\)", "", part).split()) <= 25 for part in parts
+            ), text
 
 
 # Numbers and their subjects in sentences.
@@ -387,7 +416,9 @@ IMAGE_ROTARY = Rotary(80, "vision", source(), axes=2)
 TEXT_ROTARY = Rotary(128, "text", source(), base=1e6, max_positions=32_768)
 SHORT_IMAGES = replace(IMAGE_ROTARY, max_positions=100)
 SLOW_PAIRS = 2 * (2 * np.pi / IMAGE_ROTARY.frequencies() > 100).sum()
-PAGE_BIAS = replace(buckets(6), unit="hundredths of the page's width", layout=Sequence(101))
+PAGE_BIAS = replace(
+    buckets(6), unit="hundredths of the page's width", layout=Sequence(101)
+)
 
 
 @pytest.mark.parametrize(
@@ -415,7 +446,11 @@ PAGE_BIAS = replace(buckets(6), unit="hundredths of the page's width", layout=Se
             f"{SLOW_PAIRS} of 40 pairs (20 per axis) never turn",
         ),
         ((rotary(window=64),), "rotary_positive", "(window of 64 positions)"),
-        (RECORDS["axes"], "rotary_positive", "one axis: the pairs of the others stand still."),
+        (
+            RECORDS["axes"],
+            "rotary_positive",
+            "one axis: the pairs of the others stand still.",
+        ),
         (
             RECORDS["not searched"],
             "rotary_positive",
@@ -476,7 +511,9 @@ def test_scores_stay_positive_up_to_the_distance_before_the_first_negative() -> 
 
 
 def test_curves_are_similar_only_beyond_random_walks() -> None:
-    falls = RelativeBias(-np.abs(np.arange(-59.0, 60))[None], Sequence(60), "falls", source())
+    falls = RelativeBias(
+        -np.abs(np.arange(-59.0, 60))[None], Sequence(60), "falls", source()
+    )
     rises = replace(falls, values=-falls.values, name="rises")
     noise_bias = replace(falls, values=noise(1, 60, 0).values, name="other")
     document = compare_kernels(

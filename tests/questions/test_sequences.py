@@ -88,7 +88,9 @@ def mixture() -> Floats:
     parts = [values - values.mean(axis=0) for values in (curve, path, noise)]
     shares = (0.4, 0.3, 0.3)
     return np.asarray(
-        sum(np.sqrt(s / np.square(x).sum()) * x for s, x in zip(shares, parts, strict=True))
+        sum(
+            np.sqrt(s / np.square(x).sum()) * x for s, x in zip(shares, parts, strict=True)
+        )
     )
 
 
@@ -156,7 +158,8 @@ TABLES_BY_QUESTION: dict[str, dict[str, Floats | View]] = {
         "no: exact": sinusoid(128, 64),
         "no: equally_far": np.eye(48),
         "no: bounded": stationary_process(200, 16, 5.0),
-        "no: small": 0.6 * np.concatenate([LONG_ROWS, LONG_ROWS[::-1]]) + gaussian(128, 64, 9),
+        "no: small": 0.6 * np.concatenate([LONG_ROWS, LONG_ROWS[::-1]])
+        + gaussian(128, 64, 9),
         # A few rows are much longer than all others.
         "yes: place_products": gaussian(64, 256, 1)
         / np.sqrt(np.random.default_rng(3).chisquare(2, (64, 1)) / 2),
@@ -200,7 +203,9 @@ def answer_about(question: str, reason: str) -> Any:
     ("question", "expected"),
     [(name, key) for name, tables in TABLES_BY_QUESTION.items() for key in tables],
 )
-def test_planted_sequences_have_their_expected_answers(question: str, expected: str) -> None:
+def test_planted_sequences_have_their_expected_answers(
+    question: str, expected: str
+) -> None:
     answer = answer_about(question, expected.partition(": ")[2])
     assert f"{answer.answer}: {answer.reason}" == expected
     assert is_sentence(answer_sentence(answer))
@@ -216,7 +221,9 @@ def test_planted_sequences_have_their_expected_answers(question: str, expected: 
 
 
 @pytest.mark.parametrize("question", TABLES_BY_QUESTION)
-def test_every_reason_about_sequences_is_reached_or_from_a_correction(question: str) -> None:
+def test_every_reason_about_sequences_is_reached_or_from_a_correction(
+    question: str,
+) -> None:
     reached = {key.partition(": ")[2] for key in TABLES_BY_QUESTION[question]}
     worded = {reason for name, reason in templates() if name == question}
     of_lines = {reason for reason in worded if not reason.startswith("patch_")}
@@ -267,7 +274,9 @@ def test_answers_about_formulas_have_base_scale_and_error() -> None:
     assert answer.facts.scale == pytest.approx(3, rel=0.01)
     # Noise of 0.02, over waves of a root mean square of 3 / sqrt(2).
     assert answer.facts.error == pytest.approx(0.02 / (3 / np.sqrt(2)), rel=0.03)
-    assert answer_about("closed_form", "sinusoid").facts.base == pytest.approx(1e4, rel=1e-3)
+    assert answer_about("closed_form", "sinusoid").facts.base == pytest.approx(
+        1e4, rel=1e-3
+    )
     # The error is relative to the values, whatever the base.
     facts = ask("closed_form", sinusoid(512, 64, 7350.0) + 0.005 * gaussian(512, 64)).facts
     assert facts.base == pytest.approx(7350, rel=0.01)
@@ -312,7 +321,10 @@ def test_numbers_are_never_rounded_to_one_and_large_ones_have_all_digits() -> No
 
 
 def test_the_series_has_its_base_or_its_factor() -> None:
-    base_series, even_series = answer_about("ladder", "base"), answer_about("ladder", "even")
+    base_series, even_series = (
+        answer_about("ladder", "base"),
+        answer_about("ladder", "even"),
+    )
     assert base_series.value["base"] == pytest.approx(1e4, rel=0.3)
     assert base_series.test.value == base_series.facts.series.cka
     assert even_series.value == {"factor": pytest.approx(3, rel=0.01)}
@@ -321,7 +333,9 @@ def test_the_series_has_its_base_or_its_factor() -> None:
     assert even_series.facts.series is None
 
 
-@pytest.mark.parametrize(("n", "d", "rise"), [(64, 32, 1.0), (128, 64, 2.0), (512, 32, 4.0)])
+@pytest.mark.parametrize(
+    ("n", "d", "rise"), [(64, 32, 1.0), (128, 64, 2.0), (512, 32, 4.0)]
+)
 def test_a_helix_is_no_series_and_has_no_base(n: int, d: int, rise: float) -> None:
     angle = np.linspace(0, 2 * np.pi * 5, n)
     curve = np.stack(
@@ -338,7 +352,9 @@ def test_random_frequencies_are_no_series() -> None:
     for seed in range(4):
         frequency = np.abs(0.15 * np.random.default_rng(seed).normal(size=16))
         angle = np.outer(np.arange(128), frequency)
-        assert not ask("ladder", np.concatenate([np.cos(angle), np.sin(angle)], axis=1)).yes
+        assert not ask(
+            "ladder", np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+        ).yes
 
 
 def test_a_fitting_formula_confirms_the_series() -> None:
@@ -424,7 +440,9 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
         assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
         assert answer.change.by == cause
     assert rotations_by_formula(original, no_rotations, no_rotations) is None
-    assert rotations_by_formula(answer_about("rotations", "stand_out"), form, series) is None
+    assert (
+        rotations_by_formula(answer_about("rotations", "stand_out"), form, series) is None
+    )
     assert rotations_by_formula(ask("rotations", gaussian(12, 4)), form, series) is None
 
 
@@ -438,7 +456,8 @@ def test_winding_of_varying_pace_denies_fixed_periods() -> None:
     fastest, slowest = answer.facts.turn
     assert 10 * np.exp(-0.35) < fastest < 10 < slowest < 10 * np.exp(0.35)
     assert (
-        rotations_by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
+        rotations_by_winding(original, ask("winding", waves(256, [12.0], noise=0.05)))
+        is None
     )
     assert rotations_by_winding(original, replace(winding, answer="cannot tell")) is None
     for reason in ("none", "few_rows"):
@@ -654,7 +673,9 @@ def test_stationary_tables_rarely_depend_on_place(power: float) -> None:
 def test_slow_waves_of_many_columns_do_not_mirror_places() -> None:
     # The leading principal components are cosines, the same from either end.
     for seed in range(2):
-        assert not ask("absolute_position", stationary_process(512, 768, 3.0, seed=seed)).yes
+        assert not ask(
+            "absolute_position", stationary_process(512, 768, 3.0, seed=seed)
+        ).yes
 
 
 def test_a_walk_rejects_nothing_by_wandering() -> None:
@@ -664,7 +685,9 @@ def test_a_walk_rejects_nothing_by_wandering() -> None:
         assert answer.yes == (answer.facts.p_shift <= 0.02)
     # Eight rows are too few to show bounds.
     for seed in range(10):
-        short_answer = ask("absolute_position", np.cumsum(gaussian(8, 64, seed=seed), axis=0))
+        short_answer = ask(
+            "absolute_position", np.cumsum(gaussian(8, 64, seed=seed), axis=0)
+        )
         assert short_answer.answer != "no"
 
 

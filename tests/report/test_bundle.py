@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete bundle of a real table."""
-    return analysis_of("sapiens-roberta").save(tmp_path_factory.mktemp("whole") / "sapiens")
+    return analysis_of("sapiens-roberta").save(
+        tmp_path_factory.mktemp("whole") / "sapiens"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,9 @@ def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle whose page shows its figures."""
     tables = as_table(walk(12, 4)), pp.sinusoidal(12, 4)
-    return pp.compare(*tables, only=["pca"]).save(tmp_path_factory.mktemp("two") / "bundle")
+    return pp.compare(*tables, only=["pca"]).save(
+        tmp_path_factory.mktemp("two") / "bundle"
+    )
 
 
 @pytest.fixture
@@ -121,7 +125,11 @@ def test_the_saved_document_is_the_analysis(whole: Path) -> None:
 
 def test_the_arrays_are_those_of_the_results(whole: Path) -> None:
     table = pp.load("sample:sapiens-roberta")
-    similarity, components, spectrum = pp.similarity(table), pp.pca(table), pp.spectrum(table)
+    similarity, components, spectrum = (
+        pp.similarity(table),
+        pp.pca(table),
+        pp.spectrum(table),
+    )
     with np.load(whole / "arrays.npz", allow_pickle=False) as arrays:
         expected = {
             "values": table.values,
@@ -230,7 +238,9 @@ def test_a_bundle_that_lost_its_figures_keeps_the_page_it_has(pair: Path) -> Non
 def test_a_damaged_document_is_one_clear_error(content: bytes, bundle: Path) -> None:
     (bundle / "analysis.json").write_bytes(content)
     files_before = tree(bundle)
-    with pytest.raises(InvalidCheckpoint, match=r"analysis\.json.*Analyse the table again"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"analysis\.json.*Analyse the table again"
+    ):
         render_bundle(bundle)
     assert tree(bundle) == files_before
 
@@ -352,7 +362,9 @@ def test_arrays_that_are_no_numbers_are_one_clear_error(dtype: type, bundle: Pat
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 2, 2), (12, 12)])
-def test_arrays_that_are_no_cosines_do_no_harm(shape: tuple[int, ...], bundle: Path) -> None:
+def test_arrays_that_are_no_cosines_do_no_harm(
+    shape: tuple[int, ...], bundle: Path
+) -> None:
     np.savez(bundle / "arrays.npz", similarity_centered=np.full(shape, 1e300))
     with suppress(InvalidCheckpoint):  # where nothing else is drawn
         page = render_bundle(bundle).read_text(encoding="utf-8")
@@ -390,10 +402,14 @@ def test_a_bundle_of_the_last_release_follows_its_schema_and_renders(
     page = render_bundle(folder).read_text(encoding="utf-8")
     document = read_bundle(folder)
     schema = document["schema"].removeprefix("posprobe.").replace("/", "-")
-    stored = json.loads((files("posprobe.report") / "schema" / f"{schema}.json").read_text())
+    stored = json.loads(
+        (files("posprobe.report") / "schema" / f"{schema}.json").read_text()
+    )
     assert list(jsonschema.Draft202012Validator(stored).iter_errors(document)) == []
     name = (
-        document["tables"][0]["label"] if "tables" in document else document["table"]["name"]
+        document["tables"][0]["label"]
+        if "tables" in document
+        else document["table"]["name"]
     )
     assert name in page
     # Its null models are those that it names, whatever this release draws.

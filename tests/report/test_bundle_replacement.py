@@ -65,7 +65,10 @@ class OneFigure:
 
 @pytest.mark.parametrize("exchanges", [True, False], ids=["exchange", "two renames"])
 def test_a_kill_at_any_step_loses_no_bundle_and_the_next_run_cleans_up(
-    exchanges: bool, bundles: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exchanges: bool,
+    bundles: tuple[Path, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not exchanges:
         monkeypatch.setattr(moves, "exchange_paths", no_exchange)
@@ -93,7 +96,15 @@ def test_a_kill_at_any_step_loses_no_bundle_and_the_next_run_cleans_up(
 
 
 COMMANDS = {
-    "analyze": ["analyze", "sinusoidal:12x4", "--only", "norms", "--out", "bundle", "--quiet"],
+    "analyze": [
+        "analyze",
+        "sinusoidal:12x4",
+        "--only",
+        "norms",
+        "--out",
+        "bundle",
+        "--quiet",
+    ],
     "extract": ["extract", "sinusoidal:12x4", "-o", "t.npz"],
     "figure": ["figure", "norms", "sinusoidal:12x4", "-o", "f.svg"],
     "report": ["report", "bundle"],
@@ -392,7 +403,14 @@ def test_a_place_that_cannot_be_taken_is_refused_and_left_alone(
 
 #: What a full disk, or one that is read-only, does to each command that writes.
 WRITING = {
-    "analyze": ["analyze", "sinusoidal:64x16", "--nulls", "0", "--out", "new/folder/bundle"],
+    "analyze": [
+        "analyze",
+        "sinusoidal:64x16",
+        "--nulls",
+        "0",
+        "--out",
+        "new/folder/bundle",
+    ],
     "extract": ["extract", "sinusoidal:640x64", "-o", "table.safetensors"],
 }
 #: A limit on the size of files stands for the full disk where nothing may be mounted.
@@ -404,21 +422,37 @@ MOUNTED = 'mount -t tmpfs -o {} none "$0" && cd "$0" && "$@"; c=$?; find .; exit
 #: A mount of one's own needs a namespace of one's own, which not every container grants.
 NAMESPACES = (
     shutil.which("unshare") is not None
-    and subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode
+    and subprocess.run(
+        ["unshare", "-rm", "true"], capture_output=True, check=False
+    ).returncode
     == 0
 )
 DISKS = [("analyze", "size=48k"), ("analyze", "ro"), ("extract", "size=48k")]
 
 
-@pytest.mark.parametrize(("command", "disk"), DISKS if NAMESPACES else [("analyze", "limit")])
+@pytest.mark.parametrize(
+    ("command", "disk"), DISKS if NAMESPACES else [("analyze", "limit")]
+)
 def test_a_full_or_read_only_disk_is_one_clear_error(
     command: str, disk: str, tmp_path: Path
 ) -> None:
-    start = ["unshare", "-rm", "sh", "-c", MOUNTED.format(disk), str(tmp_path), *MAIN_COMMAND]
+    start = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        MOUNTED.format(disk),
+        str(tmp_path),
+        *MAIN_COMMAND,
+    ]
     if disk == "limit":
         start = [sys.executable, "-B", "-c", LIMITED]
     completed = subprocess.run(
-        [*start, *WRITING[command]], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*start, *WRITING[command]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert completed.returncode == 2, completed.stderr
     assert "cannot be written" in completed.stderr

@@ -69,7 +69,9 @@ def turned(table: PositionTable, seed: int = 9) -> PositionTable:
 
 
 def pair_of(document: Document, *labels: str) -> Document:
-    (pair_found,) = (pair for pair in document["pairs"] if set(pair["tables"]) == set(labels))
+    (pair_found,) = (
+        pair for pair in document["pairs"] if set(pair["tables"]) == set(labels)
+    )
     pair: Document = pair_found
     return pair
 
@@ -102,7 +104,9 @@ def test_a_rotation_of_either_table_changes_nothing() -> None:
             assert rotated_comparison["pairs"][0][name] == pytest.approx(
                 plain["pairs"][0][name], rel=1e-9
             )
-        for expected, entry in zip(plain["tables"], rotated_comparison["tables"], strict=True):
+        for expected, entry in zip(
+            plain["tables"], rotated_comparison["tables"], strict=True
+        ):
             for key, block in expected["nulls"]["numbers"].items():
                 number = entry["nulls"]["numbers"][key]
                 assert number["value"] == pytest.approx(block["value"], rel=1e-6), key
@@ -154,7 +158,9 @@ def test_numbers_are_of_own_rows_and_distances_of_common_ones() -> None:
 
 def test_measurements_are_chosen_as_in_an_analysis() -> None:
     document = against(smooth(), noise(), measurements=("pca",))
-    assert [("pca" in t, "similarity" in t) for t in document["tables"]] == [(True, False)] * 2
+    assert [("pca" in t, "similarity" in t) for t in document["tables"]] == [
+        (True, False)
+    ] * 2
     assert "verdict" not in document
     assert document["pairs"][0]["cka"] is not None
     with pytest.raises(UsageError, match="no analysis is chosen"):
@@ -319,7 +325,9 @@ def test_the_page_reports_cut_rows_and_every_number(bundle: Path) -> None:
     for pair in document["pairs"]:
         walk = pair["nulls"]["walk"]
         assert format_similarity(pair["cka"]) in page
-        assert f"{format_similarity(walk['p5'])} to {format_similarity(walk['p95'])}" in page
+        assert (
+            f"{format_similarity(walk['p5'])} to {format_similarity(walk['p95'])}" in page
+        )
         assert f"{pair['procrustes']:.3g} (0: a rotated copy)" in page
 
 

@@ -218,7 +218,9 @@ def test_the_spectrum_is_drawn_with_its_red_noise_and_its_lines(ax: Axes) -> Non
     for line in result.lines:
         index = np.flatnonzero(result.frequency == line.frequency)[0]
         assert (line.frequency, result.power[index]) in points
-    assert {f"{line.period:.1f}" for line in result.lines} <= {t.get_text() for t in ax.texts}
+    assert {f"{line.period:.1f}" for line in result.lines} <= {
+        t.get_text() for t in ax.texts
+    }
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
@@ -252,16 +254,18 @@ def test_the_table_is_drawn_with_positions_from_left_to_right(ax: Axes) -> None:
     assert -low == high == pytest.approx(np.percentile(np.abs(table.values), 99), rel=1e-6)
     assert tuple(image_of(ax).get_extent()) == (19.5, 49.5, 3.5, -0.5)
     # Dimensions downwards.
-    np.testing.assert_array_equal(numbers_of(image_of(ax)), table.values.T.astype(np.float32))
+    np.testing.assert_array_equal(
+        numbers_of(image_of(ax)), table.values.T.astype(np.float32)
+    )
 
 
 def test_every_function_that_a_record_names_draws_it() -> None:
     kinds = [Drawable]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    functions = {kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")} - {
-        ""
-    }
+    functions = {
+        kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")
+    } - {""}
     assert len(functions) > 20
     for name in functions:
         module, _, function = name.partition(".")
@@ -363,7 +367,9 @@ def test_every_table_gets_pictures_that_can_be_read(
     assert {"table", "norms", "similarity", "profile", "scale"} <= set(figures)
     # Equal rows have no variance that components could hold.
     (variance,) = (
-        drawing for drawing in TABLE_MEASUREMENTS["pca"].drawings if drawing.name == "variance"
+        drawing
+        for drawing in TABLE_MEASUREMENTS["pca"].drawings
+        if drawing.name == "variance"
     )
     assert ("variance" in figures) == (
         not variance.explain_absence(analysed[name].results["pca"])
@@ -526,7 +532,8 @@ def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> N
 def test_a_mosaic_names_omitted_heads_and_layers() -> None:
     count = MAX_MOSAIC_LAYERS + 6
     layers = [
-        window(2, 2, heads=MAX_MOSAIC_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)
+        window(2, 2, heads=MAX_MOSAIC_HEADS + 3, name=f"l.{k}", seed=k)
+        for k in range(count)
     ]
     (ax,) = panels_of("mosaic", *layers)
     assert len(ax.get_yticks()) == count // 2
@@ -540,7 +547,9 @@ def test_heads_of_a_single_window_stand_in_rows(ax: Axes) -> None:
     record.plot(ax)
     canvas = numbers_of(ax.images[0])
     # Two rows of three.
-    np.testing.assert_allclose(canvas[6:11, 6:11], record.values[4] - record.values[4].mean())
+    np.testing.assert_allclose(
+        canvas[6:11, 6:11], record.values[4] - record.values[4].mean()
+    )
 
 
 # Rotary and linear biases.
@@ -652,7 +661,11 @@ def test_depth_shows_every_head_of_every_encoding() -> None:
 
 
 def test_common_parts_of_names_are_dropped() -> None:
-    assert shorten_names(["a.0.b.bias", "a.1.b.bias", "a.1.c.bias"]) == ["0.b", "1.b", "1.c"]
+    assert shorten_names(["a.0.b.bias", "a.1.b.bias", "a.1.c.bias"]) == [
+        "0.b",
+        "1.b",
+        "1.c",
+    ]
     assert shorten_names(["whole.name"]) == ["whole.name"]
     assert shorten_names(["x.a", "x.b", "x.a"]) == ["0: x.a", "1: x.b", "2: x.a"]
     assert shorten_names(["a.b", "a.b.c"]) == ["a.b", "c"]
@@ -684,4 +697,6 @@ def test_curves_and_distances_of_kernels_hold_their_numbers() -> None:
     (ax,) = panels(axes_by_name["distances"])
     np.testing.assert_array_equal(numbers_of(ax.images[0]), matrix)
     assert ax.images[0].get_clim() == (-1, 1)
-    assert [note.get_text() for note in ax.texts] == [f"{value:.2f}" for value in matrix.flat]
+    assert [note.get_text() for note in ax.texts] == [
+        f"{value:.2f}" for value in matrix.flat
+    ]

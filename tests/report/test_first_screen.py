@@ -102,7 +102,9 @@ def test_breaks_and_outliers_are_drawn_where_they_are() -> None:
 
 
 def test_a_strip_shows_the_value_and_its_null() -> None:
-    for line_shown in table_lines(analysis_of("all-minilm-l6-v2").verdict or {}, grid=False):
+    for line_shown in table_lines(
+        analysis_of("all-minilm-l6-v2").verdict or {}, grid=False
+    ):
         svg = draw_answer_strip(line_shown)
         assert bool(svg) == (line_shown.interval is not None)
         if line_shown.interval is None or line_shown.tested is None:
@@ -116,7 +118,10 @@ def test_a_strip_shows_the_value_and_its_null() -> None:
 
 
 def test_page_omits_sections_of_missing_blocks() -> None:
-    document, arrays = analysis_of("digits-vit").to_dict(), analysis_of("digits-vit").arrays()
+    document, arrays = (
+        analysis_of("digits-vit").to_dict(),
+        analysis_of("digits-vit").arrays(),
+    )
     del document["budget"], arrays["pca_scores"]
     assert draw_overview(document, arrays).keys() == {"similarity"}
     assert "Variance budget" not in render(document, draw_overview(document, arrays))

@@ -84,7 +84,9 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
     document = analysis.to_dict()
     page = (folder / "report.html").read_text(encoding="utf-8")
     texts = [page, terminal(document), analysis._repr_html_()]
-    texts += [path.read_text(encoding="utf-8") for path in (folder / "figures").glob("*.svg")]
+    texts += [
+        path.read_text(encoding="utf-8") for path in (folder / "figures").glob("*.svg")
+    ]
     figure = pp.paper_figure("norms", table)
     figure.save(tmp_path / "f.svg")
     texts += [figure.caption, (tmp_path / "f.svg").read_text(encoding="utf-8")]

@@ -82,7 +82,9 @@ def large(layers: int = 32, heads: int = 32, n: int = 512) -> ForwardAnalysis:
     def means() -> LayerMeans:
         pos = np.cumsum(rng.normal(size=(n, WIDTH)), axis=0)
         shares = {"position": 0.3, "context": 0.1, "rest": 0.6}
-        return LayerMeans(pos[0], pos - pos.mean(axis=0), pos / 9, 2.0, 7, 0.01, 0.4, shares)
+        return LayerMeans(
+            pos[0], pos - pos.mean(axis=0), pos / 9, 2.0, 7, 0.01, 0.4, shares
+        )
 
     attention = {
         number: LayerAttention(
@@ -154,7 +156,9 @@ def test_every_null_has_its_reason_beside_it() -> None:
     flat = build_decomposition(
         {0: sum_moments(states), 4: sum_moments(states)}, layout=Sequence(24)
     )
-    document = forward_analysis(results=results_of(Sequence(24)) | {"states": flat}).to_dict()
+    document = forward_analysis(
+        results=results_of(Sequence(24)) | {"states": flat}
+    ).to_dict()
     assert problems("forward", document) == []
     for layer in document["states"]["layers"]:
         nulls = {key for key, value in layer.items() if value is None}
@@ -192,7 +196,9 @@ def test_even_heads_have_the_uniform_first_position_share(
     mask = np.tri(11) if causal else np.ones((11, 11))
     weights = np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (2, 3, 11, 11))
     attention = attention_by_offset({0: sum_attention(weights, layout)}, layout=layout)
-    block = forward_analysis(layout, results={"attention": attention}).to_dict()["attention"]
+    block = forward_analysis(layout, results={"attention": attention}).to_dict()[
+        "attention"
+    ]
     assert block["causal"] is causal
     assert block["layers"][0]["first"] == pytest.approx([block["uniform_first"]] * 3)
 
@@ -203,7 +209,9 @@ def test_arrays_hold_position_means_and_curves() -> None:
     states = analysis.results["states"]
     assert isinstance(states, MeanDecomposition)
     for number, layer in states.layers.items():
-        np.testing.assert_allclose(arrays[f"{number}_pos"], layer.pos, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            arrays[f"{number}_pos"], layer.pos, rtol=1e-5, atol=1e-6
+        )
         np.testing.assert_allclose(
             arrays[f"{number}_error"] ** 2, (layer.error**2).sum(axis=1)
         )
@@ -273,7 +281,10 @@ def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(
 
 def test_the_number_of_contexts_is_always_stated() -> None:
     results = results_of(Sequence(24))
-    for name, expected_result in (("permutation", results["permutation"]), ("heads", None)):
+    for name, expected_result in (
+        ("permutation", results["permutation"]),
+        ("heads", None),
+    ):
         analysis = forward_analysis(results={name: results[name]}).to_dict()
         assert analysis["contexts"]["used"] == getattr(expected_result, "contexts", 0)
 
@@ -281,7 +292,9 @@ def test_the_number_of_contexts_is_always_stated() -> None:
 # The page and the terminal.
 
 
-def test_a_bundle_that_lost_its_figures_says_to_run_the_model_again(tmp_path: Path) -> None:
+def test_a_bundle_that_lost_its_figures_says_to_run_the_model_again(
+    tmp_path: Path,
+) -> None:
     folder = forward_analysis(results={"heads": heads_of(Sequence(9))}).save(
         tmp_path / "bundle"
     )
@@ -392,7 +405,9 @@ def test_every_result_draws_itself(name: str) -> None:
 
 
 def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
-    flat = build_decomposition({0: sum_moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9))
+    flat = build_decomposition(
+        {0: sum_moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9)
+    )
     figures = MODEL_MEASUREMENTS["states"].prepare_figures({"a model": flat})
     assert set(figures) == {"layers"}
     figures["layers"]()

@@ -28,7 +28,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AXE = "4.14.1"
 WIDE = {"width": 1280, "height": 800}
 #: What of axe depends on colours and on the width; all other rules hold for any.
-LOOK = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"]
+LOOK = [
+    "color-contrast",
+    "link-in-text-block",
+    "scrollable-region-focusable",
+    "target-size",
+]
 VISIBLE_SELECTOR = (
     "all-minilm-l6-v2", "sequence", "patches", "comparison", "schemes", "run", "kernels", "ways",
     "rules",
@@ -100,12 +105,15 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
         first_table,
         *(first_table + 0.5 * k * change for k, change in enumerate(changes, 1)),
     ]
-    references: list[dict[str, Any]] = [{"reference": "sinusoidal:30x8", "group": "formula"}]
+    references: list[dict[str, Any]] = [
+        {"reference": "sinusoidal:30x8", "group": "formula"}
+    ]
     for number, values in enumerate((*changes[:2], *steps)):
         np.save(folder / f"{number} <b>.npy", values)
         row = {"reference": str(folder / f"{number} <b>.npy"), "group": HOSTILE_TEXTS[0]}
         references.append(
-            row | ({"step": number, "run": f"mine {HOSTILE_TEXTS[0]}"} if number > 1 else {})
+            row
+            | ({"step": number, "run": f"mine {HOSTILE_TEXTS[0]}"} if number > 1 else {})
         )
     sweep_folder = folder / "sweep"
     pp.sweep(references, out=sweep_folder, only=["similarity", "pca"], jobs=1).run()
@@ -224,7 +232,9 @@ def test_without_javascript_everything_is_there(
 def test_the_cosines_under_the_pointer_are_those_of_the_table(
     table: Any, tmp_path: Path, browser: Browser
 ) -> None:
-    folder = pp.analyze(table, only=["similarity", "pca", "norms"]).save(tmp_path / "bundle")
+    folder = pp.analyze(table, only=["similarity", "pca", "norms"]).save(
+        tmp_path / "bundle"
+    )
     with np.load(folder / "arrays.npz") as arrays:
         cosines = arrays["similarity_centered"]
     with opened(browser, folder / "report.html", viewport=WIDE) as page:
@@ -243,7 +253,11 @@ def test_the_cosines_under_the_pointer_are_those_of_the_table(
                 neighbourhood = cosines[
                     max(row - 2, 0) : row + 3, max(column - 2, 0) : column + 3
                 ]
-                assert neighbourhood.min() - 0.01 <= float(value) <= neighbourhood.max() + 0.01
+                assert (
+                    neighbourhood.min() - 0.01
+                    <= float(value)
+                    <= neighbourhood.max() + 0.01
+                )
 
 
 # Names come from strangers.
@@ -265,7 +279,9 @@ def test_a_script_from_elsewhere_does_not_run(
     base: Path, browser: Browser, tmp_path: Path
 ) -> None:
     source = (save_page(base, "ways") / "report.html").read_text(encoding="utf-8")
-    foreign = "<script>window.ran = 1</script><img src='x:y' onerror='window.ran = 2'></body>"
+    foreign = (
+        "<script>window.ran = 1</script><img src='x:y' onerror='window.ran = 2'></body>"
+    )
     edited = tmp_path / "changed.html"
     edited.write_text(source.replace("</body>", foreign), encoding="utf-8")
     page = browser.new_page()
@@ -303,7 +319,9 @@ def test_the_atlas_is_sorted_and_filtered(atlas: Page, sweep: Path) -> None:
         return [text.split("\n")[0] for text in body.all_inner_texts()]
 
     assert seen() == names
-    assert atlas.locator("main b:not(header b)").count() == 0  # names of strangers are text
+    assert (
+        atlas.locator("main b:not(header b)").count() == 0
+    )  # names of strangers are text
     sort = atlas.get_by_role("button", name="participation ratio").first
     sort.press("Enter")
     by_ratio = sorted(rows, key=lambda row: row["pca.participation_ratio"])

@@ -138,10 +138,14 @@ def test_every_venue_and_kind_is_tested() -> None:
 
 @pytest.mark.parametrize("venue", KIT_WIDTHS)
 def test_cosines_are_drawn_for_every_venue(venue: str) -> None:
-    check_page(made("similarity", FIRST_CASES["similarity"], venue, "column"), venue, "column")
+    check_page(
+        made("similarity", FIRST_CASES["similarity"], venue, "column"), venue, "column"
+    )
 
 
-@pytest.mark.parametrize("kind", ["mosaic", "axis_codes", "components", "winding", "heads"])
+@pytest.mark.parametrize(
+    "kind", ["mosaic", "axis_codes", "components", "winding", "heads"]
+)
 def test_tall_and_panelled_figures_fit_slides(kind: str) -> None:
     check_page(made(kind, FIRST_CASES[kind], "slides", "column"), "slides", "column")
 
@@ -287,7 +291,9 @@ def test_the_caption_stands_beside_the_figure_in_one_paragraph(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["f.jpg", "f", "f.eps", ".pdf"])
-def test_unknown_suffixes_are_refused_with_the_known_ones(name: str, tmp_path: Path) -> None:
+def test_unknown_suffixes_are_refused_with_the_known_ones(
+    name: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=r"\.pdf, \.svg or \.png"):
         made("profile", "sequence").save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -349,7 +355,9 @@ def test_no_more_panels_stand_side_by_side_than_asked() -> None:
     tables = [sequence(f"table {k}", k) for k in range(3)]
     for columns in (1, 3):
         figure = paper_figure("similarity", *tables, columns=columns, span="page")
-        left_edges = {round(ax.get_position().x0, 2) for ax in figure.figure.axes if ax.images}
+        left_edges = {
+            round(ax.get_position().x0, 2) for ax in figure.figure.axes if ax.images
+        }
         assert len(left_edges) == columns
     with pytest.raises(UsageError, match="--columns applies only"):
         paper_figure("norms", tables[0], columns=2)
@@ -428,7 +436,10 @@ def numbers_of(kind: str, record: Any) -> list[str]:
         case "variance":
             result = pp.pca(record)
             needed = result.components_for(0.9)
-            return [f"stable rank {result.stable_rank:.3g}", f"{needed} components for 90 %"]
+            return [
+                f"stable rank {result.stable_rank:.3g}",
+                f"{needed} components for 90 %",
+            ]
         case "spectrum":
             spectrum = pp.spectrum(record)
             periods = [f"{line.period:.3g}" for line in spectrum.lines]
@@ -445,7 +456,11 @@ def numbers_of(kind: str, record: Any) -> list[str]:
             shift = pp.shift(record)
             periods = [f"{period:.3g}" for period in shift.periods[shift.rotations]]
             assert periods
-            return [f"held-out rows: {shift.skill:.3g}", f"first {shift.rank} princ", *periods]
+            return [
+                f"held-out rows: {shift.skill:.3g}",
+                f"first {shift.rank} princ",
+                *periods,
+            ]
         case "mosaic":
             return ["6 × 8", f"{pp.grid(record).neighbour_right:.3g} with the right"]
         case "spectrogram":
@@ -501,11 +516,15 @@ def test_inapplicable_figures_are_refused_with_the_possible_ones(
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(phrase)):
         paper_figure(
-            kind, *(records(arguments) if isinstance(arguments, str) else arguments), **options
+            kind,
+            *(records(arguments) if isinstance(arguments, str) else arguments),
+            **options,
         )
 
 
-@pytest.mark.parametrize("kind", ["variance", "components", "trajectory", "spectrum", "shift"])
+@pytest.mark.parametrize(
+    "kind", ["variance", "components", "trajectory", "spectrum", "shift"]
+)
 def test_undefined_values_are_not_drawn(kind: str) -> None:
     with pytest.raises(UsageError, match=f"{kind} cannot be drawn: "):
         paper_figure(kind, as_table(np.full((32, 3), 0.1)))
@@ -523,7 +542,9 @@ def test_captions_describe_what_is_drawn() -> None:
         text = paper_figure(kind, table).caption
         assert "positions 3 to 119 " in text, kind
     grid = patches(6, 6, 8)
-    assert "of the row code and of the column code" in paper_figure("bridging", grid).caption
+    assert (
+        "of the row code and of the column code" in paper_figure("bridging", grid).caption
+    )
     plural_captions = {
         "similarity": "rows as stored.",
         "profile": "rows after subtracting the mean row;",

@@ -33,7 +33,9 @@ def from_hub(
     """A table of zeros but for one row: only its provenance matters here."""
     values = np.zeros(shape, np.float32)
     values[0] = 1
-    source = Source(name, name, commit, "model.safetensors", tensor, shape, "F32", "f" * 64)
+    source = Source(
+        name, name, commit, "model.safetensors", tensor, shape, "F32", "f" * 64
+    )
     return PositionTable(values, Sequence(shape[0]), name, replace(source, **options))
 
 
@@ -74,7 +76,8 @@ def test_every_value_says_what_it_is_and_where_it_stands() -> None:
 
 def test_the_values_of_the_two_published_tables_are_all_there() -> None:
     printed_values = {
-        (value.model, value.key.split(".")[1]): value.stated for value in published_values()
+        (value.model, value.key.split(".")[1]): value.stated
+        for value in published_values()
     }
     models = ("bert-base-uncased", "roberta-base", "gpt2", "sinusoid")
     absolute = ["34.14", "6.06", "1.03", "0.0"]
@@ -141,7 +144,9 @@ def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
     # With every stored row, the order probe takes the published rows; the other takes 512 of 514.
     values = named(find_published(full_table))
     assert values["probes.order_published.error"].differs == ""
-    assert "rows 0 to 513, here 0 to 511" in values["probes.absolute_published.mae"].differs
+    assert (
+        "rows 0 to 513, here 0 to 511" in values["probes.absolute_published.mae"].differs
+    )
 
 
 # --- which rows ---
@@ -152,7 +157,10 @@ def test_rows_must_be_those_that_were_published() -> None:
         named(find_published(t)) for t in (gpt2(), gpt2()[1:512], gpt2()[1:128])
     )
     assert all_rows["probes.absolute_published.mae"].differs == ""
-    assert all_rows["pca.stable_rank"].differs == "published for rows 1 to 511, here 0 to 1023"
+    assert (
+        all_rows["pca.stable_rank"].differs
+        == "published for rows 1 to 511, here 0 to 1023"
+    )
     assert cut["pca.stable_rank"].differs == ""
     assert cut["probes.order_published.error"].differs == (
         "published for rows 0 to 511, here 1 to 511"
@@ -181,9 +189,12 @@ def test_ours_stands_beside_the_published_value() -> None:
 
 
 def test_a_value_inside_a_list_is_found() -> None:
-    walk_value = next(value for value in published_values() if value.model == "random-walk")
+    walk_value = next(
+        value for value in published_values() if value.model == "random-walk"
+    )
     assert (
-        walk_value.compared({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"] == 0.61
+        walk_value.compared({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"]
+        == 0.61
     )
     assert walk_value.compared({"pca": {"explained_variance_ratio": []}})["ours"] is None
     assert walk_value.compared({"pca": {"explained_variance_ratio": None}})["ours"] is None

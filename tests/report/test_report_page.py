@@ -39,7 +39,16 @@ if TYPE_CHECKING:
 
 LIMIT = 700_000
 #: Attributes through which a page fetches something.
-FETCHING = {"src", "href", "xlink:href", "srcset", "data", "poster", "action", "background"}
+FETCHING = {
+    "src",
+    "href",
+    "xlink:href",
+    "srcset",
+    "data",
+    "poster",
+    "action",
+    "background",
+}
 SVG = "{http://www.w3.org/2000/svg}"
 BLOCKS = ["norms", "similarity", "pca", "spectrum"]
 
@@ -72,7 +81,9 @@ def test_the_page_has_a_descriptive_title(page: Page) -> None:
 
 def test_only_the_own_script_runs_and_no_url_is_fetched(page: Page, folder: Path) -> None:
     size = (folder / "report.html").stat().st_size
-    assert size < (400_000 if (folder / "figures" / "overview-budget.svg").exists() else LIMIT)
+    assert size < (
+        400_000 if (folder / "figures" / "overview-budget.svg").exists() else LIMIT
+    )
     assert page.runs_only_own_scripts()
     assert not page.all("iframe", "object", "embed", "link", "base", "form")
     for element in page.elements:
@@ -142,7 +153,9 @@ def test_a_rendered_page_holds_all_figures_and_answers(page: Page, folder: Path)
     text = " ".join(page.all("body")[0].text.split())
     document = read_bundle(folder)
     # Of tables, answers are joined; of several of them they are marks.
-    answers = document.get("verdict", {}).get("answers", []) if "table" not in document else []
+    answers = (
+        document.get("verdict", {}).get("answers", []) if "table" not in document else []
+    )
     for answer in answers:
         assert "answers" in answer or " ".join(answer["sentence"].split()) in text
     for row in build_page(document).numbers.rows:
@@ -173,7 +186,8 @@ def luminance(color: str) -> float:
     digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
     parts = [int(digits[k : k + 2], 16) / 255 for k in (0, 2, 4)]
     linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in parts
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -200,7 +214,9 @@ def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
 def test_the_citation_is_that_of_the_repository(base: Path) -> None:
     text = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
     entries = dict(
-        re.findall(r'^(?:  - )?(title|name|version|doi): "?([^"\n]+)"?$', text, re.MULTILINE)
+        re.findall(
+            r'^(?:  - )?(title|name|version|doi): "?([^"\n]+)"?$', text, re.MULTILINE
+        )
     )
     folder = save_page(base, "sequence")
     page = parse_page(folder)
@@ -283,7 +299,9 @@ def test_properties_of_single_encodings_name_them(base: Path) -> None:
 def hostile_page(text: str, place: Path) -> Page:
     command = f"posprobe {text}"
     return parse_page(
-        pp.analyze(hostile_table(text), only=["norms"], nulls=0, command=command).save(place)
+        pp.analyze(hostile_table(text), only=["norms"], nulls=0, command=command).save(
+            place
+        )
     )
 
 
@@ -300,7 +318,9 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     assert page.runs_only_own_scripts()
     # The same elements with the same attributes as with a harmless name, so no markup came in.
     shape = [(element.name, list(element.attributes)) for element in page.elements]
-    assert shape == [(element.name, list(element.attributes)) for element in harmless.elements]
+    assert shape == [
+        (element.name, list(element.attributes)) for element in harmless.elements
+    ]
     counts = (
         page.source.count("harmless"),
         page.all("body")[0].text.count(escape_invisible(text)),
@@ -310,19 +330,25 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     assert escape_invisible(text.strip()) in page.all("h1")[0].text
 
 
-@pytest.mark.parametrize("text", [HOSTILE_TEXTS[0], HOSTILE_TEXTS[-1], "_hidden", "a/" * 150])
+@pytest.mark.parametrize(
+    "text", [HOSTILE_TEXTS[0], HOSTILE_TEXTS[-1], "_hidden", "a/" * 150]
+)
 def test_a_comparison_names_its_tables_whatever_they_are_called(
     text: str, tmp_path: Path
 ) -> None:
     table = replace(as_table(walk(40, 6)), name=text)
     tables = table, pp.sinusoidal(40, 6)
-    folder = pp.compare(*tables, only=["similarity", "pca"], nulls=0).save(tmp_path / "bundle")
+    folder = pp.compare(*tables, only=["similarity", "pca"], nulls=0).save(
+        tmp_path / "bundle"
+    )
     drawings = sorted((folder / "figures").glob("*.svg"))
     assert len(drawings) > 1
     assert parse_page(folder).runs_only_own_scripts()
     for path in drawings:
         root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
-        svg_text = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
+        svg_text = " ".join(
+            "".join(element.itertext()) for element in root.iter(f"{SVG}text")
+        )
         start = "".join(letter for letter in text[:14] if letter.isprintable())
         assert start in svg_text
         # Each legend and each axis names both tables.

@@ -204,7 +204,9 @@ def test_labels_that_are_no_texts_are_refused() -> None:
 def test_grids_are_compared_by_displacement() -> None:
     table = patches(4, 5, 6)
     comparison = compare_kernels(table, window(4, 5))
-    np.testing.assert_array_equal(comparison.curves[0], pp.similarity(table).raw.offset_mean)
+    np.testing.assert_array_equal(
+        comparison.curves[0], pp.similarity(table).raw.offset_mean
+    )
     np.testing.assert_allclose(comparison.kernels[1], window(4, 5).kernel(20).mean(axis=0))
     assert comparison.walk is None
     assert problems("kernels", comparison.to_dict()) == []
@@ -239,7 +241,9 @@ def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) ->
     st.integers(2, 30),
     st.integers(0, 2**32 - 1),
 )
-def test_centred_kernels_can_be_multiplied_by_their_curves_alone(n: int, seed: int) -> None:
+def test_centred_kernels_can_be_multiplied_by_their_curves_alone(
+    n: int, seed: int
+) -> None:
     x, y = np.random.default_rng(seed).standard_normal((2, 1, n))
     center = np.eye(n) - 1 / n
     distance = np.abs(np.arange(n)[:, None] - np.arange(n))
@@ -319,7 +323,8 @@ def with_curves(curves: Any, *, both_sides: bool = False) -> RotaryUse:
     """A run of two layers with three heads that have these curves, ``[6, n]``."""
     use = rotary_of()
     heads = tuple(
-        replace(head, measured=curve) for head, curve in zip(use.heads, curves, strict=True)
+        replace(head, measured=curve)
+        for head, curve in zip(use.heads, curves, strict=True)
     )
     window = (curves.shape[1] + 1) // 2 if both_sides else curves.shape[1]
     layers = tuple(
@@ -445,10 +450,14 @@ def test_the_heads_that_match_best_are_drawn_over_each_other(
             ax.lines, (curves[3 * a + b], permuted[3 * c + d]), strict=True
         ):
             x, y = map(np.asarray, line.get_data())
-            np.testing.assert_allclose(np.sign(x) * (2 ** np.abs(x) - 1), distances, atol=1e-9)
+            np.testing.assert_allclose(
+                np.sign(x) * (2 ** np.abs(x) - 1), distances, atol=1e-9
+            )
             np.testing.assert_allclose(y, (curve - curve.mean()) / curve.std())
     (alibi,) = pp.load_schemes("alibi:24x4")
-    assert "heads" not in pp.compare_kernels(*filter(None, runs), alibi, length=8).figures()
+    assert (
+        "heads" not in pp.compare_kernels(*filter(None, runs), alibi, length=8).figures()
+    )
 
 
 def test_a_run_stands_beside_an_encoding(tmp_path: Path) -> None:
@@ -493,7 +502,11 @@ def edited(run: Path, place: tuple[Any, ...], value: Any) -> Any:
         (("rotary_use", "heads", 0, "head"), -1, "-1 is no such number"),
         (("rotary_use", "heads", 1, "head"), 0, "twice"),
         (("rotary_use", "layers", 1, "layer"), 0, "twice"),
-        (("rotary_use", "layers", 0, "window"), 10**9, "no curves over 1000000000 distances"),
+        (
+            ("rotary_use", "layers", 0, "window"),
+            10**9,
+            "no curves over 1000000000 distances",
+        ),
     ],
 )
 def test_a_run_that_was_edited_is_refused_by_the_place(

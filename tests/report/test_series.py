@@ -194,7 +194,9 @@ def test_the_command_draws_a_run(cli: Cli, tmp_path: Path) -> None:
     save_run(tmp_path / "runs" / "a")
     save_run(tmp_path / "runs" / "b", seed=1)
     sweep_folder = tmp_path / "s"
-    pp.sweep(str(tmp_path / "runs"), only=["norms"], nulls=0, out=sweep_folder, **QUICK).run()
+    pp.sweep(
+        str(tmp_path / "runs"), only=["norms"], nulls=0, out=sweep_folder, **QUICK
+    ).run()
     target = tmp_path / "run.svg"
 
     def run(*words: str) -> CommandRun:
@@ -203,7 +205,8 @@ def test_the_command_draws_a_run(cli: Cli, tmp_path: Path) -> None:
     ambiguous = run(str(sweep_folder))
     assert ambiguous.code == 2
     assert (
-        f"choose one of its training runs: {sweep_folder}#a, {sweep_folder}#b" in ambiguous.err
+        f"choose one of its training runs: {sweep_folder}#a, {sweep_folder}#b"
+        in ambiguous.err
     )
     assert run(f"{sweep_folder}#b", "--columns", "2").code == 2
     assert run(str(tmp_path)).code == 3

@@ -143,7 +143,9 @@ def test_a_changed_answer_names_both_steps() -> None:
 
 # Tables near each other.
 
-LIKENESS = Likeness("unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024)), (768, 768))
+LIKENESS = Likeness(
+    "unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024)), (768, 768)
+)
 
 
 @pytest.mark.parametrize(

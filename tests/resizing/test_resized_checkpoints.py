@@ -57,7 +57,9 @@ def model(name: str) -> Any:
             return library.ViTModel(library.ViTConfig(**IMAGE))
         case _:
             text = TEXT | SPECIAL
-            return library.CLIPModel(library.CLIPConfig(text_config=text, vision_config=IMAGE))
+            return library.CLIPModel(
+                library.CLIPConfig(text_config=text, vision_config=IMAGE)
+            )
 
 
 def tensors(folder: Path) -> dict[str, tuple[str, str]]:
@@ -73,7 +75,9 @@ def tensors(folder: Path) -> dict[str, tuple[str, str]]:
 
 def files(folder: Path) -> dict[str, bytes]:
     return {
-        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file()
     }
 
 
@@ -168,7 +172,9 @@ def test_timm_builds_the_copy_at_its_new_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 5, 3), (4, 5, 3), (1, 3, 6, 6), (20, 1, 3)])
-def test_every_way_to_store_a_table_is_kept(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_every_way_to_store_a_table_is_kept(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
     values = np.random.default_rng(0).normal(size=shape).astype(np.float16)
     other_tensors: dict[str, Any] = {
         "a": np.arange(3, dtype=np.int8),
@@ -297,7 +303,11 @@ TILE = ("--to", "9", "--how", "tile")
     ("arguments", "code", "says"),
     [
         (["sample:digits-vit", "--to", "6x6", "-o", "new.npy"], 2, "--how is missing"),
-        (["old.npy", "--to", "six", "--how", "tile", "-o", "new.npy"], 2, "expected N for a"),
+        (
+            ["old.npy", "--to", "six", "--how", "tile", "-o", "new.npy"],
+            2,
+            "expected N for a",
+        ),
         (["old.npy", *TILE, "-o", "n.txt"], 2, "the suffix"),
         (["rotary:64x8", "--to", "128", "--how", "tile", "-o", "new.npy"], 5, "no table"),
         (["old.npy", *TILE, "-o", "old.npy"], 2, "read from this file"),
@@ -311,7 +321,11 @@ TILE = ("--to", "9", "--how", "tile")
             "not a model that can be run",
         ),
         (["alibi:64x4", "--to", "128"], 5, "the biases of ALiBi"),
-        (["old.npy", *TILE, "--into", "new", "--rows", "0:3"], 2, "resizes the whole table"),
+        (
+            ["old.npy", *TILE, "--into", "new", "--rows", "0:3"],
+            2,
+            "resizes the whole table",
+        ),
     ],
 )
 def test_wrong_usage_is_one_clear_error(

@@ -43,7 +43,9 @@ def gpt2(length: int) -> Any:
 
 
 def asked(reference: str, size: Any, contexts: Contexts) -> WaysCompared:
-    comparison = compare(pp.load(reference), to=size, contexts=contexts, reference=reference)
+    comparison = compare(
+        pp.load(reference), to=size, contexts=contexts, reference=reference
+    )
     assert isinstance(comparison, WaysCompared)
     return comparison
 
@@ -63,7 +65,9 @@ def losses_of(model: Any, windows: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits, windows[:, 1:], reduction="none")
 
 
-def hold(run: Mapping[str, Any], measured_cost: Any, name: str, by_hand: torch.Tensor) -> None:
+def hold(
+    run: Mapping[str, Any], measured_cost: Any, name: str, by_hand: torch.Tensor
+) -> None:
     """Hold the losses of a way or rule to those that were computed by hand."""
     cost = run["ways"][name]
     assert cost["value"] == pytest.approx(float(by_hand.mean()), rel=1e-5)
@@ -84,7 +88,9 @@ def told(run: Mapping[str, Any], comparison: Any) -> None:
 def test_one_window_of_a_text_names_no_single_best_way(tmp_path: Path) -> None:
     folder = saved(gpt2(OLD_LENGTH), tmp_path / "gpt2")
     (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(NEW_LENGTH)))
-    run = asked(str(folder), NEW_LENGTH, Contexts(text=tmp_path / "text.txt")).to_dict()["run"]
+    run = asked(str(folder), NEW_LENGTH, Contexts(text=tmp_path / "text.txt")).to_dict()[
+        "run"
+    ]
     assert run["contexts"] == 1
     assert all(way["error"] is None for way in run["ways"].values())
     assert all(f"`{way}`" in run["sentence"] for way in run["ways"])
@@ -141,7 +147,9 @@ def llama(folder: Path, **rope: Any) -> Any:
     return model
 
 
-def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: Path) -> None:
+def test_losses_of_rules_are_those_of_a_model_with_that_configuration(
+    tmp_path: Path,
+) -> None:
     factors = {"short_factor": [1.0] * 8, "long_factor": [1.0 + k for k in range(8)]}
     own_rule = {
         "rope_type": "longrope",

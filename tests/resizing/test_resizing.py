@@ -28,7 +28,9 @@ def random_table(*shape: int, grid: tuple[int, int] | None = None) -> pp.Positio
     return pp.table(values.astype(np.float32), grid=grid)
 
 
-def waves(size: int, frequencies: tuple[float, ...], width: int = 12) -> NDArray[np.float64]:
+def waves(
+    size: int, frequencies: tuple[float, ...], width: int = 12
+) -> NDArray[np.float64]:
     """Sinusoids of a few frequencies, in cycles per position, mixed into all columns."""
     time = np.arange(size)[:, None]
     angles = 2 * np.pi * time * np.array(frequencies)
@@ -45,7 +47,9 @@ def test_a_straight_line_stays_one(way: str, size: int) -> None:
     slope = np.random.default_rng(0).normal(size=6)
     table = pp.table(np.arange(33)[:, None] * slope)
     resized = pp.resize(table, to=size, how=way).values
-    np.testing.assert_allclose(resized, np.linspace(0, 32, size)[:, None] * slope, atol=1e-12)
+    np.testing.assert_allclose(
+        resized, np.linspace(0, 32, size)[:, None] * slope, atol=1e-12
+    )
 
 
 def test_a_cubic_polynomial_is_its_own_spline() -> None:
@@ -57,7 +61,9 @@ def test_a_cubic_polynomial_is_its_own_spline() -> None:
     )
 
 
-@pytest.mark.parametrize(("old", "new"), [(24, 36), (24, 25), (25, 60), (25, 14), (24, 16)])
+@pytest.mark.parametrize(
+    ("old", "new"), [(24, 36), (24, 25), (25, 60), (25, 14), (24, 16)]
+)
 def test_fourier_is_exact_where_a_table_is_periodic(old: int, new: int) -> None:
     def periodic(size: int) -> NDArray[np.float64]:
         angles = 2 * np.pi * np.arange(size)[:, None] / size * np.array([0, 1, 3, 5])
@@ -181,7 +187,9 @@ def test_transformers_has_the_same_bits(
         special = 0 if table.prefix is None else len(table.prefix)
         patches = torch.zeros(1, size[0] * size[1] + special, 8)
         with torch.no_grad():
-            expected = embeddings.interpolate_pos_encoding(patches, 4 * size[0], 4 * size[1])
+            expected = embeddings.interpolate_pos_encoding(
+                patches, 4 * size[0], 4 * size[1]
+            )
         ours = pp.resize(table, to=size, how="transformers")
         assert np.array_equal(ours.values, expected[0, special:].float().numpy()), name
 
@@ -192,15 +200,30 @@ def test_transformers_has_the_same_bits(
 @pytest.mark.parametrize(
     ("table", "size", "way", "says"),
     [
-        (random_table(8, 4), (3, 3), "linear", "sequence of 8, so that its new size reads as"),
+        (
+            random_table(8, 4),
+            (3, 3),
+            "linear",
+            "sequence of 8, so that its new size reads as",
+        ),
         (random_table(8, 4), 16, "bicubic", "'bicubic' does not resize a sequence of 8"),
-        (random_table(8, 4), 16, "nearest", "'nearest' is not a method. Choose one of linear"),
+        (
+            random_table(8, 4),
+            16,
+            "nearest",
+            "'nearest' is not a method. Choose one of linear",
+        ),
         (random_table(8, 4), 0, "linear", "a size of 0 is smaller than one position"),
         (random_table(8, 4), 2**40, "linear", "at most 134,217,728 are made"),
         (random_table(6, 4), 12, "sinusoids", "fitted to 8 rows at least"),
         (random_table(6, 4, grid=(2, 3)), 12, "tile", "reads ROWSxCOLUMNS"),
         (random_table(6, 4, grid=(2, 3)), (0, 3), "tile", "smaller than one patch"),
-        (random_table(6, 4, grid=(2, 3)), (4, 4), "linear", "does not resize a grid of 2 x 3"),
+        (
+            random_table(6, 4, grid=(2, 3)),
+            (4, 4),
+            "linear",
+            "does not resize a grid of 2 x 3",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused(

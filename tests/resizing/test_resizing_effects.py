@@ -94,7 +94,8 @@ def test_axes_of_a_grid_have_periods_of_their_own() -> None:
     turns = 2 * np.pi * np.arange(24)[:, None] / np.array([[6.0, 11.0]])
     rows, columns = (np.stack([np.cos(turn), np.sin(turn)], axis=1) for turn in turns.T)
     cells = np.concatenate(
-        [np.repeat(rows[:, None], 24, axis=1), np.repeat(columns[None], 24, axis=0)], axis=2
+        [np.repeat(rows[:, None], 24, axis=1), np.repeat(columns[None], 24, axis=0)],
+        axis=2,
     )
     way = only_way(cells.reshape(-1, 4), (48, 24), "bilinear", grid=(24, 24))
     rows_found, columns_found = way.periods
@@ -127,7 +128,9 @@ def test_copies_and_seams_are_those_that_the_way_makes() -> None:
         compare_ways(table, to=800, ways=("tile", "linear", "repeat-last")).to_dict()
     )
     assert (ways["tile"]["copies"], ways["repeat-last"]["copies"]) == (288, 288)
-    assert ways["tile"]["seams"] == [[511, 512]]  # that of the table, at 127 and 639, is old
+    assert ways["tile"]["seams"] == [
+        [511, 512]
+    ]  # that of the table, at 127 and 639, is old
     assert ways["linear"]["seams"] == []
 
 
@@ -143,7 +146,9 @@ def test_a_tiled_table_breaks_at_every_tile() -> None:
 def test_cutting_leaves_remaining_rows_unchanged() -> None:
     table = pp.table(helix(120))
     way = by_way(compare_ways(table, to=60, ways=("tile",)).to_dict())["tile"]
-    assert way["norm_mean"] == pytest.approx(np.linalg.norm(table.values[:60], axis=1).mean())
+    assert way["norm_mean"] == pytest.approx(
+        np.linalg.norm(table.values[:60], axis=1).mean()
+    )
     assert way["same_position"] == pytest.approx(1)
     assert way["copies"] == 0
 
@@ -226,13 +231,18 @@ def test_scaling_rules_follow_their_formulas() -> None:
     assert rules_by_name["linear"]["interpolated"] == n_idle
     assert rules_by_name["linear"]["slowest"] == pytest.approx(4)
     # NTK-aware: base * 4 ** (d / (d - 2)) leaves the fastest pair and slows the slowest 4 times.
-    assert (rules_by_name["dynamic"]["kept"], rules_by_name["dynamic"]["interpolated"]) == (
+    assert (
+        rules_by_name["dynamic"]["kept"],
+        rules_by_name["dynamic"]["interpolated"],
+    ) == (
         1,
         1,
     )
     assert rules_by_name["dynamic"]["slowest"] == pytest.approx(4)
     assert rules_by_name["yarn"]["attention_factor"] == pytest.approx(0.1 * np.log(4) + 1)
-    assert rules_by_name["llama3"]["kept"] == int((training * omega / (2 * np.pi) >= 4).sum())
+    assert rules_by_name["llama3"]["kept"] == int(
+        (training * omega / (2 * np.pi) >= 4).sum()
+    )
     mean = np.cos(omega / 4 * target).mean()
     assert rules_by_name["linear"]["kernel_at_to"] == pytest.approx(mean)
     assert rules_by_name["linear"]["longest_wavelength"] == pytest.approx(

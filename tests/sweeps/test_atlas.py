@@ -83,7 +83,9 @@ def row(index: int) -> dict[str, Any]:
         "reference": f"organisation/model-{index}@{index:040d}",
     }
     sizes = {"positions": 512, "dim": 768, "family": "bert", "scheme": "learned"}
-    answers = {f"answers.{name}": "cannot tell" for name in ("order", "smooth", "rotations")}
+    answers = {
+        f"answers.{name}": "cannot tell" for name in ("order", "smooth", "rotations")
+    }
     return (
         columns
         | sizes
@@ -102,7 +104,10 @@ def test_a_thousand_tables_stay_under_three_megabytes() -> None:
     ]
     counts = {"rows": 1000, "references": 1000, "failures": 0}
     assert len("".join(atlas(rows, user_columns, METADATA, counts)).encode()) < 3_000_000
-    all_rows: list[dict[str, Any]] = [*rows, *[{"reference": "x", "dim": 3}] * MAX_ATLAS_ROWS]
+    all_rows: list[dict[str, Any]] = [
+        *rows,
+        *[{"reference": "x", "dim": 3}] * MAX_ATLAS_ROWS,
+    ]
     assert (
         f"The first {MAX_ATLAS_ROWS:,} of {MAX_ATLAS_ROWS + 1000:,} rows are shown"
         in "".join(atlas(all_rows, user_columns, METADATA, counts))
@@ -158,7 +163,10 @@ def test_a_sweep_ends_with_its_atlas(tmp_path: Path) -> None:
 
 
 def test_an_atlas_without_matrices_or_rows_is_a_page(tmp_path: Path) -> None:
-    for name, references in (("none", ["./nowhere"]), ("few", ["rotary:64x8", "alibi:32x4"])):
+    for name, references in (
+        ("none", ["./nowhere"]),
+        ("few", ["rotary:64x8", "alibi:32x4"]),
+    ):
         swept = pp.sweep(references, out=tmp_path / name, jobs=1, nulls=0).run()
         page = (swept.folder / "atlas.html").read_text(encoding="utf-8")
         assert f"{len(swept.to_arrow())} position tables and encodings of" in page

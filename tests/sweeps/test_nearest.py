@@ -38,7 +38,9 @@ Floats = NDArray[np.float64]
 
 
 def compared(a: Any, b: Any, **options: Any) -> Likeness:
-    return likeness(fingerprint(pp.table(a, **options)), fingerprint(pp.table(b, **options)))
+    return likeness(
+        fingerprint(pp.table(a, **options)), fingerprint(pp.table(b, **options))
+    )
 
 
 def walk(n: int, d: int, seed: int = 0) -> Floats:
@@ -78,7 +80,9 @@ def test_the_chance_is_that_of_columns_turned_at_random() -> None:
     draws = np.random.default_rng(0).normal(size=(100_000, 6))
     shares = draws[:, 0] / np.linalg.norm(draws, axis=1)
     for share in (0.1, 0.5, 0.9):
-        assert _direction_chance(share, 6) == pytest.approx(np.mean(shares >= share), rel=0.1)
+        assert _direction_chance(share, 6) == pytest.approx(
+            np.mean(shares >= share), rel=0.1
+        )
     # Of tables of many directions it is rarely as large, and never larger than the bound says.
     a, b = (np.random.default_rng(k).normal(size=(40, 12)) for k in (1, 2))
     product = a.T @ b
@@ -132,11 +136,15 @@ def test_a_resized_grid_is_called_resized(size: tuple[int, int]) -> None:
     noise = 0.05 * rng.normal(size=(14, 14, 96))
     values = axes[0][:, None] + axes[1][None] + noise
     image = torch.from_numpy(values).permute(2, 0, 1)[None]
-    larger = torch.nn.functional.interpolate(image, size, mode="bicubic", align_corners=False)
+    larger = torch.nn.functional.interpolate(
+        image, size, mode="bicubic", align_corners=False
+    )
     resized = pp.table(larger[0].permute(1, 2, 0).reshape(-1, 96), grid=size)
     original = pp.table(values.reshape(-1, 96), grid=(14, 14))
     assert likeness(fingerprint(resized), fingerprint(original)).relation == "resized"
-    unrelated = pp.table(values.reshape(-1, 96) @ np.linalg.qr(rng.normal(size=(96, 96)))[0])
+    unrelated = pp.table(
+        values.reshape(-1, 96) @ np.linalg.qr(rng.normal(size=(96, 96)))[0]
+    )
     assert not likeness(fingerprint(unrelated), fingerprint(original)).related
 
 
@@ -144,7 +152,8 @@ def test_a_stretched_sequence_is_called_resized_and_a_longer_one_a_copy() -> Non
     original = made.smooth(np.random.default_rng(0), 128, 64)
     sampled_positions = np.linspace(0, 127, 256)
     stretched = np.stack(
-        [np.interp(sampled_positions, np.arange(128), column) for column in original.T], axis=1
+        [np.interp(sampled_positions, np.arange(128), column) for column in original.T],
+        axis=1,
     )
     assert compared(stretched, original).relation == "resized"
     likeness_found = compared(np.concatenate([original, walk(128, 64)]), original)
@@ -154,7 +163,11 @@ def test_a_stretched_sequence_is_called_resized_and_a_longer_one_a_copy() -> Non
 def test_copies_in_other_formats_are_exact() -> None:
     table = walk(100, 32).astype(np.float32)
     identical = compared(table, table.astype(np.float64))
-    assert (identical.relation, identical.whole, identical.distance) == ("identical", True, 0)
+    assert (identical.relation, identical.whole, identical.distance) == (
+        "identical",
+        True,
+        0,
+    )
     # A difference in one format is more than rounding, however small.
     changed_table = table.copy()
     changed_table[50] += 1e-3
@@ -176,20 +189,28 @@ def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
     original_print = fingerprint(table)
     half = torch.from_numpy(np.array(table.values)).to(getattr(torch, dtype))
     for stored in (half, half.float(), half.double()):
-        likeness_found = likeness(fingerprint(pp.table(stored, grid=shape)), original_print)
+        likeness_found = likeness(
+            fingerprint(pp.table(stored, grid=shape)), original_print
+        )
         if original_print.dtype == expected:
             assert (likeness_found.relation, likeness_found.distance) == ("identical", 0)
             continue
-        assert (likeness_found.relation, likeness_found.rounded_to) == ("rounded", expected)
+        assert (likeness_found.relation, likeness_found.rounded_to) == (
+            "rounded",
+            expected,
+        )
         # Half a unit in the last place, of numbers just above a power of two.
         assert (
-            0 < (likeness_found.distance or 0) < {"F16": 2.0**-11, "BF16": 2.0**-8}[expected]
+            0
+            < (likeness_found.distance or 0)
+            < {"F16": 2.0**-11, "BF16": 2.0**-8}[expected]
         )
     # More than rounding is none.
     rng = np.random.default_rng(0)
     noisy_table = made.noisy(rng, table.values.astype(np.float64), 0.01)
     tuned = likeness(
-        fingerprint(pp.table(torch.from_numpy(noisy_table).half(), grid=shape)), original_print
+        fingerprint(pp.table(torch.from_numpy(noisy_table).half(), grid=shape)),
+        original_print,
     )
     assert (tuned.relation, tuned.rounded_to) == ("moved", None)
 
@@ -219,10 +240,13 @@ def test_rows_of_a_table_alone_are_a_copy_of_it() -> None:
 def test_unrelated_tables_are_never_called_related() -> None:
     likenesses = list(made.unrelated(seed=3, pairs=60))
     assert Counter(name for name, _ in likenesses) == dict.fromkeys(made.TABLE_KINDS, 60)
-    assert [likeness_found for _, likeness_found in likenesses if likeness_found.related] == []
+    assert [
+        likeness_found for _, likeness_found in likenesses if likeness_found.related
+    ] == []
     # Smooth tables of two trainings have the same matrix of cosines, nearly; that is no kinship.
     assert all(
-        (likeness_found.chance or 0) > MAX_RELATED_CHANCE for _, likeness_found in likenesses
+        (likeness_found.chance or 0) > MAX_RELATED_CHANCE
+        for _, likeness_found in likenesses
     )
 
 
@@ -265,7 +289,10 @@ def test_shipped_fingerprints_are_small_and_equal_the_samples() -> None:
         assert metadata["source"]
         assert metadata["numbers"]["pca.stable_rank"] >= 1
     for name in NAMES:
-        own_print, shipped = fingerprint(pp.load(f"sample:{name}")), shipped_tables[name][1]
+        own_print, shipped = (
+            fingerprint(pp.load(f"sample:{name}")),
+            shipped_tables[name][1],
+        )
         assert own_print.sha256 == shipped.sha256
         # Another machine may round a sum of products the other way.
         np.testing.assert_allclose(own_print.rows, shipped.rows, rtol=2e-3, atol=1e-3)
@@ -286,7 +313,9 @@ def test_shipped_fingerprints_are_small_and_equal_the_samples() -> None:
     }
     groups = {
         name: (
-            ("4_1" in name, "4_2" in name, name.endswith("encoder")) if "_" in name else name
+            ("4_1" in name, "4_2" in name, name.endswith("encoder"))
+            if "_" in name
+            else name
         )
         for name in parts
     }
@@ -330,7 +359,8 @@ def test_lineages_group_descendants() -> None:
     assert not compared(steps[0], steps[-1]).related
     lineages = Lineages(BytesIO())
     heads = {
-        lineages.assign(str(k), None, fingerprint(pp.table(v))) for k, v in enumerate(steps)
+        lineages.assign(str(k), None, fingerprint(pp.table(v)))
+        for k, v in enumerate(steps)
     }
     assert heads == {"0"}
 
@@ -343,7 +373,9 @@ def test_the_command_searches_a_sweep(cli: Cli, tmp_path: Path) -> None:
         "wide": walk(40, 33), "copy": base,
     }.items():  # fmt: skip
         np.save(tmp_path / f"{name}.npy", values)
-    references = [str(tmp_path / f"{name}.npy") for name in ("base", "other", "wide", "copy")]
+    references = [
+        str(tmp_path / f"{name}.npy") for name in ("base", "other", "wide", "copy")
+    ]
     options: dict[str, Any] = {"jobs": 1, "nulls": 0}
     swept = pp.sweep(references, out=tmp_path / "s", only=["norms"], **options).run()
     lineages = swept.to_arrow()["lineage"].to_pylist()
@@ -372,7 +404,10 @@ def test_the_command_searches_a_sweep(cli: Cli, tmp_path: Path) -> None:
     with (tmp_path / "s" / "fingerprints.jsonl").open("a") as file:
         file.write('{"name": "x", "fingerprint": {}}\n')
     completed = cli("nearest", tuned_path, "--in", "s")
-    assert (completed.code, "line 5" in completed.err) == (InvalidCheckpoint.exit_code, True)
+    assert (completed.code, "line 5" in completed.err) == (
+        InvalidCheckpoint.exit_code,
+        True,
+    )
 
 
 def test_projections_do_not_depend_on_the_version_of_numpy() -> None:

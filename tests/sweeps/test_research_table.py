@@ -36,7 +36,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("form", ["markdown", "latex"])
 def test_numbers_and_bands_are_those_of_the_analysis(sweep: Path, form: str) -> None:
     reference = pp.read_sweep(sweep)["reference"][0].as_py()
-    entry = pp.analyze(pp.load(reference), only=["pca"], nulls=3).to_dict()["nulls"]["numbers"]
+    entry = pp.analyze(pp.load(reference), only=["pca"], nulls=3).to_dict()["nulls"][
+        "numbers"
+    ]
     band = entry["pca.stable_rank"]["walk"]
     text = pp.research_table(reference, numbers=NUMBERS, format=form, nulls=3)
     for number in (24, 6, entry["pca.stable_rank"]["value"], band["p5"], band["p95"]):
@@ -74,7 +76,9 @@ def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
     assert not any("\x1b" in text for text in texts.values())
     # A row of Markdown has as many cells as its head, and no tag.
     rows = [
-        re.split(r"(?<!\\)\|", line) for line in texts["markdown"].splitlines() if "|" in line
+        re.split(r"(?<!\\)\|", line)
+        for line in texts["markdown"].splitlines()
+        if "|" in line
     ]
     assert {len(row) for row in rows[:4]} == {len(columns) + 3}
     assert not re.findall(r"<[^>]*>", texts["markdown"])
@@ -131,5 +135,7 @@ def test_a_sweep_table_needs_only_its_folder(sweep: Path) -> None:
 def test_the_command_prints_what_the_function_returns(sweep: Path, cli: Cli) -> None:
     options = ["--format", "latex", "--numbers", "dim,pca.top3", "--band", "none"]
     completed = cli("table", str(sweep), *options)
-    expected = pp.research_table(sweep, numbers=["dim", "pca.top3"], format="latex", band=None)
+    expected = pp.research_table(
+        sweep, numbers=["dim", "pca.top3"], format="latex", band=None
+    )
     assert (completed.code, completed.out) == (0, expected)

@@ -87,7 +87,11 @@ def test_lists_of_every_form_name_the_same(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "phrase"),
     [
-        ("l.csv", b"model,size\na/b,1\n", "names 'model', 'size'.*one of them 'reference'"),
+        (
+            "l.csv",
+            b"model,size\na/b,1\n",
+            "names 'model', 'size'.*one of them 'reference'",
+        ),
         ("l.csv", b"reference;size\na/b;2\n", "names 'reference;size'.*with commas"),
         ("l.csv", b"reference,x,x\na/b,1,2\n", "each column once"),
         ("l.csv", b"reference,\na/b,1\n", "each column once"),
@@ -99,7 +103,9 @@ def test_lists_of_every_form_name_the_same(name: str, text: str) -> None:
         ("l.csv", b"", "names nothing"),
     ],
 )
-def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, phrase: str) -> None:
+def test_a_bad_list_is_refused_with_its_line(
+    name: str, content: bytes, phrase: str
+) -> None:
     with pytest.raises(UsageError, match=phrase):
         read_list(content, name)
 
@@ -122,11 +128,14 @@ def test_a_folder_expands_to_its_checkpoints_by_step(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
     names = [
-        Path(entry.reference).name for entry in expand_folder(Entry(str(tmp_path), {"x": 1}))
+        Path(entry.reference).name
+        for entry in expand_folder(Entry(str(tmp_path), {"x": 1}))
     ]
     saved = [f"checkpoint-{step}" for step in ("10²", 90, 500, 1000)]
     assert names == ["a.npy", "b.npy", *saved, "weightless"]
-    assert expand_folder(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
+    assert expand_folder(Entry(str(tmp_path / "empty"))) == [
+        Entry(str(tmp_path / "empty"))
+    ]
     assert expand_folder(Entry("gpt2")) == [Entry("gpt2")]
 
 
@@ -144,9 +153,7 @@ def test_a_repeated_reference_with_other_columns_is_refused(tmp_path: Path) -> N
     assert drop_repeated(entries) == [Entry("a", {"x": 1}), Entry("b")]
     path = tmp_path / "list.csv"
     path.write_text("reference,group,size\nc,a,1\nd,a,1\nc,b,1\n")
-    message = (
-        r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
-    )
+    message = r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
     with pytest.raises(UsageError, match=message):
         drop_repeated(read_file(path))
     with pytest.raises(
@@ -223,7 +230,10 @@ def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
 def test_every_table_and_scheme_has_a_row(tmp_path: Path) -> None:
     place = tmp_path / "two"
     save(place)
-    names = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+    names = (
+        "model.encoder.embed_positions.weight",
+        "model.decoder.embed_positions.weight",
+    )
     table = np.random.default_rng(0).normal(size=(14, 6)).astype(np.float32)
     save_file(dict.fromkeys(names, table), place / "model.safetensors")
     (place / "config.json").write_text(
@@ -255,19 +265,24 @@ def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
         *references
     )
     entries = read_list(csv_text.encode(), "l.csv")
-    swept_references = [{"reference": entry.reference, **entry.columns} for entry in entries]
+    swept_references = [
+        {"reference": entry.reference, **entry.columns} for entry in entries
+    ]
     frame = pp.sweep(swept_references, out=tmp_path / "s", **QUICK).to_pandas()
     assert frame["user.step"].to_list() == [10, 2]
     assert frame["user.loss"].to_list() == [0.5, 1.0]
     assert frame["user.note"].fillna("").to_list() == ["01", ""]
     assert frame["user.family"].to_list() == ["mine", "mine"]
-    (typed,) = pp.sweep([swept_references[0] | {"loss": np.float64(0.5)}], **QUICK).to_arrow()[
-        "user.loss"
-    ]
+    (typed,) = pp.sweep(
+        [swept_references[0] | {"loss": np.float64(0.5)}], **QUICK
+    ).to_arrow()["user.loss"]
     assert typed.as_py() == 0.5
     assert frame["family"].to_list() == ["gpt2", "gpt2"]
     header = (
-        (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+        (tmp_path / "s" / "sweep.csv")
+        .read_text(encoding="utf-8")
+        .splitlines()[0]
+        .split(",")
     )
     assert len(header) == 40
     assert "user.note" in header
@@ -277,7 +292,10 @@ def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
     assert second_sweep.to_pandas()["user.step"].tolist() == ["ten", "2"]
     assert (second_sweep.about or {})["run"]["computed"] == 0
     header = (
-        (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+        (tmp_path / "s" / "sweep.csv")
+        .read_text(encoding="utf-8")
+        .splitlines()[0]
+        .split(",")
     )
     assert header == second_sweep.to_arrow().column_names
 
@@ -316,7 +334,9 @@ def test_bad_references_fail_without_ending_the_sweep(cli: Cli, tmp_path: Path) 
         failure_lines = [
             line for line in completed.err.splitlines() if line.startswith("failed (")
         ]
-        for line, (reference, number) in zip(failure_lines, expected.items(), strict=False):
+        for line, (reference, number) in zip(
+            failure_lines, expected.items(), strict=False
+        ):
             assert line.startswith(f"failed ({number}): {reference}")
         assert failure_lines
         with (tmp_path / "s" / "failures.csv").open(newline="") as file:
@@ -400,7 +420,9 @@ def test_a_full_disk_is_one_clear_error_wherever_it_strikes(
     references = [f"rotary:{n}x8" for n in range(9, 18)]
     run(references, tmp_path / "s")
     parquet_before = (tmp_path / "s" / "sweep.parquet").read_bytes()
-    largest = max(path.stat().st_size for path in (tmp_path / "s").iterdir() if path.is_file())
+    largest = max(
+        path.stat().st_size for path in (tmp_path / "s").iterdir() if path.is_file()
+    )
     for room in range(1000, largest, 6000):
         with (
             limit_file_size(room),
@@ -546,7 +568,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], phrase: str) -> None:
+def test_options_that_mean_nothing_are_refused(
+    options: dict[str, Any], phrase: str
+) -> None:
     with pytest.raises(UsageError, match=phrase):
         pp.sweep("sinusoidal:8x4", **options)
 
@@ -566,7 +590,9 @@ def test_an_empty_sweep_is_refused() -> None:
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = {"joblib": None}
     monkeypatch.setattr("posprobe.errors.find_spec", lambda name: missing.get(name, name))
-    with pytest.raises(MissingExtra, match=r"needs joblib, .* Run `uv sync --extra sweep`"):
+    with pytest.raises(
+        MissingExtra, match=r"needs joblib, .* Run `uv sync --extra sweep`"
+    ):
         pp.sweep("gpt2")
 
 

@@ -68,7 +68,12 @@ def test_a_killed_sweep_resumes_without_repeating_work(
         # At work at least: the run before may have recorded more than was waited for.
         parts_needed = max(min_parts, len(times_before) + 1)
         with started(*command) as process:
-            wait_for(lambda: len(parts(folder)) >= parts_needed or process.poll() is not None)  # noqa: B023
+            wait_for(
+                lambda: (
+                    len(parts(folder)) >= parts_needed  # noqa: B023
+                    or process.poll() is not None
+                )
+            )
             process.send_signal(sign)
             stderr = process.communicate()[1]
         if sign == signal.SIGINT and process.returncode:
@@ -89,9 +94,13 @@ def test_a_killed_sweep_resumes_without_repeating_work(
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="signals of other processes are in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="signals of other processes are in /proc"
+)
 def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text("\n".join(f"sinusoidal:{n}x8" for n in range(9, 99)))
+    (tmp_path / "list.txt").write_text(
+        "\n".join(f"sinusoidal:{n}x8" for n in range(9, 99))
+    )
     command = [*MAIN, "sweep", "--from", str(tmp_path / "list.txt"), "--only", "norms", "--nulls",
                "0", "--out", str(tmp_path / "s")]  # fmt: skip
 
@@ -176,7 +185,9 @@ def test_a_dead_worker_costs_only_its_reference(
 
 
 @contextmanager
-def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
+def cluster(
+    folder: Path, workers: int
+) -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
     """Start a Dask scheduler and workers; give its address, and all processes, it first."""
     place = ["--scheduler-file", str(folder / "scheduler.json"), "--no-dashboard"]
     worker = [sys.executable, "-m", "distributed.cli.dask_worker", *place, "--nthreads", "1",
@@ -212,7 +223,9 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
     references = [f"sinusoidal:{n}x64" for n in range(100, 200)]
     with cluster(tmp_path, workers=1) as (address, (scheduler, _)):
         swept = pp.sweep(references, out=tmp_path / "s", scheduler=address)
-        with pytest.raises(Unreachable, match=r"the scheduler was lost.*goes on from there"):
+        with pytest.raises(
+            Unreachable, match=r"the scheduler was lost.*goes on from there"
+        ):
             swept.run(lambda _: scheduler.kill())
     assert "Traceback" not in capfd.readouterr().err
     (first_part, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
@@ -259,7 +272,14 @@ def test_no_code_of_the_working_directory_is_run(
 ) -> None:
     for name in ("here", "bin", "temporary"):
         (tmp_path / name).mkdir()
-    for name in ("joblib", "numpy", "contextlib", "multiprocessing", "json", "distributed"):
+    for name in (
+        "joblib",
+        "numpy",
+        "contextlib",
+        "multiprocessing",
+        "json",
+        "distributed",
+    ):
         text = f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\n"
         (tmp_path / "here" / f"{name}.py").write_text(text)
     # As an installed command starts, which looks in its own folder and not in the working one.
@@ -330,13 +350,17 @@ def test_requests_are_bounded_and_a_second_sweep_asks_for_revisions_only(
     hub.forget()
     monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "another"))
     pp.load(names[1])
-    assert sorted(requested_files) == sorted(path.rpartition("/")[2] for path in hub.paths())
+    assert sorted(requested_files) == sorted(
+        path.rpartition("/")[2] for path in hub.paths()
+    )
     monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
 
     hub.forget()
     second_run = run(references, tmp_path / "s")
     assert (second_run["recorded"], second_run["computed"]) == (10, 0)
-    assert sorted(hub.paths()) == [f"/api/models/{name}" for name in ("someone/gated", *names)]
+    assert sorted(hub.paths()) == [
+        f"/api/models/{name}" for name in ("someone/gated", *names)
+    ]
     publish(hub, names[0], 99)
     assert run(references, tmp_path / "s")["computed"] == 1
     commits = pp.read_sweep(tmp_path / "s")["commit"].to_pylist()

@@ -221,7 +221,10 @@ def _find_step_change(log_steps: Floats) -> tuple[int, float] | None:
     median = np.median(log_steps)
     max_deviation = MAX_STEP_DEVIATIONS * robust_sd(log_steps)
     clipped = np.clip(log_steps, median - max_deviation, median + max_deviation)
-    trend, local_cosines = slow_cosines(n, N_TREND_COSINES), slow_cosines(n, N_LOCAL_COSINES)
+    trend, local_cosines = (
+        slow_cosines(n, N_TREND_COSINES),
+        slow_cosines(n, N_LOCAL_COSINES),
+    )
     gain, change_index = _fit_change(clipped, trend, local_cosines)
     before, after = log_steps[:change_index], log_steps[change_index:]
     left_median, right_median = np.median(before), np.median(after)
@@ -231,18 +234,24 @@ def _find_step_change(log_steps: Floats) -> tuple[int, float] | None:
     min_jump = max(MIN_STEP_DEVIATIONS * spread, math.log(MIN_STEP_RATIO))
     if gain < MIN_STEP_LOG_GAIN or abs(jump) < min_jump:
         return None
-    local_jump = float(np.median(after[:N_LOCAL_STEPS]) - np.median(before[-N_LOCAL_STEPS:]))
+    local_jump = float(
+        np.median(after[:N_LOCAL_STEPS]) - np.median(before[-N_LOCAL_STEPS:])
+    )
     if local_jump / jump < MIN_LOCAL_CHANGE_SHARE:
         return None
     fitted_trend = trend @ (trend.T @ clipped)
     residual = clipped - fitted_trend
     rng = np.random.default_rng(0)
-    block_length = min(max(4, round(math.sqrt(n)), 4 * _correlation_length(residual)), n // 4)
+    block_length = min(
+        max(4, round(math.sqrt(n)), 4 * _correlation_length(residual)), n // 4
+    )
     n_reached = 0
     for _ in range(N_STEP_DRAWS):
         starts = rng.integers(0, n, -(-n // block_length))
         resampled = (starts[:, None] + np.arange(block_length)).ravel()[:n] % n
-        null_gain, _ = _fit_change(fitted_trend + residual[resampled], trend, local_cosines)
+        null_gain, _ = _fit_change(
+            fitted_trend + residual[resampled], trend, local_cosines
+        )
         n_reached += null_gain >= gain
     p_value = (1 + n_reached) / (N_STEP_DRAWS + 1)
     return (change_index, math.exp(jump)) if p_value <= MAX_STEP_CHANGE_P else None
@@ -255,7 +264,9 @@ def _correlation_length(residual: Floats) -> int:
     return int(np.argmax(correlations < 0.2))
 
 
-def _fit_change(log_steps: Floats, trend: Floats, local_cosines: Floats) -> tuple[float, int]:
+def _fit_change(
+    log_steps: Floats, trend: Floats, local_cosines: Floats
+) -> tuple[float, int]:
     """Return the log ratio of the misfits of a trend and of the best change, and its index."""
     n = len(log_steps)
     total_power = float(log_steps @ log_steps)
@@ -349,7 +360,9 @@ def _locate_training_end(rows: Floats, first_untrained: int) -> tuple[int, int, 
     correlations = (centred_rows[:-1] * centred_rows[1:]).sum(axis=1) / product_deviation
     ends = np.arange(first_end + 1, last_end + 1)
     rows_to_end = ends[:, None, None] - np.arange(first_end, last_end + 1)
-    amplitude = np.clip(rows_to_end / FADE_OUT_ROWS[:, None], 0, 1)  # [ends, fade outs, rows]
+    amplitude = np.clip(
+        rows_to_end / FADE_OUT_ROWS[:, None], 0, 1
+    )  # [ends, fade outs, rows]
     left_amplitude, right_amplitude = amplitude[..., :-1], amplitude[..., 1:]
     product = left_amplitude * right_amplitude
     cross_variance = (np.square(left_amplitude) + np.square(right_amplitude)) / np.sqrt(d)
@@ -360,8 +373,14 @@ def _locate_training_end(rows: Floats, first_untrained: int) -> tuple[int, int, 
         deviance = np.log(variance) + np.square(correlations - mean) / variance
         log_likelihood = -0.5 * deviance.sum(axis=-1)
         log_likelihoods = np.maximum(log_likelihoods, log_likelihood.max(axis=1))
-    plausible_ends = ends[log_likelihoods >= log_likelihoods.max() - MAX_LOG_LIKELIHOOD_LOSS]
-    return int(ends[log_likelihoods.argmax()]), int(plausible_ends[0]), int(plausible_ends[-1])
+    plausible_ends = ends[
+        log_likelihoods >= log_likelihoods.max() - MAX_LOG_LIKELIHOOD_LOSS
+    ]
+    return (
+        int(ends[log_likelihoods.argmax()]),
+        int(plausible_ends[0]),
+        int(plausible_ends[-1]),
+    )
 
 
 def _is_untrained(rows: NDArray[np.floating[Any]]) -> bool:

@@ -138,7 +138,9 @@ def is_beyond_tail(
     return np.asarray((log_ratios > log_limit) | np.isposinf(log_ratios))
 
 
-def largest_ratio(values: Floats, typical: Floats) -> tuple[float, tuple[float, float]] | None:
+def largest_ratio(
+    values: Floats, typical: Floats
+) -> tuple[float, tuple[float, float]] | None:
     """Return the largest ratio of two series, and its range by chance in a tail like its own.
 
     Parameters
@@ -210,7 +212,9 @@ def side_levels(values: Floats) -> tuple[SideLevels, SideLevels]:
     padding = np.full(WINDOW_ROWS, np.nan)
     padded = np.concatenate([padding, values, padding])
     windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW_ROWS)
-    return _window_levels(windows[: len(values)]), _window_levels(windows[WINDOW_ROWS + 1 :])
+    return _window_levels(windows[: len(values)]), _window_levels(
+        windows[WINDOW_ROWS + 1 :]
+    )
 
 
 def _window_levels(windows: Floats) -> SideLevels:
@@ -317,7 +321,9 @@ class BreakRecord:
 
     def add_seam(self, left_row: int, cause: Cause) -> None:
         """Add a seam unless one is close, because one change can be found in several ways."""
-        if all(abs(left_row - other_row) >= MIN_SIDE_ROWS for other_row in self.seam_causes):
+        if all(
+            abs(left_row - other_row) >= MIN_SIDE_ROWS for other_row in self.seam_causes
+        ):
             self.seam_causes[left_row] = cause
 
     def add_outlier(self, row: int, reason: str, *numbers: float) -> None:
@@ -448,7 +454,9 @@ def find_outlier_patches(series: RowSeries, grid: Grid) -> BreakRecord | None:
     return None if patch_ratios is None and not breaks.outlier_causes else breaks
 
 
-def outlier_patch_ratios(values: Floats, height: int, width: int) -> dict[int, float] | None:
+def outlier_patch_ratios(
+    values: Floats, height: int, width: int
+) -> dict[int, float] | None:
     """Find the patches that are far from their neighbours.
 
     A patch's distance from its neighbours is the lower median of the distances from the two to four
@@ -501,7 +509,9 @@ def outlier_patch_ratios(values: Floats, height: int, width: int) -> dict[int, f
         row: threshold * float(typical.flat[row])
         for row in sorted(order[:n_outliers].tolist())
     }
-    return {row: float(ratios[row]) for row in _confirm_outliers(values, max_distances, width)}
+    return {
+        row: float(ratios[row]) for row in _confirm_outliers(values, max_distances, width)
+    }
 
 
 def _confirm_outliers(
@@ -534,7 +544,9 @@ def _confirm_outliers(
 def _neighbour_distances(patches: Floats) -> Floats:
     """Return each patch's distance from its neighbours, ``[height, width]``."""
     # One row of the grid at a time, because a copy of a large table would not fit into memory.
-    row_steps = [np.linalg.norm(lower - upper, axis=1) for upper, lower in pairwise(patches)]
+    row_steps = [
+        np.linalg.norm(lower - upper, axis=1) for upper, lower in pairwise(patches)
+    ]
     column_steps = [np.linalg.norm(np.diff(row, axis=0), axis=1) for row in patches]
     by_direction = np.full((*patches.shape[:2], 4), np.inf)
     by_direction[1:, :, 0], by_direction[:-1, :, 1] = row_steps, row_steps
@@ -595,6 +607,7 @@ def _patches_at_steps(
     """Return the rows of the patches at these steps ``(rows, columns)`` that lie on the grid."""
     patch_row, patch_column = divmod(row, width)
     targets = (
-        (patch_row + row_step, patch_column + column_step) for row_step, column_step in steps
+        (patch_row + row_step, patch_column + column_step)
+        for row_step, column_step in steps
     )
     return [y * width + x for y, x in targets if 0 <= y < height and 0 <= x < width]

@@ -126,7 +126,9 @@ def _equal_positions(seams: Seams) -> list[tuple[int, int]]:
 
 def _outlier_positions(seams: Seams) -> tuple[SpecialRow, ...] | None:
     """Return the outlier rows with their positions; None if they are undefined."""
-    outliers = (replace(outlier, row=outlier.row + seams.start) for outlier in seams.special)
+    outliers = (
+        replace(outlier, row=outlier.row + seams.start) for outlier in seams.special
+    )
     return None if seams.no_special else tuple(outliers)
 
 
@@ -312,7 +314,9 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     equal_groups: list[tuple[int, int]] | None = []
     untrained: tuple[int, int, int] | None = None
     if isinstance(inputs.layout, Grid):
-        reason = "patches lie on a grid: neighbours in the table need not be neighbours there"
+        reason = (
+            "patches lie on a grid: neighbours in the table need not be neighbours there"
+        )
         no_special = patch_refusal(inputs.layout, rows_equal=not rows_differ)
         patch_breaks = None if no_special else find_outlier_patches(series, inputs.layout)
         if not no_special and patch_breaks is None:
@@ -386,7 +390,9 @@ def _find_in_sequence(
     return _find_breaks(series)
 
 
-def _add_untrained_seam(series: RowSeries, breaks: BreakRecord) -> tuple[int, int, int] | None:
+def _add_untrained_seam(
+    series: RowSeries, breaks: BreakRecord
+) -> tuple[int, int, int] | None:
     """Add a seam at the first row that looks untrained; return that row and its interval."""
     untrained_rows = find_untrained_rows(series.rows)
     if untrained_rows is None:
@@ -471,7 +477,9 @@ def _find_change(series: RowSeries, start: int, end: int) -> Cause | None:
     for name, (before, after) in sides_by_series.items():
         left_level, left_spread = robust_level(before[-WINDOW_ROWS:])
         right_level, right_spread = robust_level(after[:WINDOW_ROWS])
-        min_deviations = noise_limits(np.array(min(len(before), len(after), WINDOW_ROWS)), 4)
+        min_deviations = noise_limits(
+            np.array(min(len(before), len(after), WINDOW_ROWS)), 4
+        )
         difference = abs(left_level - right_level)
         is_abrupt = abs(float(after[0] - before[-1])) >= difference / 2
         exceeds_noise = difference > min_deviations * max(left_spread, right_spread)
@@ -487,7 +495,9 @@ def _find_change(series: RowSeries, start: int, end: int) -> Cause | None:
             return None
         level, deviation = robust_level(side_chords)
         limit = noise_limits(np.array(len(side_chords)), 4) * deviation
-        if not (crossing_chord - level > limit and crossing_chord > MIN_LEVEL_RATIO * level):
+        if not (
+            crossing_chord - level > limit and crossing_chord > MIN_LEVEL_RATIO * level
+        ):
             return None
     typical_chord = np.median(np.concatenate([chords_before, chords_after]))
     crossing_cosine = 1 - float(crossing_chord) ** 2 / 2
@@ -541,7 +551,11 @@ def _add_mean_seams(series: RowSeries, breaks: BreakRecord) -> None:
     # Element j: distance of the mean of rows j to j + m - 1 from that of the m rows after them.
     block_distances = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
     outlier_rows = np.array(sorted(breaks.outlier_causes), dtype=int)
-    edges = [0, *(left_row + 1 for left_row in sorted(breaks.seam_causes)), len(series.norms)]
+    edges = [
+        0,
+        *(left_row + 1 for left_row in sorted(breaks.seam_causes)),
+        len(series.norms),
+    ]
     for start, stop in pairwise(edges):
         # Candidates are left rows with two blocks on each side, and no outlier row in them.
         candidates = np.arange(start + 2 * m - 1, stop - 2 * m)
@@ -558,7 +572,8 @@ def _add_mean_seams(series: RowSeries, breaks: BreakRecord) -> None:
         spread = max(robust_sd(excess), SD_PER_MAD * (upper - typical_excess))
         # In few dimensions, the excess of means has heavier tails than a Gaussian.
         is_seam = (
-            excess - typical_excess > np.log(len(series.norms) / MAX_FALSE_ALARM_P) * spread
+            excess - typical_excess
+            > np.log(len(series.norms) / MAX_FALSE_ALARM_P) * spread
         )
         is_seam &= distances > MIN_EXCESS_RATIO * neighbour_distances
         is_seam &= series.can_change[candidates]
@@ -595,7 +610,9 @@ def _add_blurred_seams(series: RowSeries, breaks: BreakRecord) -> None:
 
 def _true_runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return first and last index of each run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    edges = np.flatnonzero(
+        np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8))
+    )
     return [(int(start), int(stop) - 1) for start, stop in edges.reshape(-1, 2)]
 
 
@@ -651,7 +668,9 @@ def all_stretches(seams: Seams) -> list[tuple[int, int]]:
 def trained_stretches(seams: Seams) -> list[tuple[int, int]]:
     """Return all stretches but those of rows that look untrained."""
     first_untrained = len(seams.norms) if seams.untrained is None else seams.untrained
-    return [(start, stop) for start, stop in all_stretches(seams) if start < first_untrained]
+    return [
+        (start, stop) for start, stop in all_stretches(seams) if start < first_untrained
+    ]
 
 
 def is_equal_stretch(seams: Seams, stretch: tuple[int, int]) -> bool:
@@ -698,7 +717,9 @@ def find_stretch(seams: Seams) -> Stretch:
     if (start, stop) == (0, n):
         return Stretch(0, n, True, (Cause("no_break"),))
     reasons = [
-        Cause("seam", (seams.start + row - 1, seams.start + row), causes=(seam_causes[row],))
+        Cause(
+            "seam", (seams.start + row - 1, seams.start + row), causes=(seam_causes[row],)
+        )
         for row in (start, stop)
         if row in seam_causes
     ]

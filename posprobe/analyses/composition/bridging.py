@@ -65,7 +65,9 @@ def interpolate_rows(curve: Floats, missing: Mask) -> Floats:
         ``[m, r]``.
     """
     known_rows, missing_rows = np.flatnonzero(~missing), np.flatnonzero(missing)
-    columns = [np.interp(missing_rows, known_rows, column[known_rows]) for column in curve.T]
+    columns = [
+        np.interp(missing_rows, known_rows, column[known_rows]) for column in curve.T
+    ]
     return np.stack(columns, axis=1)
 
 
@@ -351,7 +353,9 @@ def bridging(
     )
 
 
-def _measure_rules(curve: Floats, model: Waves | None) -> tuple[list[int], dict[str, Floats]]:
+def _measure_rules(
+    curve: Floats, model: Waves | None
+) -> tuple[list[int], dict[str, Floats]]:
     """Return the gaps, and R² of each rule by gap, beyond each end and beyond both."""
     predict_smooth, predict_waves = _process_predictors(curve, model)
     gaps, folds = _choose_folds(len(curve))
@@ -393,7 +397,8 @@ def _process_predictors(curve: Floats, model: Waves | None) -> tuple[Predict, Pr
 def _held_out_r2(errors: dict[str, Floats], n_gaps: int) -> dict[str, Floats]:
     """Return R² of each rule, beside the known rows' mean: by gap, and beyond each end and both."""
     sums = {
-        rule: np.append(squares, squares[n_gaps:].sum()) for rule, squares in errors.items()
+        rule: np.append(squares, squares[n_gaps:].sum())
+        for rule, squares in errors.items()
     }
     mean_sums = sums.pop("mean")
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -413,7 +418,9 @@ def _choose_folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
         is in; of the ends, indices beyond those.
     """
     quarter = n // 4
-    gaps = sorted({2**k for k in range(quarter.bit_length()) if 2**k <= quarter} | {quarter})
+    gaps = sorted(
+        {2**k for k in range(quarter.bit_length()) if 2**k <= quarter} | {quarter}
+    )
     n_narrow = sum(64 * gap <= n for gap in gaps)
     folds = _narrow_folds(n, gaps[:n_narrow]) if n_narrow else []
     for index in range(n_narrow, len(gaps)):

@@ -104,7 +104,8 @@ class Share:
     def scale(self, factor: float) -> Share:
         """Return the part with its shares, without error, times a factor."""
         ranges = self.ranges and {
-            name: (low * factor, high * factor) for name, (low, high) in self.ranges.items()
+            name: (low * factor, high * factor)
+            for name, (low, high) in self.ranges.items()
         }
         return replace(self, share=self.share * factor, ranges=ranges)
 
@@ -162,9 +163,9 @@ class Budget(Result):
     mean: Annotated[float | None, Number("mean row", SHARE_UNIT)] = None
     rotation: Annotated[float | None, Number("rotations", SHARE_UNIT)] = None
     sway: Annotated[float | None, Number("waves along one direction", SHARE_UNIT)] = None
-    preferred: Annotated[float | None, Number("noise with a preferred period", SHARE_UNIT)] = (
-        None
-    )
+    preferred: Annotated[
+        float | None, Number("noise with a preferred period", SHARE_UNIT)
+    ] = None
     line: Annotated[float | None, Number("straight line", SHARE_UNIT)] = None
     smooth: Annotated[float | None, Number("smooth part", SHARE_UNIT)] = None
     slow: Annotated[float | None, Number("slow changes", SHARE_UNIT)] = None
@@ -178,7 +179,9 @@ class Budget(Result):
     columns: Annotated[float | None, Number("column code", SHARE_UNIT)] = None
     untrained: Annotated[float | None, Number("untrained rows", SHARE_UNIT)] = None
     other: Annotated[float | None, Number("short parts", SHARE_UNIT)] = None
-    misfit: Annotated[float | None, Number("misfit", "share of the variance misplaced")] = None
+    misfit: Annotated[
+        float | None, Number("misfit", "share of the variance misplaced")
+    ] = None
     typical_misfit: float | None = None
     misfit_p: float | None = None
     explained: bool | None = None
@@ -367,7 +370,9 @@ class _Ledger:
 
     def parts(self) -> tuple[Share, ...]:
         """Return every part with its share, in the order of `BUDGET_TERMS`."""
-        errors = {term: float(np.sqrt(square)) for term, square in self.squared_errors.items()}
+        errors = {
+            term: float(np.sqrt(square)) for term, square in self.squared_errors.items()
+        }
         terms = [
             Share(
                 name,
@@ -433,7 +438,9 @@ def _share_errors(fit: RotationFit) -> Mapping[str, float]:
 
 def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel | None:
     outlier_rows = [outlier.row for outlier in found_seams.special]
-    patches = np.asarray(replace_patches(values, outlier_rows, grid.height, grid.width, np))
+    patches = np.asarray(
+        replace_patches(values, outlier_rows, grid.height, grid.width, np)
+    )
     if not scaled_points(patches).any():
         return None
     return fit_grid(patches, grid.height, grid.width, 0)
@@ -494,7 +501,9 @@ class Clock(Result):
     own: float | None = None
     evidence: float | None = None
     variation: float | None = None
-    speed: Annotated[Floats, StoredArray("clock_speed")] = field(default_factory=empty_array)
+    speed: Annotated[Floats, StoredArray("clock_speed")] = field(
+        default_factory=empty_array
+    )
     paths: Annotated[Floats, StoredArray("rotation_paths")] = field(
         default_factory=empty_array
     )
@@ -648,6 +657,8 @@ def find_shared_planes(
             share = float(np.square(points @ basis).sum()) / total
             last_position = start + stop - 1
             shared_planes.append(
-                SharedPlanes(start + first_row, last_position, share, n_rotations, len(paths))
+                SharedPlanes(
+                    start + first_row, last_position, share, n_rotations, len(paths)
+                )
             )
     return tuple(shared_planes)

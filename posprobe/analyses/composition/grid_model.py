@@ -179,7 +179,9 @@ def fit_grid(
     mean = floor_power(bins.power @ weights)
     component_shares = (observed / mean * bins.size) @ (bins.power * weights)
     families = dict.fromkeys(["rows", "columns", *bins.family.tolist()])
-    shares = {name: float(component_shares[bins.family == name].sum()) for name in families}
+    shares = {
+        name: float(component_shares[bins.family == name].sum()) for name in families
+    }
     rng = np.random.default_rng([seed, GRID_SEED_STREAM])
     share = shares["rows"] + shares["columns"]
     p, null_draws = _codes_p(bins, observed, degrees, weights, share, rng, N_GRID_DRAWS)
@@ -231,12 +233,18 @@ def _cosine_transform(
 
 
 def _fit_selected(
-    bins: Bins, observed: Floats, degrees: Floats, selected: NDArray[np.bool_], start: Floats
+    bins: Bins,
+    observed: Floats,
+    degrees: Floats,
+    selected: NDArray[np.bool_],
+    start: Floats,
 ) -> tuple[Floats, float]:
     """Fit the selected components; return all weights ``[m]`` and the log likelihood."""
     weights = np.zeros(len(selected))
     selected_start = np.maximum(start[selected], 1e-9)
-    weights[selected] = fit_weights(observed, degrees, bins.power[:, selected], selected_start)
+    weights[selected] = fit_weights(
+        observed, degrees, bins.power[:, selected], selected_start
+    )
     return weights, log_likelihood(observed, degrees, floor_power(bins.power @ weights))
 
 
@@ -376,7 +384,9 @@ def _surfaces(height: int, width: int) -> tuple[SurfaceShape, ...]:
 def _lengths(max_length: float) -> Floats:
     span = np.log(max_length / MIN_SURFACE_LENGTH_PATCHES)
     count = int(span / np.log(SURFACE_LENGTH_RATIO)) + 1
-    return np.asarray(MIN_SURFACE_LENGTH_PATCHES * SURFACE_LENGTH_RATIO ** np.arange(count))
+    return np.asarray(
+        MIN_SURFACE_LENGTH_PATCHES * SURFACE_LENGTH_RATIO ** np.arange(count)
+    )
 
 
 def _frequency_bands(size: int) -> NDArray[np.intp]:
@@ -386,7 +396,9 @@ def _frequency_bands(size: int) -> NDArray[np.intp]:
     while edge < size:
         is_first[int(edge)] = 1
         edge += (
-            1.0 if edge < N_SINGLE_FREQUENCIES else max(RELATIVE_GRID_BAND_WIDTH * edge, 1.0)
+            1.0
+            if edge < N_SINGLE_FREQUENCIES
+            else max(RELATIVE_GRID_BAND_WIDTH * edge, 1.0)
         )
     return np.cumsum(is_first) - 1
 

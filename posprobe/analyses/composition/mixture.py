@@ -217,7 +217,9 @@ def kernels(n: int) -> tuple[KernelShape, ...]:
     long_lengths = np.geomspace(4.0, 2 * n, int(np.log(n / 2) / np.log(1.6)) + 1)
     smooth = np.append(np.geomspace(1.28, 4.0, 6)[:-1], long_lengths)
     rough_families = np.where(
-        rough < MAX_NOISE_LENGTH_POSITIONS, "noise", np.where(rough > n / 2, "walk", "rough")
+        rough < MAX_NOISE_LENGTH_POSITIONS,
+        "noise",
+        np.where(rough > n / 2, "walk", "rough"),
     )
     is_short = smooth < MIN_SMOOTH_LENGTH_POSITIONS
     smooth_families = np.where(
@@ -363,7 +365,9 @@ def fit_components(
     return Fit(components, fit_weights(bands.mean(power), degrees, design, start))
 
 
-def fit_weights(observed: Floats, degrees: Floats, design: Floats, start: Floats) -> Floats:
+def fit_weights(
+    observed: Floats, degrees: Floats, design: Floats, start: Floats
+) -> Floats:
     """Return the weights ``[m]`` that make a spectrum most likely, by the gamma likelihood.
 
     Multiplicative updates come first, each of which raises the likelihood (Févotte, Bertin &
@@ -382,15 +386,17 @@ def fit_weights(observed: Floats, degrees: Floats, design: Floats, start: Floats
     from scipy.optimize import nnls
 
     weights = np.maximum(start, 1e-12)
-    weights = update_weights(observed[None], degrees[None], design, weights[None], N_UPDATES)[
-        0
-    ]
+    weights = update_weights(
+        observed[None], degrees[None], design, weights[None], N_UPDATES
+    )[0]
     current = log_likelihood(observed, degrees, floor_power(design @ weights))
     for _ in range(MAX_SCORINGS):
         mean = floor_power(design @ weights)
         precision = np.sqrt(degrees) / mean
         target = nnls(design * precision[:, None], observed * precision)[0]
-        candidates = [weights + step * (target - weights) for step in (1.0, 0.5, 0.25, 0.1)]
+        candidates = [
+            weights + step * (target - weights) for step in (1.0, 0.5, 0.25, 0.1)
+        ]
         means = [floor_power(design @ candidate) for candidate in candidates]
         log_likelihoods = [log_likelihood(observed, degrees, mean) for mean in means]
         best = int(np.argmax(log_likelihoods))

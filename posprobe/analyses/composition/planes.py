@@ -267,7 +267,11 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         located_rotations += _extend_series(clock, points)
     located_rotations.sort(key=lambda located: located.rotation.period)
     shares, families, fit, family_tests = _share_variance(
-        points, power, waves, located_rotations, [located.members for located in located_humps]
+        points,
+        power,
+        waves,
+        located_rotations,
+        [located.members for located in located_humps],
     )
     rotations = [
         replace(located.rotation, share=share)
@@ -297,14 +301,18 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         null_draws=thresholds.share_at(thresholds.null_scores, turns),
         model=waves,
         spectrum=np.stack([power.share, thresholds.background, power.columns]),
-        planes=np.array([located.plane for located in located_rotations]).reshape(-1, 2, d),
+        planes=np.array([located.plane for located in located_rotations]).reshape(
+            -1, 2, d
+        ),
         clock=clock,
         families=families,
         family_tests=family_tests,
         smooth_limit=smooth_limit,
         slow_ranges=slow_ranges,
         null_offsets=_fit_null_offsets(power, waves, fit.weights, is_rotation),
-        misfit=measure_misfit(power, waves, fit.weights, np.random.default_rng([seed, 47])),
+        misfit=measure_misfit(
+            power, waves, fit.weights, np.random.default_rng([seed, 47])
+        ),
     )
 
 
@@ -347,7 +355,9 @@ def _fit_null_offsets(
     )
     if is_rotation.any() or weights[is_lasting].any():
         start = np.maximum(weights, MIN_ACTIVE_WEIGHT)
-        weights = refit_selected(power, waves, ~(is_rotation | is_lasting), start).fit.weights
+        weights = refit_selected(
+            power, waves, ~(is_rotation | is_lasting), start
+        ).fit.weights
     return stationary_covariance(waves, weights)
 
 
@@ -379,7 +389,8 @@ def _bends_smoothly(
     step = max(round(float(mean_length) / 3), 1)
     bins = np.arange(1, n)
     distances = [
-        float(residual_power @ (1 - np.cos(np.pi * bins * k * step / n))) for k in (1, 2, 3)
+        float(residual_power @ (1 - np.cos(np.pi * bins * k * step / n)))
+        for k in (1, 2, 3)
     ]
     bend = distances[2] - 2 * distances[1] + distances[0]
     return bend >= MIN_BEND * (distances[1] - distances[0])
@@ -419,7 +430,9 @@ def _find_slow_ranges(
 
 
 def _strongest_share(thresholds: WaveThresholds) -> float:
-    return float(thresholds.share_at(thresholds.strongest_score, thresholds.strongest_turns))
+    return float(
+        thresholds.share_at(thresholds.strongest_score, thresholds.strongest_turns)
+    )
 
 
 def _classify_waves(
@@ -488,7 +501,9 @@ def _fit_shared_clock(
     circular = [located for located in rotations if located.rotation.is_circular]
     if len(circular) < 2:
         return None
-    return fit_clock(np.array([_project_path(points, located.plane) for located in circular]))
+    return fit_clock(
+        np.array([_project_path(points, located.plane) for located in circular])
+    )
 
 
 def _extend_series(clock: ClockFit, points: Floats) -> list[_LocatedRotation]:
@@ -541,7 +556,9 @@ def _share_variance(
     owner_by_wave = np.full(
         len(waves.waves) + 1, -1
     )  # the last is for what belongs to no wave
-    for k, members in enumerate([*(located.members for located in rotations), *hump_members]):
+    for k, members in enumerate(
+        [*(located.members for located in rotations), *hump_members]
+    ):
         owner_by_wave[members] = k
     owners = owner_by_wave[waves.wave_indices]
     shares = np.zeros(len(rotations) + len(hump_members))
@@ -549,7 +566,9 @@ def _share_variance(
     fit = Fit(components, weights)
     is_owned = owners >= 0
     np.add.at(shares, owners[is_owned], component_shares(power, fit)[is_owned])
-    circles = [k for k, located in enumerate(rotations) if located.rotation.pace != "fixed"]
+    circles = [
+        k for k, located in enumerate(rotations) if located.rotation.pace != "fixed"
+    ]
     residual_power = power.share
     if circles:
         planes = [rotations[k].plane for k in circles]
@@ -625,7 +644,9 @@ def _group_waves(power: Power, waves: Waves, shares: Floats) -> list[list[int]]:
     groups: list[list[int]] = []
     for k in np.argsort(-shares).tolist():
         for group in groups:
-            is_close = _has_similar_period(waves.waves[k].turns, waves.waves[group[0]].turns)
+            is_close = _has_similar_period(
+                waves.waves[k].turns, waves.waves[group[0]].turns
+            )
             if is_close and _plane_overlap(rows[k], rows[group[0]]) > MIN_PLANE_OVERLAP:
                 group.append(k)
                 break
@@ -648,7 +669,9 @@ def _plane_overlap(x: Floats, y: Floats) -> float:
     return inner(x, y) / size if size > 0 else 0.0
 
 
-def _describe_line(points: Floats, waves: Waves, line: int, share: float) -> _LocatedRotation:
+def _describe_line(
+    points: Floats, waves: Waves, line: int, share: float
+) -> _LocatedRotation:
     """Describe a line; its pace is smooth where a bent phase explains more than a straight one."""
     line_turns = [wave.turns for wave in waves.waves if wave.is_line]
     _, coefficients = fit_lines(points, line_turns)
@@ -661,16 +684,22 @@ def _describe_line(points: Floats, waves: Waves, line: int, share: float) -> _Lo
     if circularity >= MIN_CIRCULARITY and measure_path(path).is_rotation:
         z = path[:, 0] + 1j * path[:, 1]
         angle = 2 * np.pi * turns * np.arange(n) / n
-        straight = max(abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1))
+        straight = max(
+            abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1)
+        )
         if _smooth_share(path) - straight / np.square(np.abs(z)).mean() >= MIN_BENT_SHARE:
             rotation = _describe_rotation(path, share, circularity, MAX_LINE_P)
             return _LocatedRotation(rotation, plane, [line])
     period = n / turns
-    rotation = Rotation(period, turns, share, "fixed", period, period, circularity, MAX_LINE_P)
+    rotation = Rotation(
+        period, turns, share, "fixed", period, period, circularity, MAX_LINE_P
+    )
     return _LocatedRotation(rotation, plane, [line])
 
 
-def _describe_rotation(path: Floats, share: float, circularity: float, p: float) -> Rotation:
+def _describe_rotation(
+    path: Floats, share: float, circularity: float, p: float
+) -> Rotation:
     """Describe a path ``[n, 2]`` whose pace is not fixed."""
     phase = measure_path(path).phase
     position = np.arange(len(phase)) - (len(phase) - 1) / 2
@@ -735,7 +764,9 @@ def _smooth_share(path: Floats) -> float:
     z = path[:, 0] + 1j * path[:, 1]
     position = np.linspace(-1, 1, len(z))
     phase = np.unwrap(np.angle(z))
-    smooth_phase = np.polynomial.legendre.Legendre.fit(position, phase, PHASE_DEGREE)(position)
+    smooth_phase = np.polynomial.legendre.Legendre.fit(position, phase, PHASE_DEGREE)(
+        position
+    )
     explained = np.abs((z * np.exp(-1j * smooth_phase)).mean()) ** 2
     return float(explained / np.square(np.abs(z)).mean())
 
@@ -770,9 +801,13 @@ def _noise_p(
         n_draws = min(PLANE_DRAWS_PER_BATCH, N_PLANE_DRAWS - first_draw)
         white = rng.standard_normal((n_draws, 2 * n, 2))
         transform = white.view(np.complex128)[..., 0] * amplitude
-        _, radius_cv, same_direction = _measure_steps(np.fft.ifft(transform, axis=1)[:, :n])
+        _, radius_cv, same_direction = _measure_steps(
+            np.fft.ifft(transform, axis=1)[:, :n]
+        )
         is_as_constant = radius_cv <= stats.radius_cv
-        n_as_constant += int(np.sum(is_as_constant & (same_direction >= MIN_SAME_DIRECTION)))
+        n_as_constant += int(
+            np.sum(is_as_constant & (same_direction >= MIN_SAME_DIRECTION))
+        )
     return (1 + n_as_constant) / (1 + N_PLANE_DRAWS)
 
 
@@ -785,7 +820,9 @@ def _coherence_length(waves: Waves, group: Sequence[int], n: int) -> float:
     lag = np.arange(n)
     # With a period of two or three rows, one of five lags meets the envelope.
     period = min(max(round(n / turns), 5), n)
-    envelope = np.lib.stride_tricks.sliding_window_view(np.abs(covariance), period).max(axis=1)
+    envelope = np.lib.stride_tricks.sliding_window_view(np.abs(covariance), period).max(
+        axis=1
+    )
     is_below = np.flatnonzero(envelope < np.exp(-0.5) * covariance[0])
     return float(lag[is_below[0]] if len(is_below) else n)
 
@@ -895,7 +932,9 @@ def fit_clock(z: Complexes) -> ClockFit:
     fixed_share, one_share, own_share = (
         float(power.sum() / weights.sum()) for power in (fixed_power, one_power, own_power)
     )
-    return ClockFit(clock_positions, frequencies, fixed_share, one_share, own_share, evidence)
+    return ClockFit(
+        clock_positions, frequencies, fixed_share, one_share, own_share, evidence
+    )
 
 
 def _bend_basis(position: Floats) -> Floats:
@@ -937,13 +976,17 @@ def _log10_evidence(bends: Floats, noise: Floats) -> float:
         covariance = variances * correlation + np.diag(noise)
         inverse = np.linalg.inv(covariance)
         distances = np.einsum("kj,tjkl,lj->tj", bends, inverse, bends)
-        return -0.5 * float((np.linalg.slogdet(covariance)[1] + distances).sum(axis=1).min())
+        return -0.5 * float(
+            (np.linalg.slogdet(covariance)[1] + distances).sum(axis=1).min()
+        )
 
     planes = np.arange(len(bends))
     alternatives = [log_likelihood(planes)]
     if len(bends) > 2:
         penalty = np.log(STRONG_EVIDENCE_RATIO)
-        alternatives += [log_likelihood(np.where(planes == k, 1, 0)) - penalty for k in planes]
+        alternatives += [
+            log_likelihood(np.where(planes == k, 1, 0)) - penalty for k in planes
+        ]
     return float((log_likelihood(np.zeros_like(planes)) - max(alternatives)) / np.log(10))
 
 

@@ -76,9 +76,12 @@ def _design(n: int) -> tuple[Bands, Floats, Floats]:
     bands = Bands.split_bins(n - 1)
     lag = np.arange(n, dtype=np.float64)
     components = [
-        stationary_components([""], covariance(kernel, lag)[:, None]) for kernel in kernels(n)
+        stationary_components([""], covariance(kernel, lag)[:, None])
+        for kernel in kernels(n)
     ]
-    power = np.stack([bands.mean(component.power[:, 0]) for component in components], axis=1)
+    power = np.stack(
+        [bands.mean(component.power[:, 0]) for component in components], axis=1
+    )
     return bands, power, np.array([component.covariance[0, 0] for component in components])
 
 
@@ -185,7 +188,8 @@ def _embed_kernel(
     else:
         fitted = fit_kernel(points).by_offset if offsets is None else offsets
     indices = [
-        np.minimum(distance, size - 1) for distance, size in zip(distances, sides, strict=True)
+        np.minimum(distance, size - 1)
+        for distance, size in zip(distances, sides, strict=True)
     ]
     ring = fitted[np.ix_(*indices)]
     ring /= max(float(ring.ravel()[0]), np.finfo(np.float64).tiny)
@@ -205,7 +209,9 @@ def _principal_directions(points: Floats, mean: Floats) -> tuple[Floats, Floats]
     if n <= d:
         variances, vectors = np.linalg.eigh(points @ points.T)
         deviations = np.sqrt(np.maximum(variances, 0.0))
-        return variances, points.T @ vectors / np.where(deviations > 1e-12, deviations, np.inf)
+        return variances, points.T @ vectors / np.where(
+            deviations > 1e-12, deviations, np.inf
+        )
     variances, directions = np.linalg.eigh(points.T @ points)
     # Their signs are arbitrary; these give a table and its negative the same draws.
     directions *= np.where(directions.T @ mean < 0, -1.0, 1.0)

@@ -134,7 +134,9 @@ def hump_covariance(n: int, turns: float, length: float, kind: str) -> Floats:
     else:  # the autocorrelation of an AR(2) process
         radius = np.exp(-1 / length)
         sine_weight = (1 - radius**2) / (1 + radius**2) / np.tan(angle)
-        covariance = (np.cos(angle * lag) + sine_weight * np.sin(angle * lag)) * radius**lag
+        covariance = (
+            np.cos(angle * lag) + sine_weight * np.sin(angle * lag)
+        ) * radius**lag
     return covariance[:, None]
 
 

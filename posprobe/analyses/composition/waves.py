@@ -345,7 +345,9 @@ def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, WaveThre
     return waves, replace(thresholds, unit_scores=np.maximum(unit_scores, 1e-300))
 
 
-def _draw_thresholds(power: Power, waves: Waves, rng: np.random.Generator) -> WaveThresholds:
+def _draw_thresholds(
+    power: Power, waves: Waves, rng: np.random.Generator
+) -> WaveThresholds:
     spectra = draw_powers(waves.fit, power.columns, N_THRESHOLD_DRAWS, rng)
     means = _refit_spectra(spectra, power.columns, waves)
     null_line_scores, _ = line_scores(spectra, power.columns, means)
@@ -533,7 +535,9 @@ def component_shares(power: Power, fit: Fit) -> Floats:
 def wave_shares(power: Power, waves: Waves) -> Floats:
     """Return the share of the variance of each wave."""
     shares = component_shares(power, waves.fit)
-    return np.array([shares[waves.wave_indices == k].sum() for k in range(len(waves.waves))])
+    return np.array(
+        [shares[waves.wave_indices == k].sum() for k in range(len(waves.waves))]
+    )
 
 
 #: Families in the order in which they may leave a fit, with the log likelihood that each holds at
@@ -638,7 +642,9 @@ def largest_share(
     # A family that begins with next to nothing would grow slowly.
     start[is_pulled] = np.maximum(start[is_pulled], 0.5 * start.sum() / is_pulled.sum())
     start = np.tile(start, (len(FAMILY_PULLS), 1))
-    spectra, all_degrees = (np.tile(values, (len(start), 1)) for values in (observed, degrees))
+    spectra, all_degrees = (
+        np.tile(values, (len(start), 1)) for values in (observed, degrees)
+    )
     pulls = 2 * FAMILY_PULLS[:, None] * is_pulled
     fitted = update_weights(spectra, all_degrees, design, start, N_UPDATES, pulls)
     means = floor_power(fitted @ design.T)
@@ -783,7 +789,9 @@ class Misfit:
     @property
     def is_explained(self) -> bool:
         """Whether the model explains the table."""
-        return self.p > MAX_MISFIT_P or self.amount - self.typical_amount < MIN_EXCESS_MISFIT
+        return (
+            self.p > MAX_MISFIT_P or self.amount - self.typical_amount < MIN_EXCESS_MISFIT
+        )
 
 
 def measure_misfit(
@@ -810,7 +818,9 @@ def measure_misfit(
     names = np.where(wave_indices < 0, family_names, wave_indices.astype(str))
     terms = sorted(set(names.tolist()))
     # The phases of a line are fixed; everything else is random.
-    is_random = [not term.isdecimal() or not waves.waves[int(term)].is_line for term in terms]
+    is_random = [
+        not term.isdecimal() or not waves.waves[int(term)].is_line for term in terms
+    ]
     design = bands.mean(waves.fit.components.power[:, is_active], 0)
     degrees = bands.mean(power.columns) * bands.sizes
     means = np.stack([design[:, names == term] @ start[names == term] for term in terms])

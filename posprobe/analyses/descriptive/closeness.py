@@ -171,7 +171,9 @@ def _procrustes(a: Cloud, b: Cloud) -> float:
 def _shared_rank(x: Cloud, y: Cloud) -> int:
     """Return the largest rank up to `MAX_SUBSPACE_RANK` with a leading subspace in both, or 0."""
     ranks = range(min(MAX_SUBSPACE_RANK, len(x.principal[1]), len(y.principal[1])), 0, -1)
-    return next((k for k in ranks if _has_spectral_gap(x, k) and _has_spectral_gap(y, k)), 0)
+    return next(
+        (k for k in ranks if _has_spectral_gap(x, k) and _has_spectral_gap(y, k)), 0
+    )
 
 
 def _overlap(x: Cloud, y: Cloud, rank: int) -> float:
@@ -180,7 +182,9 @@ def _overlap(x: Cloud, y: Cloud, rank: int) -> float:
     1 for the same span, and about ``rank / (n - 1)`` for unrelated directions. The leading
     directions of any two smooth tables are slow waves and overlap.
     """
-    u, v = (scores[:, :rank] / sizes[:rank] for scores, sizes in (x.principal, y.principal))
+    u, v = (
+        scores[:, :rank] / sizes[:rank] for scores, sizes in (x.principal, y.principal)
+    )
     return float(np.square(u.T @ v).sum() / rank)
 
 
@@ -230,9 +234,9 @@ def closeness(x: Comparable, y: Comparable) -> Closeness:
         undefined["cka"] = reason
     biased, reason = _cka(a, b, debiased=False)
     if biased is None:
-        undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = (
-            reason
-        )
+        undefined["cka_biased"] = undefined["procrustes"] = undefined[
+            "subspace_overlap"
+        ] = reason
         return Closeness(None, None, None, None, 0, undefined)
     shared = _shared_rank(a, b)
     if not shared:

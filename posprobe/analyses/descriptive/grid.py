@@ -76,12 +76,22 @@ class Patches(Result):
     mosaic: Floats
     power: Annotated[Floats, StoredArray("grid_power")]
     layout: Annotated[Grid, HIDDEN]
-    neighbour_right: Annotated[Cosine | None, Number("right neighbour", "mean centred cosine")]
-    neighbour_below: Annotated[Cosine | None, Number("neighbour below", "mean centred cosine")]
-    own_row: Annotated[Cosine | None, Number("own row", "mean centred cosine with its rest")]
+    neighbour_right: Annotated[
+        Cosine | None, Number("right neighbour", "mean centred cosine")
+    ]
+    neighbour_below: Annotated[
+        Cosine | None, Number("neighbour below", "mean centred cosine")
+    ]
+    own_row: Annotated[
+        Cosine | None, Number("own row", "mean centred cosine with its rest")
+    ]
     own_column: Annotated[Cosine | None, Number("own column", "mean centred cosine in it")]
-    elsewhere: Annotated[Cosine | None, Number("elsewhere", "mean centred cosine with others")]
-    row_share: Annotated[float | None, Number("rows", "share of the variance", compared=True)]
+    elsewhere: Annotated[
+        Cosine | None, Number("elsewhere", "mean centred cosine with others")
+    ]
+    row_share: Annotated[
+        float | None, Number("rows", "share of the variance", compared=True)
+    ]
     column_share: Annotated[
         float | None, Number("columns", "share of the variance", compared=True)
     ]
@@ -89,7 +99,8 @@ class Patches(Result):
         float | None, Number("interaction", "share of the variance", compared=True)
     ]
     axis_power_share: Annotated[
-        float | None, Number("power on the axes", "share in waves along one", compared=True)
+        float | None,
+        Number("power on the axes", "share in waves along one", compared=True),
     ]
     undefined: Reasons
     every: Annotated[int, HIDDEN] = 1
@@ -105,7 +116,9 @@ class Patches(Result):
         return self.layout.width
 
 
-def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None) -> Patches:
+def grid(
+    table: PositionTable | Positions, *, cosines: Similarity | None = None
+) -> Patches:
     """Measure a table of patches.
 
     Parameters
@@ -145,9 +158,9 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         pairs = count[is_selected].sum()
         return float(total[is_selected].sum() / pairs) if pairs else None
 
-    power = measure_grid_power(detrend_columns(values, xp, linear=False), layout, xp).astype(
-        np.float64
-    )
+    power = measure_grid_power(
+        detrend_columns(values, xp, linear=False), layout, xp
+    ).astype(np.float64)
     power = power.sum(axis=1).reshape(height, width)
     numbers = {
         "neighbour_right": over((row_offset == 0) & (column_offset == 1)),
@@ -179,7 +192,9 @@ def _cosine_maps(values: Array, layout: Grid, stride: int, xp: ModuleType) -> Fl
     units = xp.where(is_defined[:, None], units, xp.nan)
     cells = xp.reshape(units, (layout.height, layout.width, -1))
     anchors = cells[::stride, ::stride]
-    maps = xp.clip(xp.matmul(xp.reshape(anchors, (-1, anchors.shape[-1])), units.T), -1.0, 1.0)
+    maps = xp.clip(
+        xp.matmul(xp.reshape(anchors, (-1, anchors.shape[-1])), units.T), -1.0, 1.0
+    )
     shape = (*anchors.shape[:2], layout.height, layout.width)
     return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
 
@@ -192,7 +207,10 @@ def _variance_shares(
     None where nothing varies.
     """
     cells = centered.reshape(*power.shape, -1)
-    by_row, by_column = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
+    by_row, by_column = (
+        cells.mean(axis=1, keepdims=True),
+        cells.mean(axis=0, keepdims=True),
+    )
     sizes = {
         "row_share": _sum_squares(by_row) * power.shape[1],
         "column_share": _sum_squares(by_column) * power.shape[0],
@@ -233,7 +251,9 @@ class AxisCode:
     """
 
     code: Floats
-    share: Annotated[float, Number("variance", "share of the table's variance it explains")]
+    share: Annotated[
+        float, Number("variance", "share of the table's variance it explains")
+    ]
     components: Annotated[PCA | None, HIDDEN]
     winding: Winding
     undefined: Annotated[str, JsonType(Reasons)] = ""
@@ -248,12 +268,16 @@ class AxisCode:
         self,
     ) -> Annotated[Floats | None, ""]:
         """Shares of the code's variance, by component."""
-        return None if self.components is None else self.components.explained_variance_ratio
+        return (
+            None if self.components is None else self.components.explained_variance_ratio
+        )
 
     @property
     def top4(
         self,
-    ) -> Annotated[float | None, Number("four components", "share of the code's variance")]:
+    ) -> Annotated[
+        float | None, Number("four components", "share of the code's variance")
+    ]:
         """Share of the code's variance in its first components."""
         ratio = self.explained_variance_ratio
         return None if ratio is None else float(ratio[:N_CODE_COMPONENTS].sum())
@@ -348,7 +372,9 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
     return AxisCodes(
         residual_variance / total_variance,
         layout,
-        _describe_code(largest * rows, float((rows**2).mean(axis=0).sum()) / total_variance),
+        _describe_code(
+            largest * rows, float((rows**2).mean(axis=0).sum()) / total_variance
+        ),
         _describe_code(
             largest * columns, float((columns**2).mean(axis=0).sum()) / total_variance
         ),
@@ -364,5 +390,7 @@ def _describe_code(code: Floats, share: float) -> AxisCode:
     components = principal_components(code) if share > 1e-24 else None
     if components is None or components.undefined:
         constant_winding = winding(np.zeros_like(code))
-        return AxisCode(code, share, None, constant_winding, "the code is the same everywhere")
+        return AxisCode(
+            code, share, None, constant_winding, "the code is the same everywhere"
+        )
     return AxisCode(code, share, components, winding(code, pca=components))

@@ -103,7 +103,9 @@ def choose_sinusoids(table: Cloud, max_sinusoids: int = MAX_SINUSOIDS) -> Sinuso
     frequencies_by_count: list[Floats] = []
     while len(shares) < min(max_sinusoids, n // 4):
         gain = _explained_gains(fit, power, grid, n)
-        spacing = np.abs(grid[:, None] / (GRID_STEPS_PER_CYCLE * n) - fit.frequencies[None, :])
+        spacing = np.abs(
+            grid[:, None] / (GRID_STEPS_PER_CYCLE * n) - fit.frequencies[None, :]
+        )
         gain[(spacing < (1 - FREQUENCY_ROUNDING_CYCLES) / n).any(axis=1)] = -np.inf
         best = int(np.argmax(gain))
         if not np.isfinite(gain[best]):
@@ -144,7 +146,10 @@ def refine_until_settled(table: Cloud, frequencies: Floats) -> Floats:
 
 
 def _refine_fit(
-    table: Cloud, fit: _Fit, steps: int = N_REFINING_STEPS, min_gain: float = MIN_REFINING_GAIN
+    table: Cloud,
+    fit: _Fit,
+    steps: int = N_REFINING_STEPS,
+    min_gain: float = MIN_REFINING_GAIN,
 ) -> _Fit:
     """Move all frequencies to a local best: damped Gauss-Newton steps that only ever gain."""
     n = len(table)
@@ -182,7 +187,10 @@ def _gauss_newton_step(fit: _Fit, damping: float) -> Floats:
     tau = _centred_positions(len(fit.basis))
     angles = 2 * np.pi * np.outer(tau, fit.frequencies)
     slopes = (
-        2 * np.pi * tau[:, None] * np.concatenate([-np.sin(angles), np.cos(angles)], axis=1)
+        2
+        * np.pi
+        * tau[:, None]
+        * np.concatenate([-np.sin(angles), np.cos(angles)], axis=1)
     )
     slopes -= slopes.mean(axis=0)
     slopes -= fit.basis @ (fit.basis.T @ slopes)
@@ -250,7 +258,9 @@ def _explained_gains(
         (transforms.imag, image.imag, power[1], (n - skew) / 2),
     ):
         waves = projection[:, 1:]
-        form = own_product + ((waves @ coordinates - 2 * cross_product) * waves).sum(axis=1)
+        form = own_product + ((waves @ coordinates - 2 * cross_product) * waves).sum(
+            axis=1
+        )
         remaining_length = length - np.square(projection).sum(axis=1)
         is_independent = remaining_length > 5e-7 * n
         gain[is_independent] += form[is_independent] / remaining_length[is_independent]

@@ -74,14 +74,16 @@ class Norms(Result):
     figures: ClassVar[str] = "rows.plot_norms"
 
     norms: Annotated[Floats, StoredArray("norms")]
-    mean_row_norm: Annotated[float, Number("norm of the mean row", "what all positions share")]
+    mean_row_norm: Annotated[
+        float, Number("norm of the mean row", "what all positions share")
+    ]
     outlier_rows: tuple[OutlierRow, ...]
     zero_rows: tuple[Row, ...]
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    outlier_threshold: Annotated[float, "In robust standard deviations from the median."] = (
-        OUTLIER_NORM_DEVIATIONS
-    )
+    outlier_threshold: Annotated[
+        float, "In robust standard deviations from the median."
+    ] = OUTLIER_NORM_DEVIATIONS
 
     @property
     def mean(self) -> Annotated[float, Number("mean norm", "in the table's units")]:
@@ -221,7 +223,9 @@ class Scale(Result):
         JsonType(list[NonNegative] | None),
         PAIR_LIMITS,
         Number(
-            "ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "
+            "ratio for long and short tokens",
+            "95th and 5th percentile of tokens",
+            form=" to ",
         ),
     ]
     neighbour_distance: Annotated[
@@ -236,7 +240,9 @@ class Scale(Result):
         PAIR_LIMITS,
         Number("closest positions", "the two nearest positions", form=" and "),
     ]
-    mean_cosine: Annotated[Cosine | None, Number("cosine of the means", "position and token")]
+    mean_cosine: Annotated[
+        Cosine | None, Number("cosine of the means", "position and token")
+    ]
     variance_share: Annotated[
         Share | None, Number("share of variance", "of token plus position")
     ]
@@ -348,13 +354,17 @@ def _undefined_ratios(norms: Floats, token_norms: Floats) -> dict[str, str]:
     undefined: dict[str, str] = {}
     if not token_norms.mean():
         reason = "all tokens are zero"
-        undefined = dict.fromkeys(("ratio", "neighbour_distance", "smallest_distance"), reason)
+        undefined = dict.fromkeys(
+            ("ratio", "neighbour_distance", "smallest_distance"), reason
+        )
     if len(norms) < 2:
         reason = "there is one position"
         undefined |= dict.fromkeys(("neighbour_distance", "smallest_distance"), reason)
     percentile = TOKEN_NORM_PERCENTILES[0]
     if not np.percentile(token_norms, percentile):
-        undefined["ratio_band"] = f"the {percentile}th percentile of the token norms is zero"
+        undefined["ratio_band"] = (
+            f"the {percentile}th percentile of the token norms is zero"
+        )
     return undefined
 
 
@@ -376,7 +386,9 @@ def _neighbour_distance(values: Array, layout: Layout, xp: ModuleType) -> float:
     )
     cells = xp.reshape(values, (height, width, values.shape[1]))
     steps = [cells[:, 1:] - cells[:, :-1], cells[1:] - cells[:-1]]
-    lengths = [to_numpy(xp.linalg.vector_norm(step, axis=-1)).reshape(-1) for step in steps]
+    lengths = [
+        to_numpy(xp.linalg.vector_norm(step, axis=-1)).reshape(-1) for step in steps
+    ]
     all_lengths = np.concatenate(lengths)
     return float(all_lengths.mean()) if all_lengths.size else 0.0
 
@@ -393,7 +405,10 @@ def _find_closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int]
     rounding = 8 * float(xp.finfo(values.dtype).eps) * float(xp.max(squares))
     best, pair = np.inf, None
     for begin in range(0, n - 1, ROWS_PER_DISTANCE_BLOCK):
-        rows, later_rows = centered[begin : begin + ROWS_PER_DISTANCE_BLOCK], centered[begin:]
+        rows, later_rows = (
+            centered[begin : begin + ROWS_PER_DISTANCE_BLOCK],
+            centered[begin:],
+        )
         squared = (
             squares[begin : begin + ROWS_PER_DISTANCE_BLOCK, None] + squares[None, begin:]
         )

@@ -171,7 +171,9 @@ class PCA(Result):
     ) -> Annotated[
         NonNegative | None,
         "Share of the variance in the first three components.",
-        Number("first three components", "share of the variance they explain", compared=True),
+        Number(
+            "first three components", "share of the variance they explain", compared=True
+        ),
     ]:
         """Share of variance that the first three components explain; None of a constant table."""
         return None if self.undefined else float(self.explained_variance_ratio[:3].sum())
@@ -193,21 +195,27 @@ class PCA(Result):
     @property
     def components_90(
         self,
-    ) -> Annotated[Natural | None, Number("components for 90 %", "of the variance", form="d")]:
+    ) -> Annotated[
+        Natural | None, Number("components for 90 %", "of the variance", form="d")
+    ]:
         """Components that hold 90 % of the variance."""
         return self.components_for(0.90)
 
     @property
     def components_95(
         self,
-    ) -> Annotated[Natural | None, Number("components for 95 %", "of the variance", form="d")]:
+    ) -> Annotated[
+        Natural | None, Number("components for 95 %", "of the variance", form="d")
+    ]:
         """Components that hold 95 % of the variance."""
         return self.components_for(0.95)
 
     @property
     def components_99(
         self,
-    ) -> Annotated[Natural | None, Number("components for 99 %", "of the variance", form="d")]:
+    ) -> Annotated[
+        Natural | None, Number("components for 99 %", "of the variance", form="d")
+    ]:
         """Components that hold 99 % of the variance."""
         return self.components_for(0.99)
 
@@ -222,7 +230,8 @@ class PCA(Result):
         centered, xp = self._centered
         u, singular_values, vt = self.decompose(centered, self.count, xp)
         scores, components = (
-            to_numpy(part).astype(np.float64, copy=False) for part in (u * singular_values, vt)
+            to_numpy(part).astype(np.float64, copy=False)
+            for part in (u * singular_values, vt)
         )
         largest = np.argmax(np.abs(components), axis=1)
         signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
@@ -320,7 +329,9 @@ def _singular_values(centered: Array, xp: ModuleType) -> Floats:
     """
     n, d = centered.shape
     unit = float(xp.abs(centered).max())
-    n_values = min(d, n - 1)  # rows that add up to 0 have a direction less than there are rows
+    n_values = min(
+        d, n - 1
+    )  # rows that add up to 0 have a direction less than there are rows
     if unit > 0 and n_values:
         scaled = centered / unit
         squares = xp.matmul(scaled.T, scaled) if d < n else xp.matmul(scaled, scaled.T)

@@ -49,7 +49,9 @@ def probe_obstacle(inputs: Positions) -> str:
     """Return why a table cannot be probed, or nothing."""
     n = inputs.values.shape[0]
     if isinstance(inputs.layout, Grid):
-        return "positions lie on a grid: their number in raster order is no place on a line"
+        return (
+            "positions lie on a grid: their number in raster order is no place on a line"
+        )
     if n < MIN_PROBE_ROWS:
         return f"fewer than {MIN_PROBE_ROWS} positions"
     values = to_numpy(inputs.values)
@@ -57,9 +59,7 @@ def probe_obstacle(inputs: Positions) -> str:
     if not centre_rows(values)[0].any():
         return "all rows are equal"
     if not SINGLE_PRECISION_RANGE[0] <= largest <= SINGLE_PRECISION_RANGE[1]:
-        return (
-            f"the largest value is {largest:.1e}, beyond what single precision can work with"
-        )
+        return f"the largest value is {largest:.1e}, beyond what single precision can work with"
     return ""
 
 
@@ -170,7 +170,9 @@ class PublishedAbsolute(PublishedProbe):
     @property
     def mae(
         self,
-    ) -> Annotated[NonNegative, Number("absolute, as Wang & Chen", "mean error in positions")]:
+    ) -> Annotated[
+        NonNegative, Number("absolute, as Wang & Chen", "mean error in positions")
+    ]:
         """Mean over seeds."""
         return self.mean
 
@@ -185,7 +187,9 @@ class PublishedOrder(PublishedProbe):
         Fits out of ``5 * seeds`` that the optimiser ended before it converged.
     """
 
-    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."] = 0
+    not_converged: Annotated[
+        Count, "Fits that the optimiser ended before they converged."
+    ] = 0
 
     @property
     def error(
@@ -391,7 +395,9 @@ class AbsoluteProbe(Result):
         JsonType(NonNegative, lambda probe: probe.mae_shuffled),
         "With folds drawn at random.",
     ]
-    mae: Annotated[NonNegative, Number("absolute, blocks held out", "mean error in positions")]
+    mae: Annotated[
+        NonNegative, Number("absolute, blocks held out", "mean error in positions")
+    ]
     interpolation: Annotated[NonNegative, "Over the inner blocks."]
     extrapolation: Annotated[NonNegative, "Over the first and the last block."]
     mae_shuffled: Annotated[float, HIDDEN]

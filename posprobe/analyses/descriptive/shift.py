@@ -88,12 +88,15 @@ def choose_shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     power = (scores**2).sum(axis=0)
     remaining_share = np.append(np.cumsum(power[::-1])[-2::-1], 0.0) / power.sum()
     limit = max(1, min(n // 4, MAX_CANDIDATE_RANK))
-    candidates = {int(np.argmax(remaining_share <= share)) + 1 for share in LEFT_OUT_SHARES}
+    candidates = {
+        int(np.argmax(remaining_share <= share)) + 1 for share in LEFT_OUT_SHARES
+    }
     candidates = {rank for rank in candidates if rank <= limit} or {min(limit, k)}
     numerical = int(np.count_nonzero(power > (1e-13 * n) ** 2 * power[0]))
     usable_power = power[: min(limit, numerical) + 1]
     steepest = (
-        np.argsort(usable_power[1:] / usable_power[:-1], kind="stable")[:N_STEEPEST_DROPS] + 1
+        np.argsort(usable_power[1:] / usable_power[:-1], kind="stable")[:N_STEEPEST_DROPS]
+        + 1
     )
     candidates.update(steepest.tolist())
     if numerical <= (2 * MAX_CANDIDATE_RANK if numerical < min(n - 1, k) else limit):
@@ -120,7 +123,9 @@ def choose_shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
             best_rank = rank
     # Least squares with fewer components needs no other factors.
     error = _map_error(halves, best_rank)
-    return best_rank, np.array([error, no_change[:best_rank].sum(), mean[:best_rank].sum()])
+    return best_rank, np.array(
+        [error, no_change[:best_rank].sum(), mean[:best_rank].sum()]
+    )
 
 
 def _explained_share(
@@ -133,7 +138,9 @@ def _explained_share(
     error = (
         changes[:, added_columns]
         - rows[:, :rank]
-        @ _fit_changes(all_factors, rank, CONDITION_PER_ROW * len(before))[:, added_columns]
+        @ _fit_changes(all_factors, rank, CONDITION_PER_ROW * len(before))[
+            :, added_columns
+        ]
     )
     sizes = [
         (values**2).sum(axis=0)
@@ -165,7 +172,9 @@ def _half_factors(
     return [_factors(part[:-1], part[1:]) for part in _split_halves(scores)]
 
 
-def _factors(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]) -> _Factors:
+def _factors(
+    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
+) -> _Factors:
     """Return the triangular factor of rows and of their changes, side by side.
 
     By blocks of rows, whose factors are then factorised together: nothing as long as the table is
@@ -252,7 +261,9 @@ def skills(errors: Floats) -> tuple[float, float]:
     """
     error, no_change, mean = errors.tolist()
     rounding = 1e-24 * max(no_change, mean)
-    against = [1 - error / base if base > rounding else np.nan for base in (no_change, mean)]
+    against = [
+        1 - error / base if base > rounding else np.nan for base in (no_change, mean)
+    ]
     return float(against[0]), float(against[1])
 
 
@@ -336,15 +347,15 @@ class Shift(Result):
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    periods: Annotated[Floats, "In positions, of the shift operator's eigenvalues."] = field(
-        default_factory=empty_array
-    )
-    moduli: Annotated[Floats, "Absolute values of the eigenvalues: 1 is undamped."] = field(
-        default_factory=empty_array
-    )
-    half_lives: Annotated[WithGaps, "In positions; null where the mode does not decay."] = (
+    periods: Annotated[Floats, "In positions, of the shift operator's eigenvalues."] = (
         field(default_factory=empty_array)
     )
+    moduli: Annotated[Floats, "Absolute values of the eigenvalues: 1 is undamped."] = (
+        field(default_factory=empty_array)
+    )
+    half_lives: Annotated[
+        WithGaps, "In positions; null where the mode does not decay."
+    ] = field(default_factory=empty_array)
     shares: Annotated[Floats, ""] = field(default_factory=empty_array)
     turns: Annotated[Floats, ""] = field(default_factory=empty_array)
     phase_linearity: Annotated[Floats, ""] = field(default_factory=empty_array)
@@ -363,9 +374,9 @@ class Shift(Result):
         Number("shift skill", "of the next row, held out; 1 is exact", compared=True),
     ] = None
     r2: Annotated[float | None, Number("shift R²", "the same against the mean row")] = None
-    rank: Annotated[Count | None, Number("shift rank", "components it acts on", form="d")] = (
-        None
-    )
+    rank: Annotated[
+        Count | None, Number("shift rank", "components it acts on", form="d")
+    ] = None
     variance: Annotated[
         float | None, Number("shift variance", "share in those components")
     ] = None
@@ -426,7 +437,9 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     if components.undefined:
         return undefined_shift(undefined=components.undefined)
     if components.method != "exact":
-        reason = f"only the {len(components.singular_values)} leading components are computed"
+        reason = (
+            f"only the {len(components.singular_values)} leading components are computed"
+        )
         return undefined_shift(
             undefined=f"{reason}, and the map's rank is chosen among all; try fewer --rows"
         )
@@ -451,7 +464,9 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     return Shift(
         **modes,
         rotations=rotations
-        & (skill >= ROTATION_RULE.min_skill and skill_rows >= ROTATION_RULE.min_skill_rows),
+        & (
+            skill >= ROTATION_RULE.min_skill and skill_rows >= ROTATION_RULE.min_skill_rows
+        ),
         eigenvalues=eigenvalues,
         rank=rank,
         variance=sum_squares(scores[:, :rank]) / sum_squares(scores),
@@ -499,6 +514,8 @@ def _describe_modes(
         "half_lives": half_lives,
         "shares": shares,
         "turns": n * angle / (2 * np.pi),
-        "phase_linearity": np.array([fit_line(time, mode_phase)[1] for mode_phase in phase.T]),
+        "phase_linearity": np.array(
+            [fit_line(time, mode_phase)[1] for mode_phase in phase.T]
+        ),
         "radius_cv": radius.std(axis=0) / radius.mean(axis=0),
     }

@@ -36,7 +36,14 @@ from posprobe.arrays import (
 )
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout, Sequence
-from posprobe.number_types import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
+from posprobe.number_types import (
+    Cosine as CosineNumber,
+    Natural,
+    Reasons,
+    Row,
+    Share,
+    limits,
+)
 from posprobe.tables import PositionTable
 
 #: Offsets of the monotone fraction: cosines of trained tables hardly fall further away.
@@ -117,7 +124,9 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
     import scipy.fft
 
     # Twice the size, so that nothing wraps around.
-    sizes = tuple(scipy.fft.next_fast_len(2 * side - 1, real=True) for side in (height, width))
+    sizes = tuple(
+        scipy.fft.next_fast_len(2 * side - 1, real=True) for side in (height, width)
+    )
     on_line = xp is np and min(height, width) == 1
     columns = (
         COLUMNS_PER_LINE_TRANSFORM
@@ -131,7 +140,9 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
             block_power = total_power(
                 np.ascontiguousarray(rows[:, start : start + columns]), max(sizes)
             )
-            return block_power[: sizes[1] // 2 + 1] if height == 1 else block_power[:, None]
+            return (
+                block_power[: sizes[1] // 2 + 1] if height == 1 else block_power[:, None]
+            )
         maps = xp.reshape(rows[:, start : start + columns], (height, width, -1))
         waves = fft.rfftn(maps, s=sizes, axes=(0, 1))
         real, imag = xp.real(waves), xp.imag(waves)
@@ -173,7 +184,9 @@ def measure_falling_share(
     )
     lines = [(cells[row], is_defined_cell[row]) for row in range(height)]
     if height > 1:
-        lines += [(cells[:, column], is_defined_cell[:, column]) for column in range(width)]
+        lines += [
+            (cells[:, column], is_defined_cell[:, column]) for column in range(width)
+        ]
 
     def count(part: tuple[int, int]) -> tuple[int, int]:
         return _count_falling_steps(_forward_profiles(*lines[part[0]], part[1], xp), xp)
@@ -182,7 +195,9 @@ def measure_falling_share(
         (number, start)
         for number, (line, _) in enumerate(lines)
         for start in range(
-            0, len(line) - _window(line) if _window(line) else 0, POSITIONS_PER_PROFILE_BATCH
+            0,
+            len(line) - _window(line) if _window(line) else 0,
+            POSITIONS_PER_PROFILE_BATCH,
         )
     ]
     counts = list(map_in_parallel(count, parts, xp))
@@ -312,22 +327,29 @@ class Cosine:
     offset_std: Floats
     offset_count: NDArray[np.int64]
     neighbour_mean: Annotated[
-        CosineNumber | None, Number("neighbour cosine", "mean of neighbours", compared=True)
+        CosineNumber | None,
+        Number("neighbour cosine", "mean of neighbours", compared=True),
     ]
     far_mean: Annotated[
         CosineNumber | None,
         Number("far cosine", "mean beyond a quarter of the table", compared=True),
     ]
-    minimum: Annotated[CosineNumber | None, Number("smallest cosine", "of any pair of rows")]
+    minimum: Annotated[
+        CosineNumber | None, Number("smallest cosine", "of any pair of rows")
+    ]
     translation_invariance: Annotated[
         float | None,
         "Share of the variance off the diagonal that the offset explains.",
         limits(maximum=1),
-        Number("translation invariance", "variance that the offset explains", compared=True),
+        Number(
+            "translation invariance", "variance that the offset explains", compared=True
+        ),
     ]
     monotone_fraction: Annotated[
         Share | None,
-        Number("monotone fraction", "how often the cosine falls a position on", compared=True),
+        Number(
+            "monotone fraction", "how often the cosine falls a position on", compared=True
+        ),
     ]
     undefined: Reasons
     pooled: Annotated[Natural, "Positions along a side of a cell of the matrix."] = 1
@@ -377,7 +399,9 @@ class Similarity(Result):
 
     figures: ClassVar[str] = "similarity.plot_similarity"
 
-    raw: Annotated[Cosine, "Of the rows as stored.", NumberSuffixes(", raw", ", as stored")]
+    raw: Annotated[
+        Cosine, "Of the rows as stored.", NumberSuffixes(", raw", ", as stored")
+    ]
     centered: Annotated[
         Cosine,
         "Of the rows less their mean.",
@@ -531,7 +555,9 @@ def _count_pairs(is_defined: Array, height: int, width: int) -> Floats:
     )
 
 
-def _measure_cosines(inputs: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
+def _measure_cosines(
+    inputs: Positions, *, centered: bool
+) -> tuple[Cosine, NDArray[np.bool_]]:
     """Return the cosines of one variant, and which rows have a direction."""
     layout, xp = inputs.layout, inputs.xp
     units, is_defined = unit_rows(inputs.values, xp, centered=centered)
@@ -587,14 +613,18 @@ def _all_cosines(
     cosines[cosines > 1.0] = 1.0
     cosines[cosines < -1.0] = -1.0
     squares = sum_by_displacement(cosines**2, height, width, xp)
-    matrix = to_numpy(cosines).astype(np.float64, copy=False)  # nothing else needs it any more
+    matrix = to_numpy(cosines).astype(
+        np.float64, copy=False
+    )  # nothing else needs it any more
     missing = to_numpy(~is_defined)
     matrix[missing, :] = np.nan
     matrix[:, missing] = np.nan
     return matrix, squares
 
 
-def sum_by_displacement(matrices: Array, height: int, width: int, xp: ModuleType) -> Floats:
+def sum_by_displacement(
+    matrices: Array, height: int, width: int, xp: ModuleType
+) -> Floats:
     """Sum matrices over the pairs of positions at each displacement.
 
     Parameters

@@ -59,7 +59,9 @@ class Ladder:
     @cached_property
     def rank(self) -> int:
         """Number of directions in which it varies by more than `LADDER_CONDITION` of its widest."""
-        return int(np.count_nonzero(self.deviations > LADDER_CONDITION * self.deviations[0]))
+        return int(
+            np.count_nonzero(self.deviations > LADDER_CONDITION * self.deviations[0])
+        )
 
     @property
     def basis(self) -> Floats:
@@ -99,7 +101,9 @@ def decompose_ladder(n: int, d: int) -> Ladder:
     Seen from the middle of the table, cosines are even and sines odd, so that the two halves of
     the decomposition have half the length each.
     """
-    angles = np.outer(np.arange(n // 2, n) - (n - 1) / 2, frequencies(d))  # from the middle on
+    angles = np.outer(
+        np.arange(n // 2, n) - (n - 1) / 2, frequencies(d)
+    )  # from the middle on
     weight = np.full(
         (len(angles), 1), np.sqrt(2.0)
     )  # each row stands for its mirror image too
@@ -108,7 +112,8 @@ def decompose_ladder(n: int, d: int) -> Ladder:
     cosines = np.cos(angles)
     cosines = cosines - (weight**2 * cosines).sum(axis=0) / n
     halves = [
-        np.linalg.svd(weight * half, full_matrices=False) for half in (cosines, np.sin(angles))
+        np.linalg.svd(weight * half, full_matrices=False)
+        for half in (cosines, np.sin(angles))
     ]
     singular = np.concatenate([half[1] for half in halves])
     blocks = []
@@ -230,7 +235,8 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     # A smooth table resembles as much a ladder whose lines lie between those of this one.
     base_array = np.array([base])
     off_grid_resemblance = max(
-        float(resemblance(_shifted_kernels(n, d, base_array, half))[0]) for half in (-0.5, 0.5)
+        float(resemblance(_shifted_kernels(n, d, base_array, half))[0])
+        for half in (-0.5, 0.5)
     )
     contrast = float(_misfit(off_grid_resemblance)) / min_misfit
     reason = ""
@@ -243,10 +249,10 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
             f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
         )
     elif not BASE_SEARCH_RANGE[0] < base < BASE_SEARCH_RANGE[1]:
-        reason = (
-            f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
-        )
-    return BaseFit(bases, curve, None if reason else base, best, similar, contrast, n, reason)
+        reason = f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
+    return BaseFit(
+        bases, curve, None if reason else base, best, similar, contrast, n, reason
+    )
 
 
 def _refine_base(
@@ -282,12 +288,17 @@ def _uneven_gain(
     place = np.arange(n)
     lags = np.cos(np.outer(place, lines)).sum(axis=1)
     start_resemblance = best = float(resemblance(_kernels_from_lags(lags[None]))[0])
-    moves = base ** (np.array([-1.0, -0.5, 0.5, 1.0]) / d)  # of half a step, and of a quarter
+    moves = base ** (
+        np.array([-1.0, -0.5, 0.5, 1.0]) / d
+    )  # of half a step, and of a quarter
     for line in lines[lines > 2 * np.pi / n]:
         moved_lags = lags - np.cos(line * place) + np.cos(np.outer(line * moves, place))
         resemblances = resemblance(_kernels_from_lags(moved_lags))
         if resemblances.max() > best:
-            best, lags = float(resemblances.max()), moved_lags[int(np.argmax(resemblances))]
+            best, lags = (
+                float(resemblances.max()),
+                moved_lags[int(np.argmax(resemblances))],
+            )
     return float(_misfit(start_resemblance) / _misfit(best))
 
 
@@ -336,7 +347,9 @@ def _kernels_from_lags(lags: Floats) -> _Kernels:
     power = lags[:, :1] - 2 * row + mean
     pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
     squared = (
-        np.square(lags) @ pairs - 2 * n * np.square(row).sum(axis=1) + (n * mean[:, 0]) ** 2
+        np.square(lags) @ pairs
+        - 2 * n * np.square(row).sum(axis=1)
+        + (n * mean[:, 0]) ** 2
     )
     return _Kernels(lags, power, unbiased_hsic(squared, power, power))
 
@@ -425,9 +438,9 @@ class SinusoidFit(Result):
         limits(minimum=0, maximum=1.4142136),
         Number("Procrustes distance", "0 is a rotated copy, 1.41 the maximum"),
     ] = None
-    subspace_overlap: Annotated[Share | None, Number("subspace overlap", "1 is complete")] = (
-        None
-    )
+    subspace_overlap: Annotated[
+        Share | None, Number("subspace overlap", "1 is complete")
+    ] = None
     subspace_rank: Annotated[Natural | None, "Leading directions compared."] = None
     subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."] = None
     ladder_share: Annotated[
@@ -440,13 +453,16 @@ class SinusoidFit(Result):
     ] = None
     ladder_rank: Annotated[Count | None, "Dimensions of that span."] = None
     ladder_white_share: Annotated[
-        float | None, Number("explained, white noise", "what as many waves explain of noise")
+        float | None,
+        Number("explained, white noise", "what as many waves explain of noise"),
     ] = None
 
     @cached_property
     def sinusoids(
         self,
-    ) -> Annotated[Sinusoids | None, JsonType(list[FittedSinusoid] | None, _list_sinusoids)]:
+    ) -> Annotated[
+        Sinusoids | None, JsonType(list[FittedSinusoid] | None, _list_sinusoids)
+    ]:
         """The best 1, 2, 3 … freely chosen sinusoids; None where undefined."""
         return None if self.points is None else choose_sinusoids(self.points)
 
@@ -560,7 +576,9 @@ def against_sinusoid(
         reason = "one ladder of frequencies does not describe a grid"
         missing = dict.fromkeys((*LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), reason)
         if d % 4:
-            reason = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
+            reason = (
+                f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
+            )
             missing |= dict.fromkeys(DISTANCE_KEYS, reason)
         else:
             height, width = inputs.layout.height, inputs.layout.width

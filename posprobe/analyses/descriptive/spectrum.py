@@ -160,7 +160,9 @@ class Spectrum(Result):
         self,
     ) -> Annotated[
         Count | None,
-        Number("dimensions with a line", "strongest line above their own red noise", form="d"),
+        Number(
+            "dimensions with a line", "strongest line above their own red noise", form="d"
+        ),
     ]:
         """How many dimensions have a significant peak; None on a grid."""
         return None if self.threshold is None else int(self.dominant_significant.sum())
@@ -200,7 +202,8 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
     length = max(layout.height, layout.width) if isinstance(layout, Grid) else len(values)
     if length < MIN_SPECTRUM_POSITIONS:
         return Spectrum(
-            layout=layout, undefined=f"fewer than {MIN_SPECTRUM_POSITIONS} positions in a row"
+            layout=layout,
+            undefined=f"fewer than {MIN_SPECTRUM_POSITIONS} positions in a row",
         )
     residual = detrend_columns(values, xp, linear=not isinstance(layout, Grid))
     if isinstance(layout, Grid):
@@ -213,9 +216,7 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
     frequency = np.arange(len(by_dim), dtype=np.float64) / length
     power = by_dim.sum(axis=1)
     if not power.any():
-        reason = (
-            "nothing is left after detrending: every dimension is constant or a straight line"
-        )
+        reason = "nothing is left after detrending: every dimension is constant or a straight line"
         return Spectrum(layout=layout, undefined=reason)
     share = power / power.sum()
     positive = share[share > 0]
@@ -396,7 +397,9 @@ class Spectrogram(Result):
         Natural | None, Number("segment", "positions in each segment", form="d")
     ] = None
     step: Annotated[Natural | None, "Positions from one segment to the next."] = None
-    drift: Annotated[float | None, Number("drift", "10 to 90 % of the fastest line")] = None
+    drift: Annotated[float | None, Number("drift", "10 to 90 % of the fastest line")] = (
+        None
+    )
     undefined: Annotated[str, JsonType(Reasons)] = ""
     detrend: Literal["linear"] = "linear"
     window: Literal["hann"] = "hann"
@@ -404,12 +407,16 @@ class Spectrogram(Result):
     @property
     def segments(
         self,
-    ) -> Annotated[Count | None, Number("segments", "number of overlapping ones", form="d")]:
+    ) -> Annotated[
+        Count | None, Number("segments", "number of overlapping ones", form="d")
+    ]:
         """How many there are."""
         return len(self.center) or None
 
     @property
-    def strongest_period(self) -> Annotated[WithGaps, "By segment, of the strongest line."]:
+    def strongest_period(
+        self,
+    ) -> Annotated[WithGaps, "By segment, of the strongest line."]:
         """``[s]``, in positions."""
         return 1 / self.strongest
 
@@ -424,7 +431,9 @@ class Spectrogram(Result):
     ) -> Annotated[list[float] | None, "Over segments.", limits(minItems=3, maxItems=3)]:
         """Percentiles of the fastest line's period; None where no segment has one."""
         fastest = self.fastest[~np.isnan(self.fastest)]
-        return (1 / np.percentile(fastest, [90, 50, 10])).tolist() if fastest.size else None
+        return (
+            (1 / np.percentile(fastest, [90, 50, 10])).tolist() if fastest.size else None
+        )
 
     @property
     def partly(self) -> dict[str, str]:
@@ -432,7 +441,9 @@ class Spectrogram(Result):
         n_with_line = int(np.count_nonzero(~np.isnan(self.fastest)))
         if self.undefined or n_with_line == len(self.fastest) > 1:
             return {}
-        reason = f"{n_with_line} of {len(self.fastest)} segments show a line above red noise"
+        reason = (
+            f"{n_with_line} of {len(self.fastest)} segments show a line above red noise"
+        )
         gaps = ["strongest_period", "fastest_period"]
         gaps += [] if n_with_line else ["fastest_period_p10_p50_p90"]
         return dict.fromkeys(gaps if self.drift is not None else (*gaps, "drift"), reason)

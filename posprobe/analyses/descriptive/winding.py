@@ -82,7 +82,9 @@ class WindingPair:
     coherence: float
     phase: Floats
     radius: Annotated[
-        Floats, JsonType(float, lambda pair: pair.radius.mean()), "Mean, in the table's units."
+        Floats,
+        JsonType(float, lambda pair: pair.radius.mean()),
+        "Mean, in the table's units.",
     ]
     phase_linearity: float
     bounds: NDArray[np.int64]
@@ -172,20 +174,28 @@ class Winding(Result):
     undefined: Annotated[str, JsonType(Reasons)] = ""
     turns: Annotated[float | None, Number("turns", "of the strongest pair")] = None
     share: Annotated[float | None, Number("winding pair", "share of the variance")] = None
-    phase_linearity: Annotated[float | None, Number("phase linearity", "R² of its phase")] = (
+    phase_linearity: Annotated[
+        float | None, Number("phase linearity", "R² of its phase")
+    ] = None
+    radius_cv: Annotated[float | None, Number("radius CV", "deviation over the mean")] = (
         None
     )
-    radius_cv: Annotated[float | None, Number("radius CV", "deviation over the mean")] = None
     components: int | None = None
 
     @property
     def partly(self) -> dict[str, str]:
         """Why single local periods are None."""
         gaps = any(np.isnan(pair.local_period).any() for pair in self.pairs)
-        return {"local_period": "null where a pair stands still or turns back"} if gaps else {}
+        return (
+            {"local_period": "null where a pair stands still or turns back"}
+            if gaps
+            else {}
+        )
 
 
-def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Winding:
+def winding(
+    table: PositionTable | Positions | Array, *, pca: PCA | None = None
+) -> Winding:
     """Look for pairs of principal components that go round each other.
 
     Two components pair up by their coherence a quarter of a period apart: the largest, over lags up
@@ -240,13 +250,16 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
         {name: getattr(pairs[0], name) for name in names} if pairs else {}
     )
     ratio = ratio[:n_components]
-    return undefined_winding(tuple(pairs), scores, ratio, components=len(ratio), **first_pair)
+    return undefined_winding(
+        tuple(pairs), scores, ratio, components=len(ratio), **first_pair
+    )
 
 
 def count_paired_components(ratio: Floats) -> int:
     """Return how many components are paired, by their shares of the variance, which fall."""
     n_components = (
-        int(np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12))) + 1
+        int(np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12)))
+        + 1
     )
     # An axis may hold little; what rounding holds is none.
     return min(

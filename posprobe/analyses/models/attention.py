@@ -66,7 +66,9 @@ class LayerAttention(Peaked):
     """
 
     curves: Annotated[NDArray[np.float64], StoredArray()]
-    peak: Annotated[Peaks, "The offset at which the mean is farthest above uniform attention."]
+    peak: Annotated[
+        Peaks, "The offset at which the mean is farthest above uniform attention."
+    ]
     has_peak: NDArray[np.bool_]
     first: WithGaps
     special: WithGaps
@@ -111,7 +113,9 @@ class AttentionByOffset(Result):
         )
 
     @property
-    def uniform_first(self) -> Annotated[float | None, "What uniform attention would pay it."]:
+    def uniform_first(
+        self,
+    ) -> Annotated[float | None, "What uniform attention would pay it."]:
         """Uniform attention to the first position; None on a grid."""
         n = self.layout.size
         if isinstance(self.layout, Grid) or n == 1:
@@ -192,12 +196,16 @@ def sum_attention(weights: Array, layout: Layout) -> AttentionSums:
     weights = weights[:, :, n_special:, n_special:]
     total = xp.sum(weights, axis=0)
     if not bool(xp.isfinite(xp.sum(total) + xp.sum(special))):
-        raise InvalidTable("the attention holds NaN or infinity. Run the model in float32.")
+        raise InvalidTable(
+            "the attention holds NaN or infinity. Run the model in float32."
+        )
     symmetries = symmetry(weights)
     is_defined = ~xp.isnan(symmetries)
     height, width = layout.height, layout.width
     to_first = total[:, 1:, 0]
-    is_counted = xp.asarray(_counted_pairs(layout), dtype=total.dtype, device=weights.device)
+    is_counted = xp.asarray(
+        _counted_pairs(layout), dtype=total.dtype, device=weights.device
+    )
     defined_symmetries = xp.where(is_defined, symmetries, xp.zeros_like(symmetries))
     return AttentionSums(
         contexts=weights.shape[0],
@@ -264,7 +272,9 @@ def symmetry(weights: Array) -> Array:
     is_inside = (distance <= query) & (distance < n - query)
     flat = xp.reshape(weights, (*weights.shape[:-2], n * n))
     sides = ((n * query + query + sign * distance)[is_inside] for sign in (-1, 1))
-    left, right = (xp.take(flat, xp.asarray(i, device=flat.device), axis=-1) for i in sides)
+    left, right = (
+        xp.take(flat, xp.asarray(i, device=flat.device), axis=-1) for i in sides
+    )
     difference = xp.sum(xp.abs(left - right), axis=-1)
     total = xp.sum(left + right, axis=-1)
     divisor = xp.where(total > 0, total, xp.ones_like(total))
@@ -287,7 +297,9 @@ def attention_by_offset(
     layout, name, is_interrupted
         Fields of `AttentionByOffset`.
     """
-    layers = {layer: _measure_layer(layer_sums, layout) for layer, layer_sums in sums.items()}
+    layers = {
+        layer: _measure_layer(layer_sums, layout) for layer, layer_sums in sums.items()
+    }
     contexts = next(iter(sums.values())).contexts
     return AttentionByOffset(layers, contexts, layout, name, is_interrupted)
 
@@ -311,7 +323,9 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     # Attention is float32 or less, so smaller differences are rounding errors and no preference.
     excess = np.round(curves - uniform_level, 7)
     visible_count = sum_by_displacement(visible * is_counted, height, width, np)
-    peak_indices = [find_nearest_peak(head_excess, visible_count, n) for head_excess in excess]
+    peak_indices = [
+        find_nearest_peak(head_excess, visible_count, n) for head_excess in excess
+    ]
     rounding = sums.rounding / sums.contexts * uniform_level
     head_peaks = zip(excess, peak_indices, strict=True)
     has_peak = np.array([curve[index] > rounding[index] for curve, index in head_peaks])
@@ -324,7 +338,9 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
         curves=curves if is_grid else curves[:, 0],
         peak=peaks if is_grid else peaks[:, 1:],
         has_peak=has_peak,
-        first=unknown if is_grid or n < 2 else to_float64(sums.first_position) / sums.contexts,
+        first=unknown
+        if is_grid or n < 2
+        else to_float64(sums.first_position) / sums.contexts,
         special=to_float64(sums.special) / sums.contexts,
         locality=unknown if is_grid else to_float64(sums.locality) / sums.contexts,
         symmetry=unknown if is_grid else symmetries,

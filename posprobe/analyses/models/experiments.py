@@ -202,7 +202,8 @@ class BlankImages(Result):
     ) -> Annotated[Mapping[int, LayerPatterns], limits(minItems=1), NumberSuffixes()]:
         """Both by layer."""
         return {
-            k: LayerPatterns(pattern, self.noise[k]) for k, pattern in self.constant.items()
+            k: LayerPatterns(pattern, self.noise[k])
+            for k, pattern in self.constant.items()
         }
 
     @property
@@ -443,13 +444,17 @@ class SubstitutionEffect(Result):
         JsonType(list[Count] | None),
         "First distance of each range; the last is open.",
     ] = None
-    undefined: Annotated[Mapping[str, str], JsonType(Reasons)] = field(default_factory=dict)
+    undefined: Annotated[Mapping[str, str], JsonType(Reasons)] = field(
+        default_factory=dict
+    )
     stopped: Annotated[bool, HIDDEN] = False
     notes: Annotated[tuple[str, ...], HIDDEN] = ()
 
     def __getitem__(self, name: str) -> Substitute:
         """Return a substitute by its name."""
-        return next(substitute for substitute in self.substitutes if substitute.name == name)
+        return next(
+            substitute for substitute in self.substitutes if substitute.name == name
+        )
 
 
 def costs(

@@ -166,7 +166,11 @@ def heads(
     """
     values = np.asarray(curves, dtype=np.float64)
     spans = values.shape[1:]
-    if values.ndim not in (2, 3) or 0 in values.shape or any(span % 2 == 0 for span in spans):
+    if (
+        values.ndim not in (2, 3)
+        or 0 in values.shape
+        or any(span % 2 == 0 for span in spans)
+    ):
         raise InvalidTable(
             f"curves {list(values.shape)}: give [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1]."
         )
@@ -177,7 +181,9 @@ def heads(
         layout = Grid((spans[0] + 1) // 2, (spans[1] + 1) // 2)
     visible = values[:, : layout.size] if causal and len(spans) == 1 else values
     flat = visible.reshape(len(values), -1)
-    axes = (np.arange(s) - span // 2 for s, span in zip(visible.shape[1:], spans, strict=True))
+    axes = (
+        np.arange(s) - span // 2 for s, span in zip(visible.shape[1:], spans, strict=True)
+    )
     offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(spans))
     curve = _average_directions(values, layout, causal=causal)
     steps = np.diff(curve, axis=1)
@@ -193,7 +199,9 @@ def heads(
         half_width=_measure_half_width(curve),
         asymmetry=undefined if causal else _measure_asymmetry(values),
         peak=_find_peak(flat, offsets),
-        near=_find_near(flat, offsets, -(-(min(spans) + 1) // 8), cosine=quantity == "cosine"),
+        near=_find_near(
+            flat, offsets, -(-(min(spans) + 1) // 8), cosine=quantity == "cosine"
+        ),
         monotone_fraction=quotient((steps < 0).sum(axis=1), (steps != 0).sum(axis=1)),
         unit=unit,
     )
@@ -338,7 +346,9 @@ class Smoothness(Result):
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for numbers that are None."""
         flat = np.isnan(self.correlation).any()
-        return {"correlation": "a head has the same value at every distance"} if flat else {}
+        return (
+            {"correlation": "a head has the same value at every distance"} if flat else {}
+        )
 
 
 def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothness:
@@ -412,7 +422,9 @@ def _is_sum(array: NDArray[np.float64]) -> bool:
 def _permute_entries(
     array: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    return np.asarray(rng.permuted(array.reshape(len(array), -1), axis=1).reshape(array.shape))
+    return np.asarray(
+        rng.permuted(array.reshape(len(array), -1), axis=1).reshape(array.shape)
+    )
 
 
 def _permute_lines(

@@ -64,7 +64,9 @@ class Peaked:
         """The peaks in words, head by head; `NO_PEAK` where a head has none."""
         return [
             peak_name(row) if has_peak else NO_PEAK
-            for row, has_peak in zip(self.peak.tolist(), self.has_peak.tolist(), strict=True)
+            for row, has_peak in zip(
+                self.peak.tolist(), self.has_peak.tolist(), strict=True
+            )
         ]
 
     @property
@@ -116,7 +118,9 @@ class HeadLogits(Peaked, Result):
     curves: Annotated[NDArray[np.float64], StoredArray("logits")]
     offset_share: WithGaps
     key_share: WithGaps
-    peak: Annotated[Peaks, "The offset with the largest mean; null where all have the same."]
+    peak: Annotated[
+        Peaks, "The offset with the largest mean; null where all have the same."
+    ]
     has_peak: NDArray[np.bool_]
     attention: WithGaps
     uniform: WithGaps
@@ -275,18 +279,31 @@ def head_logits(
     for head in range(heads):
         head_columns = slice(head * head_dim, (head + 1) * head_dim)
         q = xp.matmul(
-            table_positions.values, _match_array(w_q[:, head_columns], table_positions.values)
+            table_positions.values,
+            _match_array(w_q[:, head_columns], table_positions.values),
         )
         k = xp.matmul(
-            table_positions.values, _match_array(w_k[:, head_columns], table_positions.values)
+            table_positions.values,
+            _match_array(w_k[:, head_columns], table_positions.values),
         )
-        q = q if b_q is None else q + _match_array(b_q[head_columns], table_positions.values)
-        k = k if b_k is None else k + _match_array(b_k[head_columns], table_positions.values)
+        q = (
+            q
+            if b_q is None
+            else q + _match_array(b_q[head_columns], table_positions.values)
+        )
+        k = (
+            k
+            if b_k is None
+            else k + _match_array(b_k[head_columns], table_positions.values)
+        )
         numbers.append(
-            _measure_head(factor * xp.matmul(q, k.T), table_positions.layout, causal=causal)
+            _measure_head(
+                factor * xp.matmul(q, k.T), table_positions.layout, causal=causal
+            )
         )
     stacked = {
-        name: np.array([head_numbers[name] for head_numbers in numbers]) for name in numbers[0]
+        name: np.array([head_numbers[name] for head_numbers in numbers])
+        for name in numbers[0]
     }
     return HeadLogits(**stacked, layout=table_positions.layout, causal=causal)
 
@@ -389,7 +406,9 @@ def find_nearest_peak(
 ) -> tuple[int, ...]:
     """Find the largest mean at offsets that half the positions have; among equals the nearest."""
     middle = np.array(mean.shape) // 2
-    distances = sum(np.abs(axis) for axis in np.indices(mean.shape) - middle.reshape(-1, 1, 1))
+    distances = sum(
+        np.abs(axis) for axis in np.indices(mean.shape) - middle.reshape(-1, 1, 1)
+    )
     candidates = np.argwhere(count >= n / 2)
     candidates = candidates[np.argsort(distances[tuple(candidates.T)], kind="stable")]
     row, column = candidates[np.argmax(mean[tuple(candidates.T)])].tolist()

@@ -150,14 +150,18 @@ class Rotation(Result):
         Natural | None, "Positions that a query saw in training, or the window."
     ]
     target: Annotated[Natural | None, "Positions that it sees of the promised length."]
-    never_turn_training: Annotated[Share | None, "Of the pairs: no whole turn in training."]
+    never_turn_training: Annotated[
+        Share | None, "Of the pairs: no whole turn in training."
+    ]
     never_turn_target: Annotated[
         Share | None, "Of the pairs: none within the promised length."
     ]
     distance: Annotated[NDArray[np.int64], StoredArray("distance")]
     kernel: Annotated[NDArray[np.float64], StoredArray("kernel")]
     bound: Annotated[NDArray[np.float64], StoredArray("bound")]
-    first_negative: Annotated[Natural | None, "First distance with a negative mean rotation."]
+    first_negative: Annotated[
+        Natural | None, "First distance with a negative mean rotation."
+    ]
     searched: Annotated[Natural, NEWER, "Largest distance at which that was looked for."]
     attention_factor: float
     axes: Annotated[int, HIDDEN] = 1
@@ -199,9 +203,13 @@ class Rotation(Result):
     @property
     def rescaled(
         self,
-    ) -> Annotated[bool, NEWER, "Whether a rule changes a wavelength in a text of `length`."]:
+    ) -> Annotated[
+        bool, NEWER, "Whether a rule changes a wavelength in a text of `length`."
+    ]:
         """Whether a rule changes a wavelength, as used in a text of this length."""
-        return not np.allclose(self.wavelength, self.unscaled, rtol=EQUAL_WAVELENGTH_TOLERANCE)
+        return not np.allclose(
+            self.wavelength, self.unscaled, rtol=EQUAL_WAVELENGTH_TOLERANCE
+        )
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
@@ -265,7 +273,12 @@ def rotation(
     0.45
     """
     omega = np.asarray(frequencies, dtype=np.float64)
-    if omega.ndim != 1 or not omega.size or not np.isfinite(omega).all() or (omega < 0).any():
+    if (
+        omega.ndim != 1
+        or not omega.size
+        or not np.isfinite(omega).all()
+        or (omega < 0).any()
+    ):
         raise InvalidTable(
             f"frequencies of shape {list(omega.shape)}: one finite, "
             "positive number per pair is expected."

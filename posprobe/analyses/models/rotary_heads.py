@@ -84,7 +84,9 @@ class LayerRotation:
     @property
     def ladder(self) -> NDArray[np.float64]:
         """``[frequencies]``: with a last 0 for all columns that do not turn, if there are any."""
-        return self.frequencies if self.columns == "all" else np.append(self.frequencies, 0.0)
+        return (
+            self.frequencies if self.columns == "all" else np.append(self.frequencies, 0.0)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +272,10 @@ def _measure_agreement(
     measured: NDArray[np.float64], predicted: NDArray[np.float64]
 ) -> tuple[float | None, float | None]:
     """Return the correlation and R2 of two centred curves; None for constant curves."""
-    measured_size, predicted_size = float(measured @ measured), float(predicted @ predicted)
+    measured_size, predicted_size = (
+        float(measured @ measured),
+        float(predicted @ predicted),
+    )
     r = (
         float(measured @ predicted) / math.sqrt(measured_size * predicted_size)
         if measured_size and predicted_size

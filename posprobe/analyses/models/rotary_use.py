@@ -149,7 +149,9 @@ class HeadUse:
     predicted: Annotated[NDArray[np.float64], HIDDEN]
 
     @property
-    def by_content(self) -> Annotated[bool, "Whether distance acts through content alone."]:
+    def by_content(
+        self,
+    ) -> Annotated[bool, "Whether distance acts through content alone."]:
         """Whether distance moves attention, though it explains next to nothing alone."""
         return self.answer == "no" and self.moved >= MIN_MOVED_ATTENTION
 
@@ -227,12 +229,15 @@ class Summary:
     yes: Annotated[Count, Number("heads that prefer a distance", "answer yes", form="d")]
     no: Annotated[Count, Number("heads that prefer none", "answer no", form="d")]
     open: Annotated[Count, Number("heads of which it cannot be told", "neither", form="d")]
-    moved: Annotated[float | None, Number("moved attention", "median, distance being hidden")]
+    moved: Annotated[
+        float | None, Number("moved attention", "median, distance being hidden")
+    ]
     never: Annotated[
         float | None, Number("usage in pairs that never turn", "within the stated context")
     ]
     never_in_contexts: Annotated[
-        float | None, Number("usage in pairs that do not turn here", "within these contexts")
+        float | None,
+        Number("usage in pairs that do not turn here", "within these contexts"),
     ]
     positions: Natural
 
@@ -284,9 +289,13 @@ class RotaryUse(Result):
             yes=answers.count("yes"),
             no=answers.count("no"),
             open=answers.count("cannot tell"),
-            moved=float(np.median([head.moved for head in self.heads])) if has_heads else None,
+            moved=float(np.median([head.moved for head in self.heads]))
+            if has_heads
+            else None,
             never=self._never_turning_share(self.positions) if has_heads else None,
-            never_in_contexts=self._never_turning_share(self.length) if has_heads else None,
+            never_in_contexts=self._never_turning_share(self.length)
+            if has_heads
+            else None,
             positions=self.positions,
         )
 
@@ -457,7 +466,9 @@ def match_heads(
         by_place=float(np.median(np.diag(correlations))) if are_comparable else None,
         within=max(run_medians, default=None),
         matched=tuple(
-            MatchedHead(indices[0][row], indices[1][column], float(correlations[row, column]))
+            MatchedHead(
+                indices[0][row], indices[1][column], float(correlations[row, column])
+            )
             for row, column in zip(rows, columns, strict=True)
         ),
     )

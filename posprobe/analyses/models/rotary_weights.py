@@ -144,7 +144,9 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
         scores = (drawn_separation - 1) / 2 + heads * drawn_correlation / 2
         scored.append(
             (
-                ReadingScore(pair_order, float(separation), float(correlation), float(score)),
+                ReadingScore(
+                    pair_order, float(separation), float(correlation), float(score)
+                ),
                 scores,
             )
         )
@@ -285,12 +287,16 @@ class WeightUse(Result):
     skipped: Annotated[tuple[int, ...], JsonType(list[Count])] = ()
 
     @property
-    def head_count(self) -> Annotated[Count, "Heads of queries in all layers that were read."]:
+    def head_count(
+        self,
+    ) -> Annotated[Count, "Heads of queries in all layers that were read."]:
         """Heads of queries in all layers that were read."""
         return sum(len(layer.heads) for layer in self.layers)
 
     @property
-    def usage(self) -> Annotated[WithGaps, "Share of each pair, mean over layers and heads."]:
+    def usage(
+        self,
+    ) -> Annotated[WithGaps, "Share of each pair, mean over layers and heads."]:
         """``[frequencies]``: share of each pair in the strength of a head, mean over heads."""
         if not self.layers or self.normed:
             return np.zeros(0)
@@ -307,7 +313,9 @@ class WeightUse(Result):
         return float(self.usage[self.ladder * self.positions < 2 * np.pi].sum())
 
     @property
-    def weights_usage(self) -> Annotated[NDArray[np.float64], StoredArray("weights_usage")]:
+    def weights_usage(
+        self,
+    ) -> Annotated[NDArray[np.float64], StoredArray("weights_usage")]:
         """``[layers, heads, frequencies]``: usage of each head, NaN where none is known."""
         return _stack_layers([layer.heads for layer in self.layers])
 
@@ -323,16 +331,23 @@ class WeightUse(Result):
         self,
     ) -> Annotated[NDArray[np.float64], StoredArray("weights_bias_curve")]:
         """``[layers, heads, n]``: curves of biases; no layers without biases."""
-        curves = [layer.bias_curve for layer in self.layers if layer.bias_curve is not None]
+        curves = [
+            layer.bias_curve for layer in self.layers if layer.bias_curve is not None
+        ]
         return _stack_layers(curves)
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for each number that is None."""
         if self.layers and self.normed:
-            return {"usage": "queries and keys are normalised", "never": "no usage is known"}
+            return {
+                "usage": "queries and keys are normalised",
+                "never": "no usage is known",
+            }
         return (
-            {} if self.never is not None else {"never": "no context or no weights are known"}
+            {}
+            if self.never is not None
+            else {"never": "no context or no weights are known"}
         )
 
 
@@ -412,9 +427,14 @@ def measure_layer_weights(
     strengths = np.stack([head_strengths for head_strengths, _ in heads])
     self_matches = scale * np.stack([curve for _, curve in heads])
     sums = strengths.sum(axis=1, keepdims=True)
-    usage = np.divide(strengths, sums, out=np.full(strengths.shape, np.nan), where=sums > 0)
+    usage = np.divide(
+        strengths, sums, out=np.full(strengths.shape, np.nan), where=sums > 0
+    )
     if normed:
-        usage, self_matches = np.full_like(usage, np.nan), np.full_like(self_matches, np.nan)
+        usage, self_matches = (
+            np.full_like(usage, np.nan),
+            np.full_like(self_matches, np.nan),
+        )
     bias_curve = None
     if biases is not None and not normed:
         query_pairs, key_pairs = (_complex_pairs(bias.T, rows) for bias in biases)

@@ -120,7 +120,11 @@ def sum_moments(states: Array, previous: Moments | None = None) -> Moments:
     n_products = max(
         0, min(count, n_needed - (0 if previous is None else previous.n_product_contexts))
     )
-    gram = _multiply_rows(xp.reshape(states[:n_products], (-1, d)), xp) if n_products else None
+    gram = (
+        _multiply_rows(xp.reshape(states[:n_products], (-1, d)), xp)
+        if n_products
+        else None
+    )
     if previous is None:  # Later batches are added to this one, and so become as wide.
         gram = xp.astype(gram, wide)
     return Moments(
@@ -245,7 +249,9 @@ class LayerMeans:
     rank: Annotated[
         Count | None, "Directions of what positions add that stand above sampling noise."
     ]
-    noise_share: Annotated[Share | None, "Share of what positions add that is sampling noise."]
+    noise_share: Annotated[
+        Share | None, "Share of what positions add that is sampling noise."
+    ]
     relative_norm: float | None
     shares: Annotated[Mapping[str, float] | None, JsonType(Shares | None, _shares)]
     analyses: Annotated[
@@ -315,7 +321,9 @@ class MeanDecomposition(Result):
             self.layers[layer].pos,
             self.layout,
             name=f"{self.name}, layer {layer}",
-            source=Source(self.name, f"mean over {self.contexts} contexts at layer {layer}"),
+            source=Source(
+                self.name, f"mean over {self.contexts} contexts at layer {layer}"
+            ),
             start=self.start,
             notes=("measured: mean over contexts less the mean over positions",),
         )
@@ -327,11 +335,15 @@ class MeanDecomposition(Result):
         constant = [n for n, layer in self.layers.items() if layer.stable_rank is None]
         undefined = {}
         if equal:
-            undefined["relative_norm"] = f"all hidden states are equal at the layers {equal}"
+            undefined["relative_norm"] = (
+                f"all hidden states are equal at the layers {equal}"
+            )
         if constant:
             undefined["stable_rank"] = f"positions add nothing at the layers {constant}"
         if self.contexts == 1:
-            undefined["rank"] = undefined["noise_share"] = "one context has no sampling error"
+            undefined["rank"] = undefined["noise_share"] = (
+                "one context has no sampling error"
+            )
         elif constant:
             undefined["rank"] = undefined["noise_share"] = undefined["stable_rank"]
         return undefined | self._undefined_numbers()
@@ -406,7 +418,9 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
     deviation_power = float(squared_deviations.sum())
     total = deviation_power + by_context
     gram = np.triu(gram) + np.triu(gram, 1).T
-    centred = gram - t / n_products * np.outer(product_context_means, product_context_means)
+    centred = gram - t / n_products * np.outer(
+        product_context_means, product_context_means
+    )
     products = pos @ pos.T if t < len(origin) else pos.T @ pos
     eigenvalues = np.linalg.eigvalsh(products)
     spectral = float(eigenvalues[-1])
@@ -422,7 +436,9 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
         noise, noise_power = _sampling_noise(sums, pos)
         draws = tuple((noise_power / total).tolist()) if has_variance else ()
         # Squared singular values are exact only to the rounding error of the largest.
-        min_power = max((MIN_RANK_NOISE_RATIO * noise) ** 2, rounding / c, 1e-13 * spectral)
+        min_power = max(
+            (MIN_RANK_NOISE_RATIO * noise) ** 2, rounding / c, 1e-13 * spectral
+        )
         rank = int(np.count_nonzero(eigenvalues > min_power))
         noise_share = min(1.0, c * float((error**2).sum()) / by_position)
     relative_norm, shares = None, None
@@ -530,7 +546,9 @@ class EffectiveTable(Result):
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for each number that is None in either table."""
-        reason = "one of the two tables has too few positions, or rows that are too similar"
+        reason = (
+            "one of the two tables has too few positions, or rows that are too similar"
+        )
         sides = (self.raw, self.effective)
         return {
             key: reason for key in self.raw if any(side.get(key) is None for side in sides)

@@ -108,7 +108,9 @@ class SubspaceOverlap(Result):
     position_share: Annotated[NDArray[np.float64], ""]
     token_share: NDArray[np.float64]
     loadings: Annotated[NDArray[np.float64], ""]
-    chance: Annotated[Chance, "Overlap of one direction with a random subspace of that rank."]
+    chance: Annotated[
+        Chance, "Overlap of one direction with a random subspace of that rank."
+    ]
     top: Annotated[Share, "Within the tenth of the directions that tokens use most."]
     bottom: Annotated[Share, "Within the tenth of the directions that tokens use least."]
     variance: Annotated[Share, "Share of the tokens' variance within the subspace."]
@@ -183,7 +185,10 @@ def subspace_overlap(
     0.00, of random directions 0.25
     """
     table_positions, token_positions = positions(table), positions(tokens)
-    width, (count, token_width) = table_positions.values.shape[1], token_positions.values.shape
+    width, (count, token_width) = (
+        table_positions.values.shape[1],
+        token_positions.values.shape,
+    )
     if token_width != width:
         raise UsageError(
             f"positions have width {width} and tokens {token_width}, so "
@@ -194,7 +199,11 @@ def subspace_overlap(
         raise UsageError(f"rank={rank}: it must be at least 1.")
     position_share, u = _find_directions(table_positions)
     token_share, v = _find_directions(token_positions)
-    n_kept, n_token_directions, n_tenth = min(rank, len(u)), len(v), max(1, round(width / 10))
+    n_kept, n_token_directions, n_tenth = (
+        min(rank, len(u)),
+        len(v),
+        max(1, round(width / 10)),
+    )
     matrix = (u[:n_kept] @ v.T) ** 2
     overlap = matrix.sum(axis=0)
 
@@ -293,19 +302,24 @@ def _chance_overlap(
         return total * mean, (total * mean, total * mean)
     size = mean * (1 - mean) / variance - 1
     low, high = (
-        betaincinv(size * mean, size * (1 - mean), np.array(CHANCE_PERCENTILES) / 100) * total
+        betaincinv(size * mean, size * (1 - mean), np.array(CHANCE_PERCENTILES) / 100)
+        * total
     )
     return total * mean, (float(low), float(high))
 
 
-def _drop_dimensions(table_positions: Positions) -> tuple[float | None, NDArray[np.float64]]:
+def _drop_dimensions(
+    table_positions: Positions,
+) -> tuple[float | None, NDArray[np.float64]]:
     """Return the mean cosine of two rows, and its change without each dimension.
 
     Rows without direction are left out. The sum over all pairs is the squared length of the sum of
     the unit rows, so that the cost does not grow with the number of pairs.
     """
     xp, width = table_positions.xp, table_positions.values.shape[1]
-    values = table_positions.values / (float(xp.max(xp.abs(table_positions.values))) or 1.0)
+    values = table_positions.values / (
+        float(xp.max(xp.abs(table_positions.values))) or 1.0
+    )
     values = values[xp.sum(values * values, axis=1) > 0]
     n = values.shape[0]
     if n < 2:
@@ -324,7 +338,9 @@ def _drop_dimensions(table_positions: Positions) -> tuple[float | None, NDArray[
         sums += to_numpy(
             xp.matmul(
                 rows.T,
-                xp.where(remaining < _MIN_REMAINING_SHARE, xp.ones_like(remaining), remaining)
+                xp.where(
+                    remaining < _MIN_REMAINING_SHARE, xp.ones_like(remaining), remaining
+                )
                 ** -0.5,
             )
         )

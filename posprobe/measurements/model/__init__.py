@@ -30,7 +30,11 @@ from posprobe.forward.rotary import declared_context
 from posprobe.forward.running import find_body, has_finite_weights
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import Drawing, compared_numbers
-from posprobe.measurements.baselines import build_null_table, measure_formula, measure_numbers
+from posprobe.measurements.baselines import (
+    build_null_table,
+    measure_formula,
+    measure_numbers,
+)
 from posprobe.measurements.model.contexts import (
     EFFECTIVE_COLUMN,
     MODEL_COLUMN,
@@ -114,7 +118,8 @@ def add_layer_numbers(
         baselines={
             "sinusoid": dict(measure_formula(layout, dim)),
             "walk": {
-                key: null_band([walk.get(key) for walk in walk_numbers]) for key in numbers[0]
+                key: null_band([walk.get(key) for walk in walk_numbers])
+                for key in numbers[0]
             },
             "draws": n_walks,
             "seed": seed,
@@ -127,7 +132,9 @@ def _state_figure_inputs(result: MeanDecomposition) -> dict[str, Any]:
     from posprobe.figures.common import pick_evenly
     from posprobe.figures.states import MAX_STATE_PANELS
 
-    varying_layers = [n for n, layer in result.layers.items() if layer.stable_rank is not None]
+    varying_layers = [
+        n for n, layer in result.layers.items() if layer.stable_rank is not None
+    ]
     tables = {n: result.table(n) for n in pick_evenly(varying_layers, MAX_STATE_PANELS)}
     return {
         **result.baselines,
@@ -284,7 +291,9 @@ def _measure_rotary_use(inputs: ModelInputs) -> RotaryUse:
 
 def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["rotary_use"]
-    heads_by_layer: dict[int, list[Block]] = {layer["layer"]: [] for layer in block["layers"]}
+    heads_by_layer: dict[int, list[Block]] = {
+        layer["layer"]: [] for layer in block["layers"]
+    }
     for head in block["heads"]:
         heads_by_layer[head["layer"]].append(head)
     for key, label in ROTARY_MEDIAN_LABELS.items():
@@ -309,7 +318,10 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
     )
     yield list_by_layer(block, "position", "reason", models.LAYER_REASONS.__getitem__)
     yield list_by_layer(
-        block, "shift check, residual", "shift_check", lambda value: format_cell(value, ".1e")
+        block,
+        "shift check, residual",
+        "shift_check",
+        lambda value: format_cell(value, ".1e"),
     )
 
 
@@ -349,7 +361,9 @@ SUBSPACE_SHARE_LABELS = {
 def _measure_subspaces(inputs: ModelInputs) -> SubspaceOverlap:
     table = inputs.table
     # More tokens determine the directions that they use least better, and a disk reads them fast.
-    n_tokens = 4 * table.dim if table.source.revision else max(N_LOCAL_TOKENS, 4 * table.dim)
+    n_tokens = (
+        4 * table.dim if table.source.revision else max(N_LOCAL_TOKENS, 4 * table.dim)
+    )
     tokens = families.load_tokens(
         table, seed=inputs.seed, rows=n_tokens, offline=inputs.offline
     )
@@ -367,7 +381,10 @@ def _subspace_rows(document: Block) -> Iterator[LabelledRow]:
     for key, label in SUBSPACE_SHARE_LABELS.items():
         share = document["subspaces"][key]
         chance_band = format_value(share["band"], " to ")
-        yield label, {MODEL_COLUMN: f"{format_cell(share['value'])} (by chance {chance_band})"}
+        yield (
+            label,
+            {MODEL_COLUMN: f"{format_cell(share['value'])} (by chance {chance_band})"},
+        )
 
 
 def _repeated_token_rows(document: Block) -> Iterator[LabelledRow]:
@@ -387,7 +404,10 @@ PERMUTATION_LABELS = {
 
 def _permutation_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["permutation"]
-    condition_labels = {"with_positions": "as it is", "without_positions": "table set to 0"}
+    condition_labels = {
+        "with_positions": "as it is",
+        "without_positions": "table set to 0",
+    }
     for key, label in PERMUTATION_LABELS.items():
         if any(block[condition][key] is not None for condition in condition_labels):
             for condition, condition_label in condition_labels.items():
@@ -558,7 +578,9 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         compute=lambda inputs: forward.phase_shift(
             # The loss of random tokens says nothing, so the head is left out.
             find_body(inputs.model) if inputs.contexts.is_random else inputs.model,
-            inputs.batches("shifted positions", inputs.n_experiment_contexts, leave_room=True),
+            inputs.batches(
+                "shifted positions", inputs.n_experiment_contexts, leave_room=True
+            ),
             mask_token=inputs.mask_token,
             seed=inputs.seed,
             name=inputs.reference,

@@ -203,7 +203,8 @@ def _check_contexts(reference: str, model: Any, contexts: Contexts) -> None:
         "--length is for text, and this model takes images.": shape and contexts.length,
         IMAGES_MESSAGE: shape and contexts.text,
         "this model takes images: leave out --tokens.": shape and contexts.tokens,
-        "this model takes text: use --text FILE, or neither.": not shape and contexts.images,
+        "this model takes text: use --text FILE, or neither.": not shape
+        and contexts.images,
     }
     for message, applies in refusals.items():
         if applies:
@@ -214,7 +215,9 @@ def _check_image_shape(reference: str, model: Any, images: Array) -> None:
     """Refuse pictures ``[1, channels, height, width]`` of another shape than the model takes."""
     model_shape = image_shape(model) or ()
     # Models that can interpolate their table to other sizes do so only on request.
-    interpolation = inspect.signature(model.forward).parameters.get("interpolate_pos_encoding")
+    interpolation = inspect.signature(model.forward).parameters.get(
+        "interpolate_pos_encoding"
+    )
     is_size_fixed = interpolation and not interpolation.default
     pixels, channels = (
         images.shape[2:] if is_size_fixed else model_shape[1:],
@@ -286,7 +289,10 @@ class ModelInputs:
     def table(self) -> PositionTable:
         """The position table as stored, read once."""
         return families.load(
-            self.reference, rows=self.positions, revision=self.revision, offline=self.offline
+            self.reference,
+            rows=self.positions,
+            revision=self.revision,
+            offline=self.offline,
         )
 
     @property
@@ -314,7 +320,9 @@ class ModelInputs:
         contexts, shape = self.contexts, image_shape(self.model)
         seed = contexts.seed if contexts.is_random else None
         size = (
-            {"length": self.context_source.length} if shape is None else {"shape": list(shape)}
+            {"length": self.context_source.length}
+            if shape is None
+            else {"shape": list(shape)}
         )
         return {
             "kind": self.context_source.description,
@@ -352,7 +360,9 @@ class ModelInputs:
         preprocess, windows = self.context_source.preprocess, self.context_source.windows
         batches: Iterator[Array]
         if repeat_token:
-            batches = forward.repeated_tokens(self.model.config, length, count, **draw_options)
+            batches = forward.repeated_tokens(
+                self.model.config, length, count, **draw_options
+            )
         elif contexts.images and preprocess:
             batches = forward.image_files(
                 contexts.images, preprocess, count=count, batch_size=batch_size
@@ -366,7 +376,9 @@ class ModelInputs:
                 for start in range(0, len(counted_windows), batch_size)
             )
         else:
-            batches = forward.random_tokens(self.model.config, length, count, **draw_options)
+            batches = forward.random_tokens(
+                self.model.config, length, count, **draw_options
+            )
         if leave_room and (max_length := context_length(self.model)):
             batches = (batch[:, : max(1, max_length // 2)] for batch in batches)
         return _report_progress(batches, label, count)

@@ -40,14 +40,21 @@ def check_page(document: Block) -> Page:
         ),
         pictures=describe_pictures("check", PICTURE_TEXTS["check"]),
         evidence=tuple(
-            Evidence(title=title, sentences=tuple(finding["sentence"] for finding in findings))
+            Evidence(
+                title=title, sentences=tuple(finding["sentence"] for finding in findings)
+            )
             for title, findings in findings_by_title.items()
             if findings
         ),
         numbers=Table(
             "What was compared; distances in positions.",
             make_columns(
-                "part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"
+                "part",
+                "B is",
+                "=value",
+                "=tolerance",
+                "=0.1 rad off from",
+                "=mean rotation",
             ),
             tuple(rows),
         ),

@@ -8,7 +8,16 @@ from functools import partial
 
 from posprobe.data import read_data
 from posprobe.measurements import compared_numbers
-from posprobe.page import AnswerLine, Evidence, Fact, Page, Picture, Row, Table, make_columns
+from posprobe.page import (
+    AnswerLine,
+    Evidence,
+    Fact,
+    Page,
+    Picture,
+    Row,
+    Table,
+    make_columns,
+)
 from posprobe.report.pages.parts import version_facts
 from posprobe.text import Block, format_cell, format_value
 from posprobe.words import (
@@ -33,7 +42,9 @@ def comparison_page(document: Block) -> Page:
     """Build the page of a comparison of tables."""
     tables = document["tables"]
     notes = [
-        f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]
+        f"{table['label']}: {note}."
+        for table in tables
+        for note in table["table"]["notes"]
     ]
     return Page(
         title=" · ".join(table["label"] for table in tables),
@@ -158,7 +169,11 @@ def kernel_page(document: Block) -> Page:
         headline=schemes.kernels_headline(document["pairs"], walk),
         notes=(
             *schemes.kernel_notes(document),
-            *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
+            *(
+                f"{record['label']}: {note}."
+                for record in records
+                for note in record["notes"]
+            ),
         ),
         pictures=describe_pictures("kernels", ("curves",)),
         subjects=labels,

@@ -31,9 +31,13 @@ MAX_LEADING_FIGURES = 2
 
 def forward_page(document: Block) -> Page:
     """Build the page of a run of a model: its answers and measurements."""
-    measured_names = [name for name in MODEL_MEASUREMENTS if document.get(name) is not None]
+    measured_names = [
+        name for name in MODEL_MEASUREMENTS if document.get(name) is not None
+    ]
     leading = [
-        name for name, measurement in LEADING_FIGURES.items() if measurement in measured_names
+        name
+        for name, measurement in LEADING_FIGURES.items()
+        if measurement in measured_names
     ][:MAX_LEADING_FIGURES]
     drawings = {
         name: describe_pictures(
@@ -92,7 +96,9 @@ def _number_table(document: Block, measured_names: list[str]) -> Table:
     used_columns = list(dict.fromkeys(column for _, texts in rows for column in texts))
     layers = sorted(column for column in used_columns if isinstance(column, int))
     baseline_columns = [
-        column for column in (SINUSOID_COLUMN, RANDOM_WALK_COLUMN) if column in used_columns
+        column
+        for column in (SINUSOID_COLUMN, RANDOM_WALK_COLUMN)
+        if column in used_columns
     ]
     names = [
         column
@@ -100,12 +106,16 @@ def _number_table(document: Block, measured_names: list[str]) -> Table:
         if isinstance(column, str) and column not in baseline_columns
     ]
     order: list[int | str] = [*names, *layers, *baseline_columns]
-    headings = [f"layer {column}" if isinstance(column, int) else column for column in order]
+    headings = [
+        f"layer {column}" if isinstance(column, int) else column for column in order
+    ]
     table_rows: tuple[Row, ...] = tuple(
         (label, *(texts.get(column, "–") for column in order)) for label, texts in rows
     )
     return Table(
-        "All numbers", make_columns("number", *(f"={head}" for head in headings)), table_rows
+        "All numbers",
+        make_columns("number", *(f"={head}" for head in headings)),
+        table_rows,
     )
 
 

@@ -12,7 +12,9 @@ from posprobe.text import Block
 def origin_facts(source: Block) -> tuple[Fact, ...]:
     """Return the facts about the reference that the user typed and its resolution."""
     labels = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
-    return tuple(Fact(label, str(source[key])) for key, label in labels.items() if source[key])
+    return tuple(
+        Fact(label, str(source[key])) for key, label in labels.items() if source[key]
+    )
 
 
 def tensor_facts(source: Block, prefix: str = "") -> tuple[Fact, ...]:

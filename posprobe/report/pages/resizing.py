@@ -45,7 +45,10 @@ def rules_page(document: Block) -> Page:
     """Build the page of rules that scale rotary positions to another length."""
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
-        (Cell(number.label, note=number.meaning), *(format_cell(rule[key]) for rule in rules))
+        (
+            Cell(number.label, note=number.meaning),
+            *(format_cell(rule[key]) for rule in rules),
+        )
         for key, number, _ in record_numbers(Rule)
     ]
     names = {rule["rule"]: rule["rule"] for rule in rules}
@@ -53,9 +56,12 @@ def rules_page(document: Block) -> Page:
         title=document["name"],
         subject="rules of scaling",
         lead=resizing.rules_lead(document),
-        headline=run["sentence"] if run else resizing.rules_headline(rules, document["pairs"]),
+        headline=run["sentence"]
+        if run
+        else resizing.rules_headline(rules, document["pairs"]),
         notes=tuple(
-            f"{name} is left out: {reason}." for name, reason in document["missing"].items()
+            f"{name} is left out: {reason}."
+            for name, reason in document["missing"].items()
         ),
         pictures=describe_pictures("rules", PICTURE_TEXTS["rules"]),
         evidence=tuple(
@@ -91,7 +97,9 @@ def _cost_rows(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
     )
     sections = max((block["parts"] for block in blocks.values()), key=len)
     for index, section in enumerate(sections):
-        losses = (block["parts"][index : index + 1] if block else () for block in cost_blocks)
+        losses = (
+            block["parts"][index : index + 1] if block else () for block in cost_blocks
+        )
         texts = (
             format_cell(loss_blocks[0]["loss"], ".3f") if loss_blocks else "–"
             for loss_blocks in losses

@@ -28,7 +28,9 @@ def scheme_page(document: Block) -> Page:
     for scheme in schemes:
         schemes_by_kind.setdefault(scheme_kind(scheme), []).append(scheme)
     first_kind, *other_kinds = schemes_by_kind
-    notes = [(scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]]
+    notes = [
+        (scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]
+    ]
     learned = dict.fromkeys(kind in ("bias", "cosine") for kind in schemes_by_kind)
     return Page(
         title=document["name"],
@@ -112,13 +114,16 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
     ]
     if ladders:
         yield Evidence(
-            (weights.axes_line(ladders),), sentences=tuple(map(weights.axis_sentence, ladders))
+            (weights.axes_line(ladders),),
+            sentences=tuple(map(weights.axis_sentence, ladders)),
         )
     horizons = [
         horizon for scheme in schemes if (horizon := lookup(scheme, "rotation.horizon"))
     ]
     if horizons:
-        distinct_horizons = {tuple(horizon.items()): horizon for horizon in horizons}.values()
+        distinct_horizons = {
+            tuple(horizon.items()): horizon for horizon in horizons
+        }.values()
         horizon_sentences = tuple(map(weights.precision_sentence, distinct_horizons))
         yield Evidence((weights.precision_line(horizons),), sentences=horizon_sentences)
 
@@ -148,7 +153,9 @@ def _number_table(schemes: Sequence[Block]) -> Table:
         values_by_scheme = [_head_values(scheme, key) for scheme in schemes]
         if any(value is not None for values in values_by_scheme for value in values):
             rows.append((label, *map(_format_over_heads, values_by_scheme)))
-    unit = " or ".join(dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes))
+    unit = " or ".join(
+        dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes)
+    )
     headings = make_columns("number", *(f"={scheme['name']}" for scheme in schemes))
     return Table(f"All numbers; distances in {unit}.", headings, tuple(rows))
 

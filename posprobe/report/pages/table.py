@@ -25,7 +25,9 @@ def table_page(document: Block) -> Page:
         headline=verdict["summary"] if verdict else "",
         notes=tuple(notes),
         pictures=tuple(map(Picture, overview.DRAWING_NAMES)),
-        evidence=_evidence(verdict, grid=table["layout"]["type"] == "grid") if verdict else (),
+        evidence=_evidence(verdict, grid=table["layout"]["type"] == "grid")
+        if verdict
+        else (),
         key=answers_key(document) if verdict else "",
         numbers=_number_table(document),
         provenance=(*_source_facts(document), *version_facts(document["environment"])),

@@ -23,7 +23,9 @@ values = {
     name: rng.standard_normal(shape).astype(np.float32) for name, shape in TENSORS.items()
 }
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    variables = [tf.compat.v1.get_variable(name, initializer=v) for name, v in values.items()]
+    variables = [
+        tf.compat.v1.get_variable(name, initializer=v) for name, v in values.items()
+    ]
     half = tf.compat.v1.get_variable("half", initializer=np.arange(6, dtype=np.float16))
     step = tf.compat.v1.get_variable("global_step", initializer=np.int64(7))
     session.run(tf.compat.v1.global_variables_initializer())
