@@ -32,6 +32,7 @@ from posprobe.analyses.breaks.changes import (
     place_norm_change,
 )
 from posprobe.analyses.breaks.copies import find_between_equal_rows, find_equal_rows
+from posprobe.analyses.breaks.levels import find_level_changes
 from posprobe.analyses.breaks.outliers import (
     MAX_FALSE_ALARM_P,
     MAX_TAIL_P,
@@ -55,7 +56,6 @@ from posprobe.analyses.breaks.outliers import (
     typical_values,
 )
 from posprobe.analyses.facts import Cause
-from posprobe.analyses.linear import SD_PER_MAD, robust_sd
 from posprobe.analyses.result import HIDDEN, NEWER, JsonType, Result, centre_rows
 from posprobe.arrays import Array, Floats, Positions, positions, to_float64, to_numpy
 from posprobe.layouts import Grid, Layout
@@ -270,9 +270,10 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       for good: by as many deviations, by `MIN_EXCESS_RATIO`, and at least half of it from one row
       to the next (for steps and chords: over the pair that crosses). It is placed where it explains
       single rows best (`posprobe.analyses.breaks.changes`).
-    - There is a seam where the mean of `MIN_SIDE_ROWS` rows is further from that of the next as
-      many than the means beside them are from theirs: by `MIN_EXCESS_RATIO`, and by
-      ln(n / `MAX_FALSE_ALARM_P`) deviations, between the seams found so far.
+    - There is a seam where the mean of 16 or 32 rows is further from that of the next as many than
+      anywhere in tables drawn from the same process without a change
+      (`posprobe.analyses.breaks.levels`), between the seams found so far. Outlier rows are left
+      out, so that one between two stretches of unlike level does not hide their change.
     - There is a seam in the middle of `MIN_BLURRED_STEPS` long steps: `MIN_BLURRED_STEP_RATIO` the
       typical step, and beyond the tail of the means of as many steps.
     - There is a seam where the length of steps changes abruptly, however rough they are, and a
@@ -539,51 +540,12 @@ def _add_level_seams(series: RowSeries, breaks: BreakRecord) -> None:
 
 
 def _add_mean_seams(series: RowSeries, breaks: BreakRecord) -> None:
-    """Add seams where the means of `MIN_SIDE_ROWS` rows on both sides are far from each other.
-
-    They are compared with the distances of other means between the seams that are found so far,
-    because stretches of a table differ in their typical distance.
-    """
-    m = MIN_SIDE_ROWS
-    sums, block_rows = series.rows, 1
-    while block_rows < m:
-        sums, block_rows = sums[:-block_rows] + sums[block_rows:], 2 * block_rows
-    # Element j: distance of the mean of rows j to j + m - 1 from that of the m rows after them.
-    block_distances = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
-    outlier_rows = np.array(sorted(breaks.outlier_causes), dtype=int)
-    edges = [
-        0,
-        *(left_row + 1 for left_row in sorted(breaks.seam_causes)),
-        len(series.norms),
-    ]
-    for start, stop in pairwise(edges):
-        # Candidates are left rows with two blocks on each side, and no outlier row in them.
-        candidates = np.arange(start + 2 * m - 1, stop - 2 * m)
-        n_before = np.searchsorted(outlier_rows, candidates + 1 - 2 * m)
-        n_within = np.searchsorted(outlier_rows, candidates + 2 * m + 1) - n_before
-        candidates = candidates[n_within == 0]
-        if not candidates.size:
-            continue
-        distances = block_distances[candidates + 1 - m]
-        left_distances = block_distances[candidates + 1 - 2 * m]
-        neighbour_distances = np.maximum(left_distances, block_distances[candidates + 1])
-        excess = distances - neighbour_distances
-        typical_excess, upper = np.quantile(excess, (0.5, 0.75))
-        spread = max(robust_sd(excess), SD_PER_MAD * (upper - typical_excess))
-        # In few dimensions, the excess of means has heavier tails than a Gaussian.
-        is_seam = (
-            excess - typical_excess
-            > np.log(len(series.norms) / MAX_FALSE_ALARM_P) * spread
-        )
-        is_seam &= distances > MIN_EXCESS_RATIO * neighbour_distances
-        is_seam &= series.can_change[candidates]
-        typical_distance = np.median(block_distances[start : stop + 1 - 2 * m])
-        run_starts = np.flatnonzero(np.diff(candidates[is_seam]) > 1) + 1
-        for run in np.split(np.flatnonzero(is_seam), run_starts):
-            if run.size:
-                best = run[np.argmax(excess[run])]
-                evidence = m, float(distances[best]), float(typical_distance)
-                breaks.add_seam(int(candidates[best]), Cause("means", evidence))
+    """Add seams where the mean row changes, abruptly and for good."""
+    for change in find_level_changes(
+        series, set(breaks.outlier_causes), set(breaks.seam_causes)
+    ):
+        evidence = change.width, change.distance, change.typical_distance
+        breaks.add_seam(change.left_row, Cause("means", evidence))
 
 
 def _add_blurred_seams(series: RowSeries, breaks: BreakRecord) -> None:
