@@ -226,7 +226,7 @@ def ask_rows_and_columns(view: View) -> Answer:
         grid_model.p, "codes", "none", undecided_reason, has_enough=not is_short
     )
     if answer == "yes" and facts.share < MIN_EFFECT_SHARE:
-        answer, reason = "no", "small"
+        answer, reason = ("cannot tell", "few_patches") if is_short else ("no", "small")
     elif answer == "yes" and facts.lone:
         reason = "lone"
     return Answer("rows_and_columns", answer, reason, facts, test, CODES_KEYS)

@@ -258,6 +258,38 @@ def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> Non
     assert answers_about(values, 7, 7)["rows_and_columns"].answer != "no"
 
 
+def test_smooth_codes_with_most_of_the_variance_are_found_on_a_small_grid() -> None:
+    shares = []
+    for seed in range(6):
+        codes = sum_codes(smooth(7, 64, 1.5, seed), smooth(7, 64, 1.5, seed + 100))
+        noise = gaussian(49, 64, seed + 200) * codes.std() * np.sqrt(0.4 / 0.6)
+        answer = answers_about(codes + noise, 7, 7)["rows_and_columns"]
+        assert answer.yes
+        shares.append(answer.facts.share)
+    # A surface takes a code's share now and then.
+    assert np.median(shares) == pytest.approx(0.6, abs=0.05)
+
+
+def test_surfaces_longer_along_one_axis_have_no_codes_on_a_small_grid() -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        surface = np.einsum(
+            "ij,jkd,lk->ild",
+            kernel_root(7, 2.0),
+            rng.standard_normal((7, 7, 64)),
+            kernel_root(7, 6.0),
+        ).reshape(49, 64)
+        values = surface + 0.5 * rng.standard_normal((49, 64))
+        assert not answers_about(values, 7, 7)["rows_and_columns"].yes
+
+
+def kernel_root(n: int, length: float) -> Floats:
+    """Return a root of the squared exponential kernel of n positions."""
+    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
+    variances, vectors = np.linalg.eigh(np.exp(-0.5 * np.square(offset)))
+    return np.asarray(vectors * np.sqrt(np.maximum(variances, 0.0)))
+
+
 # --- rotations of codes ---
 
 
