@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.composition.budget import BUDGET_TERMS, find_shared_planes
-from posprobe.analyses.composition.planes import ClockFit, find_rotations, fit_clock
+from posprobe.analyses.composition.clocks import ClockFit, fit_clock
+from posprobe.analyses.composition.planes import find_rotations
 from posprobe.figures.fits import TERM_COLOURS
 
 Floats = NDArray[np.float64]

@@ -26,6 +26,7 @@ from posprobe.analyses.breaks.seams import (
     long_stretches,
     seams,
 )
+from posprobe.analyses.composition.clocks import orient_forward
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
     MAX_PERIOD_RATIO,
@@ -33,7 +34,6 @@ from posprobe.analyses.composition.planes import (
     RotationFit,
     find_rotations,
     measure_path,
-    orient_forward,
 )
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import scaled_points

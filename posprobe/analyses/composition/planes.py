@@ -3,11 +3,6 @@
 A line of the spectrum keeps its phase; it is a rotation where its two phases have two directions. A
 hump does not say why its phase is not kept: a circle whose pace varies has the spectrum of
 narrow-band noise. Its plane tells the two apart: noise has no constant radius and turns both ways.
-
-Rotations may read one clock: planes whose phases all follow the same function g of position, as
-``2 pi g(p) / T``. A clock runs evenly where the period is fixed. It is fitted to the unwrapped
-phases: the position itself and a polynomial without a straight part, times a frequency for each
-plane.
 """
 
 from __future__ import annotations
@@ -19,7 +14,16 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.composition.clocks import (
+    ClockFit,
+    Complexes,
+    fit_clock,
+    resample_evenly,
+)
 from posprobe.analyses.composition.mixture import Fit, Power, cosine_power, floor_power
+from posprobe.analyses.composition.slow_changes import (
+    judge_slow_families,
+)
 from posprobe.analyses.composition.wave_scores import (
     MAX_LINE_P,
     MIN_LINE_SPACING_TURNS,
@@ -38,7 +42,6 @@ from posprobe.analyses.composition.waves import (
     component_shares,
     find_waves,
     fit_lines,
-    largest_share,
     leading_plane,
     measure_misfit,
     prune_families,
@@ -49,7 +52,6 @@ from posprobe.analyses.composition.waves import (
 from posprobe.arrays import Floats
 
 Pace: TypeAlias = Literal["fixed", "smooth", "uneven"]
-Complexes: TypeAlias = NDArray[np.complex128]
 
 #: A wave of fixed period goes round from this circularity on (1 for a circle, 0 for a line): the
 #: short axis of its ellipse is then 0.58 of the long one.
@@ -90,24 +92,6 @@ N_PLANE_DRAWS = 599
 MAX_PLANE_P = 0.02
 #: Draws that are transformed at once: at 1.6 kilobytes a row they stay in the cache.
 PLANE_DRAWS_PER_BATCH = 50
-
-
-#: Smallest second difference of squared distances on a smooth curve, over the first: kernels have
-#: .67 at short offsets and .26 to .34 at offsets up to their length, moving averages 0.
-MIN_BEND = 0.05
-#: Longest mean length of kernels that may be moving averages: those of up to 16 rows look like it.
-MAX_TESTED_BEND_POSITIONS = 8.0
-#: Families that a smooth or a rough part may be mixed with.
-MIXED_FAMILIES = ("smooth", "walk", "rough")
-#: Loss of log likelihood at which a share is still likely: the bound of a 95 % interval (Wilks).
-MAX_LIKELY_LOSS = 1.92
-#: Loss of log likelihood at which a share is still possible: the gain by which a smooth part counts
-#: as needed.
-MAX_MIXED_LOSS = 10.0
-#: Smallest likely share of another family at which slow changes are one part. Of 128 to 512 rows,
-#: all 15 smooth curves in noise keep their name, and 45 of 46 mixtures of two families lie within
-#: the ranges that are then stated.
-MIN_MIXED_SHARE = 0.15
 
 
 @dataclass(frozen=True)
@@ -273,25 +257,23 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
         located_rotations,
         [located.members for located in located_humps],
     )
+    rotation_shares, hump_shares = np.split(shares, [len(located_rotations)])
     rotations = [
         replace(located.rotation, share=share)
-        for located, share in zip(located_rotations, shares.tolist(), strict=False)
+        for located, share in zip(located_rotations, rotation_shares.tolist(), strict=True)
     ]
     humps = [
         replace(located.noise, share=share)
-        for located, share in zip(
-            located_humps, shares[len(located_rotations) :].tolist(), strict=True
-        )
+        for located, share in zip(located_humps, hump_shares.tolist(), strict=True)
     ]
     is_rotation = np.isin(
         waves.wave_indices, [k for located in located_rotations for k in located.members]
     )
-    families, smooth_limit, slow_ranges = _judge_slow_families(
+    families, smooth_limit, slow_ranges = judge_slow_families(
         power, waves, fit.weights, families, is_rotation
     )
-    turns = thresholds.strongest_turns
-    if rotations:
-        turns = max(rotations, key=lambda rotation: rotation.share).turns
+    strongest = max(rotations, key=lambda rotation: rotation.share, default=None)
+    turns = strongest.turns if strongest else thresholds.strongest_turns
     return RotationFit(
         rotations=tuple(rotations),
         humps=tuple(sorted(humps, key=lambda hump: -hump.share)),
@@ -316,31 +298,6 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
     )
 
 
-def _judge_slow_families(
-    power: Power,
-    waves: Waves,
-    weights: Floats,
-    families: Mapping[str, float],
-    is_rotation: NDArray[np.bool_],
-) -> tuple[dict[str, float], float, dict[str, tuple[float, float]]]:
-    """Tell a smooth part from a rough one, and join slow families that cannot be told apart.
-
-    Returned are the shares of the families, the share up to which a smooth part would not be
-    needed, and the ranges of the slow families; empty where all are told apart.
-    """
-    families, smooth_limit = dict(families), 0.0
-    smooth_share = families.get("smooth", 0.0)
-    if not smooth_share:
-        smooth_limit = largest_share(power, waves, weights, "smooth", MAX_MIXED_LOSS)
-    elif not _bends_smoothly(power, waves, weights, is_rotation):
-        families["rough"] = families.get("rough", 0.0) + families.pop("smooth")
-        smooth_limit = smooth_share
-    slow_ranges = _find_slow_ranges(power, waves, weights, families)
-    if slow_ranges:
-        families["slow"] = sum(families.pop(name, 0.0) for name in slow_ranges)
-    return families, smooth_limit, slow_ranges
-
-
 def _fit_null_offsets(
     power: Power, waves: Waves, weights: Floats, is_rotation: NDArray[np.bool_]
 ) -> Floats:
@@ -359,74 +316,6 @@ def _fit_null_offsets(
             power, waves, ~(is_rotation | is_lasting), start
         ).fit.weights
     return stationary_covariance(waves, weights)
-
-
-def _bends_smoothly(
-    power: Power, waves: Waves, weights: Floats, is_rotation: NDArray[np.bool_]
-) -> bool:
-    """Tell whether distances of rows grow faster than their offsets, as they do on a smooth curve.
-
-    Mean squared distances grow with the square of small offsets on a smooth curve, and with the
-    offset on a walk or in moving averages, however smooth kernels fit these. Three offsets up to
-    the mean length of the kernels are looked at, without the rotations; noise adds the same to all.
-    Kernels longer than `MAX_TESTED_BEND_POSITIONS` are not tested.
-    """
-    components = waves.fit.components
-    is_smooth = components.has_family("smooth", "slow") & (waves.wave_indices < 0)
-    n = power.n_rows
-    rotation_power = components.power[:, is_rotation] @ weights[is_rotation]
-    mean = floor_power(components.power @ weights)
-    residual_power = power.share * (1 - rotation_power / mean)
-    smooth_weights = weights[is_smooth]
-    # Offset at which a kernel has fallen to .6: its length, where it is normal.
-    covariance = components.covariance[:, is_smooth]
-    is_below = covariance < 0.6 * covariance[0]
-    lengths = np.where(is_below.any(axis=0), is_below.argmax(axis=0), n)
-    # Short kernels decide how a curve bends, so that the harmonic mean is taken.
-    mean_length = smooth_weights.sum() / (smooth_weights @ (1 / lengths))
-    if mean_length > MAX_TESTED_BEND_POSITIONS:
-        return True
-    step = max(round(float(mean_length) / 3), 1)
-    bins = np.arange(1, n)
-    distances = [
-        float(residual_power @ (1 - np.cos(np.pi * bins * k * step / n)))
-        for k in (1, 2, 3)
-    ]
-    bend = distances[2] - 2 * distances[1] + distances[0]
-    return bend >= MIN_BEND * (distances[1] - distances[0])
-
-
-def _find_slow_ranges(
-    power: Power, waves: Waves, weights: Floats, families: Mapping[str, float]
-) -> dict[str, tuple[float, float]]:
-    """Return the ranges of the shares of slow families that a smooth part may be mixed with.
-
-    Families that left the fit may still hold much of what a smooth or a rough part does. Where a
-    random walk is all that is needed, it is named alone: the fewest parts.
-    """
-    retained = [name for name in ("smooth", "rough") if families.get(name)]
-    if not retained:
-        return {}
-    is_background = waves.wave_indices < 0
-    is_slow = waves.fit.components.has_family("smooth", "slow", "rough") & is_background
-    fit_shares = component_shares(power, Fit(waves.fit.components, weights))
-    slow_share = sum(families[name] for name in retained)
-    # What rotations hold is taken off all families alike.
-    scale = min(slow_share / max(float(fit_shares[is_slow].sum()), 1e-300), 1.0)
-    ranges: dict[str, tuple[float, float]] = {}
-    for name in MIXED_FAMILIES:
-        if families.get(name):
-            continue
-        likely_share = scale * largest_share(power, waves, weights, name, MAX_LIKELY_LOSS)
-        if min(likely_share, slow_share) >= MIN_MIXED_SHARE:
-            share = scale * largest_share(power, waves, weights, name, MAX_MIXED_LOSS)
-            ranges[name] = 0.0, min(share, slow_share)
-    if not ranges:
-        return {}
-    largest = max(high for _, high in ranges.values())
-    for name in retained:
-        ranges[name] = max(families[name] - largest, 0.0), slow_share
-    return ranges
 
 
 def _strongest_share(thresholds: WaveThresholds) -> float:
@@ -553,9 +442,8 @@ def _share_variance(
     to the family around them. The shares of waves and families add up to 1.
     """
     components = waves.fit.components
-    owner_by_wave = np.full(
-        len(waves.waves) + 1, -1
-    )  # the last is for what belongs to no wave
+    # The last element is for what belongs to no wave.
+    owner_by_wave = np.full(len(waves.waves) + 1, -1)
     for k, members in enumerate(
         [*(located.members for located in rotations), *hump_members]
     ):
@@ -578,28 +466,29 @@ def _share_variance(
     family_shares = (residual_power / mean) @ (components.power * weights)
     shares /= max(float(shares.sum()), 1.0)  # what two waves share counts once
     remaining, unowned = 1 - float(shares.sum()), float(family_shares[~is_owned].sum())
-    if not unowned > 0:
-        return shares, {"noise": remaining}, fit, family_tests
-    family_shares *= remaining / unowned
-    families: dict[str, float] = {}
+    families = {"noise": remaining}
+    if unowned > 0:
+        free_shares = np.where(is_owned, 0.0, family_shares * (remaining / unowned))
+        families = _sum_families(waves, weights, free_shares)
+    return shares, families, fit, family_tests
+
+
+def _sum_families(waves: Waves, weights: Floats, shares: Floats) -> dict[str, float]:
+    """Return the share of each family, of shares ``[m]`` of components; small ones are noise."""
     wave_families = [_surrounding_family(waves, weights, wave) for wave in waves.waves]
-    names = np.array(
-        [
-            wave_families[wave] if wave >= 0 else family
-            for wave, family in zip(waves.wave_indices, components.family, strict=True)
-        ]
-    )
-    for family, owner, share in zip(
-        names.tolist(), owners.tolist(), family_shares.tolist(), strict=True
+    families: dict[str, float] = {}
+    for wave, family, share in zip(
+        waves.wave_indices, waves.fit.components.family, shares.tolist(), strict=True
     ):
-        if owner < 0 and share > 0:
-            name = "smooth" if family == "slow" else family
+        name = wave_families[wave] if wave >= 0 else str(family)
+        name = "smooth" if name == "slow" else name
+        if share > 0:
             families[name] = families.get(name, 0.0) + share
     small = [name for name, share in families.items() if share < MIN_FAMILY_SHARE]
     for name in small:
         if name != "noise":
             families["noise"] = families.get("noise", 0.0) + families.pop(name)
-    return shares, families, fit, family_tests
+    return families
 
 
 def _surrounding_family(waves: Waves, weights: Floats, wave: Wave) -> str:
@@ -825,173 +714,3 @@ def _coherence_length(waves: Waves, group: Sequence[int], n: int) -> float:
     )
     is_below = np.flatnonzero(envelope < np.exp(-0.5) * covariance[0])
     return float(lag[is_below[0]] if len(is_below) else n)
-
-
-#: Degree of the polynomial that bends a clock, which may run faster and slower four times along the
-#: table.
-CLOCK_DEGREE = 8
-#: Degrees from the clock's to this one count as noise of the phases.
-CLOCK_NOISE_DEGREE = 24
-#: Rounds in which frequencies and clock are fitted to each other; nothing moves after the third.
-N_CLOCK_ITERATIONS = 8
-#: A plane shows its clock from this many turns on: slower ones are bent by everything smooth.
-MIN_CLOCK_TURNS = 3
-#: Correlation of clocks that are one, as those of trained planes are.
-CLOCK_CORRELATION = 0.995
-#: Strong evidence for one clock makes the phases this many times likelier than clocks of their own
-#: do (Jeffreys 1961, appendix B).
-STRONG_EVIDENCE_RATIO = 10.0
-
-
-@dataclass(frozen=True, eq=False)
-class ClockFit:
-    """A clock that several planes read.
-
-    Parameters
-    ----------
-    clock_positions
-        ``[n]``: g, in positions, as fast as position on average.
-    frequencies
-        ``[k]``: radians per position on average.
-    fixed_share, one_clock_share, own_clocks_share
-        Share of the planes' variance that circles of fixed periods explain, circles that read this
-        clock, and circles with a clock for each.
-    evidence
-        Logarithm, to base 10, of how many times likelier the phases are with one clock than with
-        clocks of their own, for all or for any one of three or more; 0 where fewer than two planes
-        make `MIN_CLOCK_TURNS` turns.
-    """
-
-    clock_positions: Floats
-    frequencies: Floats
-    fixed_share: float
-    one_clock_share: float
-    own_clocks_share: float
-    evidence: float
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the planes read this one, and it does not run evenly."""
-        return bool(self.evidence >= np.log10(STRONG_EVIDENCE_RATIO))
-
-    @property
-    def speed(self) -> Floats:
-        """``[n]``: speed of the clock, 1 on average."""
-        return np.asarray(np.gradient(self.clock_positions))
-
-
-def orient_forward(z: Complexes) -> Complexes:
-    """Return paths ``[k, n]`` mirrored where that makes their phases rise."""
-    total_angles = np.angle(z[:, 1:] * z[:, :-1].conj()).sum(axis=1)
-    return np.where(total_angles[:, None] < 0, z.conj(), z)
-
-
-def fit_clock(z: Complexes) -> ClockFit:
-    """Fit one clock to several planes.
-
-    Parameters
-    ----------
-    z
-        ``[k, n]``: path of the rows in each plane; two planes or more.
-    """
-    z = orient_forward(z)
-    n = z.shape[1]
-    position = np.arange(n) - (n - 1) / 2
-    weights = np.square(np.abs(z)).sum(axis=1)
-    phases = np.unwrap(np.angle(z), axis=1)
-    phases -= phases.mean(axis=1, keepdims=True)
-    bends = _bend_basis(position)
-    even_frequencies = phases @ position / (position @ position)
-    coefficients = phases @ bends
-    own_bends, bends = coefficients[:, : CLOCK_DEGREE - 1], bends[:, : CLOCK_DEGREE - 1]
-    noise = np.square(coefficients[:, CLOCK_DEGREE - 1 :]).mean(axis=1) + 1e-12 / n
-    is_fast = np.abs(even_frequencies) * n >= 2 * np.pi * MIN_CLOCK_TURNS
-    clock_positions, frequencies = position, even_frequencies
-    for _ in range(N_CLOCK_ITERATIONS):
-        bend = (weights * frequencies) @ own_bends / (weights @ np.square(frequencies))
-        clock_positions = position + bends @ bend
-        frequencies = phases @ clock_positions / (clock_positions @ clock_positions)
-
-    def circle_power(phase: Floats) -> Floats:
-        return np.asarray(np.square(np.abs((z * np.exp(-1j * phase)).sum(axis=1))) / n)
-
-    # The best fixed period of each plane is found to a sixteenth of a turn.
-    fixed_power = np.square(np.abs(np.fft.fft(z, 16 * n)).max(axis=1)) / n
-    straight_phases = even_frequencies[:, None] * position
-    relative_bends = own_bends / even_frequencies[:, None]
-    relative_noise = noise / np.square(even_frequencies)
-    one_power = circle_power(frequencies[:, None] * clock_positions)
-    own_power = circle_power(straight_phases + own_bends @ bends.T)
-    evidence = _log10_evidence(relative_bends[is_fast], relative_noise[is_fast])
-    # An even clock is one clock, and one clock is a clock for each: in noise, phases that slip bend
-    # the clocks that are fitted to them, and an even one explains more.
-    if one_power.sum() < fixed_power.sum():
-        clock_positions, frequencies, one_power = position, even_frequencies, fixed_power
-        evidence = min(evidence, 0.0)
-    own_power = np.maximum(own_power, one_power)
-    fixed_share, one_share, own_share = (
-        float(power.sum() / weights.sum()) for power in (fixed_power, one_power, own_power)
-    )
-    return ClockFit(
-        clock_positions, frequencies, fixed_share, one_share, own_share, evidence
-    )
-
-
-def _bend_basis(position: Floats) -> Floats:
-    """Return orthonormal polynomials ``[n, k]`` of degree 2 on, without a straight part."""
-    n = len(position)
-    straight = np.stack([np.ones(n), position], axis=1)
-    max_degree = min(CLOCK_NOISE_DEGREE, n - 2)
-    bends = np.polynomial.legendre.legvander(np.linspace(-1, 1, n), max_degree)[:, 2:]
-    bends = bends - straight @ np.linalg.lstsq(straight, bends, rcond=None)[0]
-    return np.asarray(np.linalg.qr(bends)[0])
-
-
-def _log10_evidence(bends: Floats, noise: Floats) -> float:
-    """Compare one clock with clocks of their own: log10 of the likelihoods' ratio.
-
-    The speed of a clock is taken for a random walk, so that the squares of its degrees fall by
-    their fourth power. The size of the walk is, in each case, what makes the phases likeliest. That
-    all planes but one read a clock is taken to be a tenth as likely beforehand.
-
-    Parameters
-    ----------
-    bends
-        ``[k, m]``: coefficients by which clocks run ahead, by degree from the second on.
-    noise
-        ``[k]``: variance of each of these.
-    """
-    if len(bends) < 2:
-        return 0.0
-    degree_variances = np.arange(2.0, bends.shape[1] + 2) ** -4
-    # The sizes reach from clocks that run evenly to ten times the largest bend seen.
-    scale = np.square(bends).max() / degree_variances[0]
-    sizes = np.append(0.0, np.geomspace(1e-8, 10, 70)) * scale
-
-    def log_likelihood(clock_labels: NDArray[np.intp]) -> float:
-        is_same_clock = np.equal.outer(clock_labels, clock_labels)
-        is_diagonal = np.eye(len(clock_labels), dtype=bool)
-        correlation = np.where(is_diagonal, 1.0, CLOCK_CORRELATION * is_same_clock)
-        variances = np.multiply.outer(sizes, degree_variances)[..., None, None]
-        covariance = variances * correlation + np.diag(noise)
-        inverse = np.linalg.inv(covariance)
-        distances = np.einsum("kj,tjkl,lj->tj", bends, inverse, bends)
-        return -0.5 * float(
-            (np.linalg.slogdet(covariance)[1] + distances).sum(axis=1).min()
-        )
-
-    planes = np.arange(len(bends))
-    alternatives = [log_likelihood(planes)]
-    if len(bends) > 2:
-        penalty = np.log(STRONG_EVIDENCE_RATIO)
-        alternatives += [
-            log_likelihood(np.where(planes == k, 1, 0)) - penalty for k in planes
-        ]
-    return float((log_likelihood(np.zeros_like(planes)) - max(alternatives)) / np.log(10))
-
-
-def resample_evenly(points: Floats, clock_positions: Floats) -> Floats:
-    """Return rows ``[n, d]`` at even steps of a clock, from its first position to its last."""
-    even_positions = np.linspace(clock_positions[0], clock_positions[-1], len(points))
-    columns = [np.interp(even_positions, clock_positions, column) for column in points.T]
-    return np.stack(columns, axis=1)
