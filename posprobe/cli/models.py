@@ -52,11 +52,9 @@ def forward(
     """
     with stage("Starting"):
         from posprobe.measurements.model import Contexts
-        from posprobe.report import check_bundle_folder, default_folder, forward_name
         from posprobe.studies.model import analyze_model
 
-        folder = out_folder or default_folder(forward_name(ref), {(ref, None)})
-        check_bundle_folder(folder)
+        folder = _forward_folder(ref, out_folder)
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed, _token_ids(tokens)),
@@ -75,9 +73,17 @@ def forward(
     )
     if analysis.stopped:
         received_signals.clear()  # the partial result is saved and marked as stopped
-    print_analysis(
-        analysis.to_dict(), analysis.save(folder), as_json=as_json, verbose=verbose
-    )
+    document = analysis.to_dict()
+    print_analysis(document, analysis.save(folder), as_json=as_json, verbose=verbose)
+
+
+def _forward_folder(ref: str, out_folder: Path | None) -> Path:
+    """Return the folder of the results, by default one named after the model."""
+    from posprobe.report import check_bundle_folder, default_folder, forward_name
+
+    folder = out_folder or default_folder(forward_name(ref), {(ref, None)})
+    check_bundle_folder(folder)
+    return folder
 
 
 def _token_ids(text: str | None) -> Path | Literal["random"] | None:
