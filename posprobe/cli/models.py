@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -202,18 +201,8 @@ def _loss_contexts(text: Path, count: int, rows: str | None) -> Contexts:
 
 
 def parse_size(text: str) -> int | tuple[int, int]:
-    """Parse ``N`` or ``HxW``.
-
-    Raises
-    ------
-    UsageError
-        If the text is anything else.
-    """
-    matched = re.fullmatch(r"(\d{1,18})(?:x(\d{1,18}))?", text.strip())
-    if not matched:
-        raise UsageError(
-            f"--to {text}: expected N for a sequence, such as 1024, or "
-            "ROWSxCOLUMNS for patches, such as 24x24."
-        )
-    rows, columns = matched.groups()
+    """Parse ``N`` or ``HxW``."""
+    form = "N for a sequence, such as 1024, or ROWSxCOLUMNS for patches, such as 24x24"
+    pattern = r"(\d{1,18})(?:x(\d{1,18}))?"
+    rows, columns = options.match_value("--to", text, pattern, form)
     return int(rows) if columns is None else (int(rows), int(columns))
