@@ -81,8 +81,8 @@ def compare(
     has_any_encoding = a.encodings or b.encodings or a.dump is not None
     if not has_any_encoding and not a.unread_schemes and not b.unread_schemes:
         raise NoPositionTable(
-            f"{a.name} and {b.name}: neither has a position that could be "
-            "compared. `posprobe inspect` says what they have."
+            f"{a.name} and {b.name}: neither has a position that could be compared. "
+            "`posprobe inspect` says what they have."
         )
     if b.dump is not None:
         return _compare_with_dump(a, b.dump)
@@ -108,12 +108,7 @@ def compare(
         if len(encoding_pairs) < max(len(encodings_a), len(encodings_b)):
             counts = f"{len(encodings_a)} | {len(encodings_b)}"
             not_compared.append(NotCompared(kind, "several", counts))
-        for name, encoding_a, encoding_b in encoding_pairs:
-            encoding_name = name if len(encoding_pairs) > 1 else ""
-            findings += [
-                replace(finding, part=encoding_name)
-                for finding in _relate_encodings(encoding_a, encoding_b)
-            ]
+        findings += _relate_encoding_pairs(encoding_pairs)
     if "rotary" in a.encodings and "rotary" in b.encodings:
         weight_findings, weights_not_compared = relate_weights(a, b, all_layers=all_layers)
         findings += weight_findings
@@ -139,6 +134,16 @@ def _pair_encodings(
         for name in encodings_a
         if name in encodings_b
     ]
+
+
+def _relate_encoding_pairs(
+    encoding_pairs: Sequence[tuple[str, Encoding, Encoding]],
+) -> Iterator[Finding]:
+    """Compare each pair; findings name their encoding where there are several."""
+    for name, encoding_a, encoding_b in encoding_pairs:
+        encoding_name = name if len(encoding_pairs) > 1 else ""
+        for finding in _relate_encodings(encoding_a, encoding_b):
+            yield replace(finding, part=encoding_name)
 
 
 def _relate_encodings(a: Encoding, b: Encoding) -> Sequence[Finding]:

@@ -39,8 +39,8 @@ def figure(
     The kind heads draws relative, rotary and ALiBi encodings; rotary-curves and rotary-usage run a
     rotary model on contexts that it samples itself.
     """
+    source = (load_options.tensor, load_options.grid, load_options.revision)
     if kind == "series":
-        source = (load_options.tensor, load_options.grid, load_options.revision)
         has_run_options = (seed, device) != (0, "auto")
         if has_run_options or _any_set(label, centred, columns, rows, *source):
             raise UsageError(
@@ -53,22 +53,17 @@ def figure(
     if kind in RUN_FIGURES:
         if _any_set(label, centred, columns, rows):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
-        if len(refs) != 1:
-            raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
-        run = _run_model(RUN_FIGURES[kind][0], refs[0], output, seed, device, load_options)
+        run = _run_model(kind, refs, output, seed, device, load_options)
         _write(run.paper_figure(kind.replace("-", "_"), venue=venue, span=span), output)
         return
     figure_options: dict[str, Any] = {"centred": centred, "columns": columns}
     # Options are checked before anything is downloaded.
     check_figure_request(kind, venue, output, **figure_options)
     options.check_arguments(None, None, 0, device)
-    if len(refs) > 1 and (
-        load_options.tensor or load_options.grid or load_options.revision
-    ):
+    if len(refs) > 1 and any(source):
         raise UsageError(
-            "--tensor, --grid and --revision apply to one reference. Write "
-            "REF@REVISION for a revision, or make files with `posprobe "
-            "extract` and draw those."
+            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION "
+            "for a revision, or make files with `posprobe extract` and draw those."
         )
     records = options.load_records(
         refs, rows=rows, load_options=load_options, labels=label, seed=seed
@@ -83,24 +78,26 @@ def _any_set(*values: object) -> bool:
 
 
 def _run_model(
-    measurement: str,
-    ref: str,
+    kind: str,
+    refs: list[str],
     output: Path,
     seed: int,
     device: "Device",
     load_options: options.LoadOptions,
 ) -> "ForwardAnalysis":
-    """Run a model for one measurement."""
+    """Run a model for the measurement that a kind of figure shows."""
     with stage("Starting"):
         from posprobe.measurements.model.contexts import Contexts
-        from posprobe.studies.figure import figure_paths
+        from posprobe.studies.figure import RUN_FIGURES, figure_paths
         from posprobe.studies.model import analyze_model
 
+    if len(refs) != 1:
+        raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
     figure_paths(output)
     return analyze_model(
-        ref,
+        refs[0],
         Contexts(seed=seed),
-        only=[measurement],
+        only=[RUN_FIGURES[kind][0]],
         nulls=0,
         device=device,
         revision=load_options.revision,

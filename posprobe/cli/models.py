@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -52,11 +51,9 @@ def forward(
     """
     with stage("Starting"):
         from posprobe.measurements.model import Contexts
-        from posprobe.report import check_bundle_folder, default_folder, forward_name
         from posprobe.studies.model import analyze_model
 
-        folder = out_folder or default_folder(forward_name(ref), {(ref, None)})
-        check_bundle_folder(folder)
+        folder = _forward_folder(ref, out_folder)
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed, _token_ids(tokens)),
@@ -75,9 +72,17 @@ def forward(
     )
     if analysis.stopped:
         received_signals.clear()  # the partial result is saved and marked as stopped
-    print_analysis(
-        analysis.to_dict(), analysis.save(folder), as_json=as_json, verbose=verbose
-    )
+    document = analysis.to_dict()
+    print_analysis(document, analysis.save(folder), as_json=as_json, verbose=verbose)
+
+
+def _forward_folder(ref: str, out_folder: Path | None) -> Path:
+    """Return the folder of the results, by default one named after the model."""
+    from posprobe.report import check_bundle_folder, default_folder, forward_name
+
+    folder = out_folder or default_folder(forward_name(ref), {(ref, None)})
+    check_bundle_folder(folder)
+    return folder
 
 
 def _token_ids(text: str | None) -> Path | Literal["random"] | None:
@@ -196,18 +201,8 @@ def _loss_contexts(text: Path, count: int, rows: str | None) -> Contexts:
 
 
 def parse_size(text: str) -> int | tuple[int, int]:
-    """Parse ``N`` or ``HxW``.
-
-    Raises
-    ------
-    UsageError
-        If the text is anything else.
-    """
-    matched = re.fullmatch(r"(\d{1,18})(?:x(\d{1,18}))?", text.strip())
-    if not matched:
-        raise UsageError(
-            f"--to {text}: expected N for a sequence, such as 1024, or "
-            "ROWSxCOLUMNS for patches, such as 24x24."
-        )
-    rows, columns = matched.groups()
+    """Parse ``N`` or ``HxW``."""
+    form = "N for a sequence, such as 1024, or ROWSxCOLUMNS for patches, such as 24x24"
+    pattern = r"(\d{1,18})(?:x(\d{1,18}))?"
+    rows, columns = options.match_value("--to", text, pattern, form)
     return int(rows) if columns is None else (int(rows), int(columns))

@@ -266,22 +266,27 @@ def parse_formats(text: str) -> frozenset[str]:
     return formats
 
 
-def parse_rows(text: str | None) -> slice | None:
-    """Parse ``A:B``; either side may be left out.
+def match_value(flag: str, text: str, pattern: str, form: str) -> tuple[Any, ...]:
+    """Return the groups of a pattern in the value of an option.
 
     Raises
     ------
     UsageError
-        If the text is anything else.
+        If the value has another form.
     """
+    matched = re.fullmatch(pattern, text.strip())
+    if not matched:
+        raise UsageError(f"{flag} {text}: expected {form}.")
+    return matched.groups()
+
+
+def parse_rows(text: str | None) -> slice | None:
+    """Parse ``A:B``; either side may be left out."""
     if text is None:
         return None
-    matched = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
-    if not matched:
-        raise UsageError(
-            f"--rows {text}: expected A:B, such as 1:512 for positions 1 to 511."
-        )
-    start, stop = (int(bound) if bound else None for bound in matched.groups())
+    form = "A:B, such as 1:512 for positions 1 to 511"
+    bounds = match_value("--rows", text, r"(-?\d{1,18})?:(-?\d{1,18})?", form)
+    start, stop = (int(bound) if bound else None for bound in bounds)
     return slice(start, stop)
 
 
@@ -300,19 +305,12 @@ def parse_layers(text: str | None) -> list[int] | None:
 
 
 def parse_grid(text: str | None) -> tuple[int, int] | None:
-    """Parse ``HxW``.
-
-    Raises
-    ------
-    UsageError
-        If the text is anything else.
-    """
+    """Parse ``HxW``."""
     if text is None:
         return None
-    matched = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})", text.strip())
-    if not matched:
-        raise UsageError(f"--grid {text}: expected ROWSxCOLUMNS, such as 14x14.")
-    return int(matched[1]), int(matched[2])
+    form = "ROWSxCOLUMNS, such as 14x14"
+    height, width = match_value("--grid", text, r"([1-9]\d{0,6})x([1-9]\d{0,6})", form)
+    return int(height), int(width)
 
 
 #: Number of options that help shows before all others: the first ones of a command's signature.

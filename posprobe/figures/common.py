@@ -140,6 +140,14 @@ def freeze_layout(figure: Figure) -> None:
     figure.set_layout_engine(None)
 
 
+#: Spacing of a legend of several columns, in units of its font size.
+LEGEND_SPACING: dict[str, Any] = {
+    "columnspacing": 1.0,
+    "handlelength": 2.4,
+    "labelspacing": 0.3,
+}
+
+
 def move_legend_above(ax: Axes) -> None:
     """Move the legend, if there is one, above the axes, in as many columns as fit."""
     handles, labels = ax.get_legend_handles_labels()
@@ -153,9 +161,7 @@ def move_legend_above(ax: Axes) -> None:
         bbox_to_anchor=(0, 1.0),
         ncols=count_legend_columns(labels, width),
         borderaxespad=0.2,
-        columnspacing=1.0,
-        handlelength=2.4,
-        labelspacing=0.3,
+        **LEGEND_SPACING,
     )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.encodings.rotary import rotary_kernel, wavelengths
 from posprobe.figures.common import (
+    LEGEND_SPACING,
     LETTER_INCHES,
     REPORT,
     Builder,
@@ -125,9 +126,7 @@ def _plot_offset_and_frequency(
         loc="outside upper center",
         ncols=count_legend_columns(labels, figure_format.width),
         borderaxespad=0.1,
-        columnspacing=1.0,
-        handlelength=2.4,
-        labelspacing=0.3,
+        **LEGEND_SPACING,
     )
 
 

@@ -45,28 +45,39 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
     if result.undefined:
         write_undefined(ax, result.undefined)
         return
-    drawn_bins = slice(1, None)
-    frequency = result.frequency[drawn_bins]
-    ax.plot(frequency, result.power[drawn_bins], color=BLUE, label="table")
-    noise = (
+    frequency, power = result.frequency[1:], result.power[1:]
+    ax.plot(frequency, power, color=BLUE, label="table")
+    curves = [power]
+    for noise_power, label, dash in (
         (result.background, "red noise", (4, 1.5)),
         (result.threshold, "1 % level", (1, 1.2)),
-    )
-    curves = [
-        curve for curve in (result.power, *(n[0] for n in noise)) if curve is not None
-    ]
-    for values, label, dash in noise:
-        if values is not None:
-            ax.plot(
-                frequency,
-                values[drawn_bins],
-                color=MUTED,
-                linestyle=(0, dash),
-                label=label,
-            )
-    positive_power = result.power[drawn_bins][result.power[drawn_bins] > 0]
+    ):
+        if noise_power is not None:
+            curves.append(noise_power[1:])
+            ax.plot(frequency, curves[-1], color=MUTED, linestyle=(0, dash), label=label)
+    positive_power = power[power > 0]
     # Labels stand above all curves, so that none crosses them.
-    upper_limit = 2.5 * max(float(curve[drawn_bins].max()) for curve in curves)
+    upper_limit = 2.5 * max(float(curve.max()) for curve in curves)
+    _mark_lines(ax, result, upper_limit)
+    on_grid = isinstance(result.layout, Grid)
+    # A grid has too few rings for decades.
+    ax.set(xscale="linear" if on_grid else "log", yscale="log")
+    ax.set_ylabel("power (sum over dimensions)")
+    if positive_power.size:
+        largest_power = positive_power.max()
+        top = 5 * upper_limit if result.lines else largest_power * 4
+        ax.set_ylim(max(positive_power.min() / 2, largest_power * 1e-9), top)
+    ax.set_xlabel(_frequency_label(result))
+    ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
+    if on_grid:
+        label_decades(ax.yaxis)
+        return
+    label_decades(ax.xaxis, ax.yaxis, _add_period_axis(ax))
+    ax.legend(loc="lower left")
+
+
+def _mark_lines(ax: Axes, result: Spectrum, label_height: float) -> None:
+    """Mark the strongest lines, and write the periods of those whose labels do not overlap."""
     labelled: list[float] = []
     for line in result.lines[:6]:
         height = result.power[np.argmin(np.abs(result.frequency - line.frequency))]
@@ -76,28 +87,9 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
             for labelled_frequency in labelled
         ):
             labelled.append(line.frequency)
-            ax.plot([line.frequency] * 2, [height, upper_limit], color=RED, linewidth=0.5)
-            ax.annotate(
-                f"{line.period:.1f}",
-                (line.frequency, upper_limit),
-                ha="center",
-                va="bottom",
-            )
-    on_grid = isinstance(result.layout, Grid)
-    # A grid has too few rings for decades.
-    ax.set(xscale="linear" if on_grid else "log", yscale="log")
-    ax.set_ylabel("power (sum over dimensions)")
-    if positive_power.size:
-        largest_power = positive_power.max()
-        top = 5 * upper_limit if labelled else largest_power * 4
-        ax.set_ylim(max(positive_power.min() / 2, largest_power * 1e-9), top)
-    ax.set_xlabel(_frequency_label(result))
-    ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
-    if on_grid:
-        label_decades(ax.yaxis)
-        return
-    label_decades(ax.xaxis, ax.yaxis, _add_period_axis(ax))
-    ax.legend(loc="lower left")
+            ax.plot([line.frequency] * 2, [height, label_height], color=RED, linewidth=0.5)
+            label_point = (line.frequency, label_height)
+            ax.annotate(f"{line.period:.1f}", label_point, ha="center", va="bottom")
 
 
 def _frequency_label(result: Spectrum) -> str:
@@ -220,13 +212,7 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     ax.plot(np.cos(angles), np.sin(angles), color=MUTED, linewidth=0.7, zorder=1)
     eigenvalues = result.eigenvalues
     ax.plot(
-        eigenvalues.real,
-        eigenvalues.imag,
-        ".",
-        color=MUTED,
-        markersize=2.5,
-        label="other",
-        zorder=2,
+        eigenvalues.real, eigenvalues.imag, ".", color=MUTED, markersize=2.5, label="other"
     )
     mode_angles = 2 * np.pi / result.periods
     modes = result.moduli * np.exp(1j * mode_angles)
@@ -249,26 +235,22 @@ def plot_shift(ax: Axes, result: Shift) -> None:
             )
     # A single stray eigenvalue must not shrink the circle.
     limit = min(1.2, max(1.05, float(np.abs(eigenvalues).max()) * 1.05))
-    for mode in _labelled_modes(result, mode_angles):
-        x, y = np.cos(mode_angles[mode]), np.sin(mode_angles[mode])
-        side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
-        period_label = format_period(result.periods[mode])
-        ax.text(1.08 * x, 1.08 * y, period_label, color=INK, ha=side, va="center")
+    _write_periods(ax, result, mode_angles)
     ax.set(
         xlim=(-1.4 * limit, 1.4 * limit), ylim=(-1.2 * limit, 1.2 * limit), aspect="equal"
     )
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)")
     box = ax.viewLim
     n_outside = sum(not box.contains(value.real, value.imag) for value in eigenvalues)
-    outside_text = (
-        f"\n{n_outside} of the eigenvalues beyond the frame" if n_outside else ""
-    )
-    ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}{outside_text}")
+    title = f"skill {result.skill:.3g}, rank {result.rank}"
+    if n_outside:
+        title += f"\n{n_outside} of the eigenvalues beyond the frame"
+    ax.set_title(title)
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 
-def _labelled_modes(result: Shift, angle: Floats) -> list[int]:
-    """Choose modes whose labels do not overlap, rotations first and strong before weak ones."""
+def _write_periods(ax: Axes, result: Shift, angle: Floats) -> None:
+    """Label modes with periods that do not overlap, rotations first and strong before weak."""
     labelled_modes: list[int] = []
     for mode in np.lexsort((-result.shares, ~result.rotations)).tolist():
         if all(
@@ -276,7 +258,11 @@ def _labelled_modes(result: Shift, angle: Floats) -> list[int]:
             for labelled_mode in labelled_modes
         ):
             labelled_modes.append(mode)
-    return labelled_modes[:MAX_LABELLED_MODES]
+    for mode in labelled_modes[:MAX_LABELLED_MODES]:
+        x, y = np.cos(angle[mode]), np.sin(angle[mode])
+        side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
+        period_label = format_period(result.periods[mode])
+        ax.text(1.08 * x, 1.08 * y, period_label, color=INK, ha=side, va="center")
 
 
 @single_result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,9 +50,10 @@ GRID_PROFILE_OFFSETS = 10
 
 
 def _make_heads_figure(
-    figure_format: FigureFormat, heads: Sequence[int], layout: Layout
+    figure_format: FigureFormat, layers: Mapping[int, Any], layout: Layout
 ) -> Figure:
-    """Make a figure for ``heads``, the number of heads of each layer."""
+    """Make a figure for the heads of some layers, which have an offset ``peak`` each."""
+    heads = [len(layer.peak) for layer in layers.values()]
     if isinstance(layout, Grid):
         n_columns = min(max(heads), MAX_MOSAIC_HEADS)
         side = min((figure_format.width - 1.1) / n_columns, 0.9)
@@ -145,11 +146,7 @@ def _centre_and_scale(rows: Floats) -> Floats:
 def heads_figure(figure_format: FigureFormat, heads: HeadsByLayer) -> Figure:
     """Draw the logits of every head by offset."""
     first_layer = next(iter(heads.layers.values()))
-    figure = _make_heads_figure(
-        figure_format,
-        [len(layer.peak) for layer in heads.layers.values()],
-        first_layer.layout,
-    )
+    figure = _make_heads_figure(figure_format, heads.layers, first_layer.layout)
     plot_logits(figure.subplots(), heads)
     return figure
 
@@ -186,11 +183,7 @@ def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
 @single_result
 def attention_figure(figure_format: FigureFormat, attention: AttentionByOffset) -> Figure:
     """Draw the mean attention of every head by offset."""
-    figure = _make_heads_figure(
-        figure_format,
-        [len(layer.peak) for layer in attention.layers.values()],
-        attention.layout,
-    )
+    figure = _make_heads_figure(figure_format, attention.layers, attention.layout)
     plot_attention(figure.subplots(), attention)
     return figure
 

@@ -70,51 +70,32 @@ def _plot_wavelengths(
     """Draw each pair's wavelength beside the context lengths; arguments as in `Rotation`."""
     pair = np.arange(len(wavelength))
     if not np.allclose(wavelength, unscaled, rtol=EQUAL_WAVELENGTH_TOLERANCE):
-        unscaled_wavelengths = np.where(np.isfinite(unscaled), unscaled, np.nan)
-        ax.plot(
-            pair,
-            unscaled_wavelengths,
-            color=MUTED,
-            linestyle=(0, (1, 1.2)),
-            label="before scaling",
-        )
-    ax.plot(
-        pair,
-        np.where(np.isfinite(wavelength), wavelength, np.nan),
-        color=BLUE,
-        marker=".",
-        markersize=3,
-        label="wavelength",
-    )
-    lengths = {"target": (target, "-"), "training": (training, (0, (4, 1.5)))}
-    if training == target:
-        del lengths["training"]
-    for name, (length, dash) in lengths.items():
-        if length:
-            ax.axhline(length, color=RED, linewidth=0.8, linestyle=dash)
-            length_label = (
-                f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
-            )
-            is_below = name == "training" and "target" in lengths
-            text_offset = (2, -2 if is_below else 2)
-            annotate_point(
-                ax,
-                length_label,
-                (0, length),
-                text_offset,
-                va="top" if is_below else "bottom",
-            )
+        unscaled = np.where(np.isfinite(unscaled), unscaled, np.nan)
+        dots = (0, (1, 1.2))
+        ax.plot(pair, unscaled, color=MUTED, linestyle=dots, label="before scaling")
+    finite = np.where(np.isfinite(wavelength), wavelength, np.nan)
+    ax.plot(pair, finite, color=BLUE, marker=".", markersize=3, label="wavelength")
+    _mark_lengths(ax, training, target)
     if target and (never_turns := wavelength > target).any():
         _shade_pairs_without_turn(ax, never_turns)
     ax.locator_params(axis="x", integer=True)
-    ax.set(
-        yscale="log",
-        xlabel="pair, fastest first",
-        ylabel="wavelength (positions per turn)",
-    )
+    ax.set(yscale="log", xlabel="pair, fastest first")
+    ax.set_ylabel("wavelength (positions per turn)")
     ax.set_xlim(-0.5, len(pair) - 0.5)
     label_decades(ax.yaxis)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
+
+
+def _mark_lengths(ax: Axes, training: int | None, target: int | None) -> None:
+    """Draw a line at each context length, both labelled where they differ."""
+    if target:
+        label = f"length {target}" if training == target else f"target length, {target}"
+        ax.axhline(target, color=RED, linewidth=0.8)
+        annotate_point(ax, label, (0, target), (2, 2), va="bottom")
+    if training and training != target:
+        ax.axhline(training, color=RED, linewidth=0.8, linestyle=(0, (4, 1.5)))
+        label = f"training length, {training}"
+        annotate_point(ax, label, (0, training), (2, -2), va="top")
 
 
 def _shade_pairs_without_turn(ax: Axes, never_turns: NDArray[np.bool_]) -> None:

@@ -377,20 +377,7 @@ def phase_shift(
             tasks.append(find_task(model, batch, title))
             _check_start(model, batch, title)
         inputs, targets = prepare_prediction(tasks[0], batch, mask_token, seed, n_previous)
-        batch_sums: dict[int, _ShiftedSums] = {}
-        unshifted_states = None
-        for shift in chosen_shifts[0].tolist():
-            states, losses = _run_at_shift(model, inputs, targets, shift)
-            check_finite(
-                model, states, f"{LAST_STATES} at shift {shift}", title, n_previous
-            )
-            check_finite(model, losses, f"the losses at shift {shift}", title, n_previous)
-            count = 0 if targets is None else int((targets != -100).sum())
-            unshifted_states = states if unshifted_states is None else unshifted_states
-            loss = np.array([float(losses.sum()), count])
-            norms = squared_norms(unshifted_states, states)
-            batch_sums[shift] = _ShiftedSums(len(batch), norms, loss)
-        return batch_sums
+        return _sum_by_shift(model, inputs, targets, chosen_shifts[0], title, n_previous)
 
     sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
     losses = np.array([shift_sums.loss for shift_sums in sums.values()])
@@ -431,6 +418,29 @@ def _choose_shifts(
             f"{', '.join(map(str, shifts))}. Use shorter contexts."
         )
     return unique_shifts.astype(np.int64)
+
+
+def _sum_by_shift(
+    model: Any,
+    inputs: torch.Tensor,
+    targets: torch.Tensor | None,
+    shifts: NDArray[np.int64],
+    title: str,
+    n_previous: int,
+) -> dict[int, _ShiftedSums]:
+    """Run a batch at each shift, of which the first is 0, and sum what changes."""
+    count = 0 if targets is None else int((targets != -100).sum())
+    batch_sums: dict[int, _ShiftedSums] = {}
+    unshifted_states = None
+    for shift in shifts.tolist():
+        states, losses = _run_at_shift(model, inputs, targets, shift)
+        for numbers, subject in ((states, LAST_STATES), (losses, "the losses")):
+            check_finite(model, numbers, f"{subject} at shift {shift}", title, n_previous)
+        unshifted_states = states if unshifted_states is None else unshifted_states
+        loss = np.array([float(losses.sum()), count])
+        norms = squared_norms(unshifted_states, states)
+        batch_sums[shift] = _ShiftedSums(len(inputs), norms, loss)
+    return batch_sums
 
 
 def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:

@@ -341,15 +341,16 @@ def load_model(
     >>> type(model).__name__, model.training
     ('ViTModel', False)
     """
-    torch = import_package("torch")
     target_device = _choose_device(device, device_map)
     parsed = parse_reference(reference)
     source = find_model_source(parsed)
-    if dtype not in get_args(Precision):
-        raise UsageError(
-            f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}."
-        )
-    torch_dtype = getattr(torch, dtype)
+    options: dict[str, Any] = {
+        "dtype": _find_dtype(dtype),
+        "revision": revision or parsed.revision or "main",
+        "local_files_only": offline,
+        "allow_missing": allow_missing,
+    }
+    model: nn.Module
 
     def check_submodel(empty: nn.Module) -> None:
         submodel = _select_submodel(empty, parsed.table, reference)
@@ -359,32 +360,22 @@ def load_model(
     with _explain_build_errors(reference, source, target_device):
         if is_timm_source(source):
             _check_one_device(reference, device_map)
-            built_model, lost_weights = _load_timm(
-                source,
-                revision or parsed.revision,
-                offline=offline,
-                allow_missing=allow_missing,
-            )
-            built_model = built_model.to(dtype=torch_dtype)
+            model, lost_weights = _load_timm(source, **options)
         else:
-            built_model, lost_weights = _load_transformers(
+            model, lost_weights = _load_transformers(
                 source,
-                dtype=torch_dtype,
                 head=head,
                 device_map=device_map,
-                revision=revision or parsed.revision or "main",
-                local_files_only=offline,
                 trust_remote_code=trust_remote_code,
-                allow_missing=allow_missing,
                 check=check_submodel,
+                **options,
             )
         if noted:
             noted(lost_weights)
-        built_model = _select_submodel(built_model, parsed.table, reference)
+        model = _select_submodel(model, parsed.table, reference)
         # No conversion here: transformers keeps some numbers, such as rotation angles, in float32.
-        model: nn.Module = (
-            built_model if device_map else built_model.to(device=target_device)
-        )
+        if not device_map:
+            model = model.to(device=target_device)
     return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
@@ -394,8 +385,17 @@ def _check_one_device(reference: str, device_map: str | None) -> None:
         raise UsageError(f"{reference}: a model of timm is run on one device.")
 
 
+def _find_dtype(name: str) -> torch.dtype:
+    """Return PyTorch's type of a precision."""
+    if name not in get_args(Precision):
+        raise UsageError(f"dtype={name!r}: it is one of {', '.join(get_args(Precision))}.")
+    dtype: torch.dtype = getattr(import_package("torch"), name)
+    return dtype
+
+
 def _choose_device(device: Device, device_map: str | None) -> str:
     """Return the device for a model that no device map spreads."""
+    import_package("torch")
     if device_map is not None:
         import_package("accelerate")
         if device != "auto":
@@ -553,7 +553,12 @@ def is_timm_source(source: str) -> bool:
 
 
 def _load_timm(
-    source: str, revision: str | None, *, offline: bool, allow_missing: bool
+    source: str,
+    *,
+    dtype: torch.dtype,
+    revision: str,
+    local_files_only: bool,
+    allow_missing: bool,
 ) -> tuple[Any, dict[str, list[str]]]:
     create_model = import_package("timm").create_model
     if not Path(source).is_dir():
@@ -563,7 +568,7 @@ def _load_timm(
             source = snapshot_download(
                 source,
                 revision=revision,
-                local_files_only=offline,
+                local_files_only=local_files_only,
                 allow_patterns=["config.json", "model.safetensors"],
             )
     config = Path(source) / "config.json"
@@ -585,6 +590,7 @@ def _load_timm(
             and math.prod(stored_tensors[name].shape) != tensor.numel()
         ],
     }
+    model = model.to(dtype=dtype)
     return model, check_lost_weights(model, report, source, allow_missing=allow_missing)
 
 

@@ -407,6 +407,11 @@ class Target:
         with restore_tensors(*(tensor for tensor, _ in self.slots)):
             yield
 
+    @property
+    def removed_index(self) -> int:
+        """Index of the substitute that counts as removing the tensors."""
+        return [substitute.name for substitute in self.substitutes].index(self.removed)
+
     def write(self, rows: Floats) -> None:
         """Write the rows ``[n, d]`` of a substitute into the tensors."""
         start = 0
@@ -449,9 +454,8 @@ def find_target(
         target = _find_scheme_target(model, batch, error)
         if tables or rows is not None:
             raise UsageError(
-                f"{title}: it has no table of positions, so neither "
-                "positions nor tables can be chosen. Leave out --rows "
-                "(rows, tables)."
+                f"{title}: it has no table of positions, so neither positions nor tables "
+                "can be chosen. Leave out --rows (rows, tables)."
             ) from error
         _check_effect(model, batch[:1], target, title)
         return target
@@ -462,28 +466,32 @@ def find_target(
         reached_rows = reached_rows[start:stop]
     if layout.size == 1:
         raise UsageError(
-            f"{title}: one position is replaced, and its row is the mean "
-            "row itself. Use longer contexts, or more positions (--rows)."
+            f"{title}: one position is replaced, and its row is the mean row itself. "
+            "Use longer contexts, or more positions (--rows)."
         )
-    values = (
-        table.detach().reshape(-1, table.shape[-1])[reached_rows].cpu().double().numpy()
-    )
+    rows_of_table = table.detach().reshape(-1, table.shape[-1])
+    values = rows_of_table[reached_rows].cpu().double().numpy()
     stored_table = PositionTable(values, layout, title, Source(title, title), start=start)
     substitutes = [explain_by_itself(values), explain_by_mean_row(values)]
     if explain:
         substitutes = [*explanations(stored_table, seed=seed)]
-    for label, table_values in tables.items():
-        substitute_rows = np.asarray(table_values, dtype=np.float64)
-        if substitute_rows.shape != values.shape or not np.isfinite(substitute_rows).all():
-            raise UsageError(
-                f"{title}: {label} is of shape "
-                f"{list(substitute_rows.shape)}; finite numbers of shape "
-                f"{list(values.shape)} are expected in the place of the "
-                "rows that contexts reach."
-            )
-        substitutes.append(Explanation(label, label, substitute_rows, "given"))
+    substitutes += _read_tables(tables, values.shape, title)
     slots = ((table, reached_rows),)
     return Target(path, "table", slots, layout, start, tuple(substitutes), MEAN_ROW_NAME)
+
+
+def _read_tables(
+    tables: Mapping[str, Array], shape: tuple[int, ...], title: str
+) -> Iterator[Explanation]:
+    """Yield the substitutes that the user gives, once they are seen to fit the table's rows."""
+    for label, values in tables.items():
+        rows = np.asarray(values, dtype=np.float64)
+        if rows.shape != shape or not np.isfinite(rows).all():
+            raise UsageError(
+                f"{title}: {label} is of shape {list(rows.shape)}; finite numbers of shape "
+                f"{list(shape)} are expected in the place of the rows that contexts reach."
+            )
+        yield Explanation(label, label, rows, "given")
 
 
 def _find_scheme_target(model: Any, batch: torch.Tensor, error: UsageError) -> Target:

@@ -94,10 +94,8 @@ def _observe_attention(
     """Pass on the inputs of each layer's attention, which then runs unchanged."""
     transformers = import_package("transformers")
     masks = transformers.masking_utils
-    interface, mask_interface = (
-        transformers.AttentionInterface,
-        transformers.AttentionMaskInterface,
-    )
+    interface = transformers.AttentionInterface
+    mask_interface = transformers.AttentionMaskInterface
     numbers, is_fused = layer_numbers(model), has_fused_attention(model)
 
     def attend(
@@ -112,12 +110,9 @@ def _observe_attention(
         # Cross-attention has another number of keys, and no distances.
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
             declared_scale = options.get("scaling", extra[0] if extra else None)
+            default_scale = query.shape[-1] ** -0.5
+            scale = default_scale if declared_scale is None else float(declared_scale)
             cap = options.get("softcap")
-            scale = (
-                query.shape[-1] ** -0.5
-                if declared_scale is None
-                else float(declared_scale)
-            )
             handle(numbers[module], AttentionInputs(query, key, mask, scale, cap))
         # Fused attention has no cap and no sinks.
         if is_fused and options.get("softcap") is None and options.get("s_aux") is None:
@@ -131,9 +126,8 @@ def _observe_attention(
         eager_attention = getattr(modeling, "eager_attention_forward", None)
         if eager_attention is None:
             raise UsageError(
-                f"{title}: {type(module).__name__} has no step-by-step "
-                "attention to go on with, so its queries and keys cannot "
-                "be looked at."
+                f"{title}: {type(module).__name__} has no step-by-step attention to go on "
+                "with, so its queries and keys cannot be looked at."
             )
         return eager_attention(module, query, key, value, mask, *extra, **options)
 

@@ -439,22 +439,8 @@ def _build_result(
     sums: _CostSums, setup: _Setup, seed: int, *, is_interrupted: bool
 ) -> SubstitutionEffect:
     target = setup.target
-    removed_index = [substitute.name for substitute in target.substitutes].index(
-        target.removed
-    )
+    costs_by_measure = _average_costs(sums, target.removed_index, setup.rounding)
     main = _main_measure(sums.costs)
-    rounding = {"states": setup.rounding, "divergence": setup.rounding**2}
-    costs_by_measure = {
-        key: costs(
-            sums.costs[key],
-            sums.weights,
-            removed_index,
-            norm=key == "states",
-            rounding=rounding.get(key, 0.0),
-        )
-        for key in MEASURES
-        if key in sums.costs
-    }
     has_loss = main == "loss" and bool(sums.weights.any())
     unknown = [Cost(None, None, None, None)]
     (total_loss,) = costs(sums.losses[None], sums.weights, 0) if has_loss else unknown
@@ -479,14 +465,13 @@ def _build_result(
         by_position=position_curve[0] if has_positions else None,
         by_position_error=position_curve[1] if has_position_errors else None,
         unchanged=losses / np.where(count > 0, count, np.nan) if has_loss else None,
-        early=measure_early(sums.position_costs[0, removed_index], weight)
+        early=measure_early(sums.position_costs[0, target.removed_index], weight)
         if has_position_errors and not isinstance(target.layout, Grid)
         else None,
         distances=setup.distances.first_distances if setup.distances else None,
         undefined=_undefined_reasons(
             setup,
             costs_by_measure[main],
-            removed_index,
             has_loss=has_loss,
             has_positions=has_positions,
         ),
@@ -495,6 +480,24 @@ def _build_result(
         if repeat_cost
         else (),
     )
+
+
+def _average_costs(
+    sums: _CostSums, removed_index: int, states_rounding: float
+) -> dict[Measure, list[Cost]]:
+    """Return the mean costs of the substitutes by each measure that was taken."""
+    rounding = {"states": states_rounding, "divergence": states_rounding**2}
+    return {
+        key: costs(
+            sums.costs[key],
+            sums.weights,
+            removed_index,
+            norm=key == "states",
+            rounding=rounding.get(key, 0.0),
+        )
+        for key in MEASURES
+        if key in sums.costs
+    }
 
 
 def _describe_substitutes(
@@ -520,7 +523,6 @@ def _describe_substitutes(
 def _undefined_reasons(
     setup: _Setup,
     main: Sequence[Cost],
-    removed_index: int,
     *,
     has_loss: bool,
     has_positions: bool,
@@ -530,7 +532,7 @@ def _undefined_reasons(
     reasons = {
         "loss": "" if has_loss else _explain_missing_loss(setup),
         "kept": ""
-        if main[removed_index].kept is not None
+        if main[setup.target.removed_index].kept is not None
         else f"removal costs no {n_errors} standard errors, or these are not known",
         "value": "null where outputs are not finite"
         if any(cost.value is None for cost in main)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.arrays import Floats
+from posprobe.arrays import Floats, to_float64
 from posprobe.figures.common import average_blocks
 from posprobe.page import AnswerLine
 from posprobe.report.svg import (
@@ -236,24 +236,17 @@ def _draw_similarity(
         title, axis_label = "Cosine similarity of positions", "position"
         first_tick, tick_shift = start, 0.0
         n_rows = n_columns = n
-        image, _ = average_blocks(np.asarray(cosines, dtype=np.float64), STYLE.map_cells)
+        image, _ = average_blocks(to_float64(cosines), STYLE.map_cells)
         readable_cosines = image
         data_attributes = f' data-n="{n}" data-first="{start}"'
         elements.append(rect_element("null", left_edge, top, side, side))
     elements.append(text_element(0, 13, title, "h"))
     elements += [cosine_map(image, left_edge, top, side), cosine_bar(338, 64, 210)]
     tick_label_y = top + side + 13 if grid_shape else 408
-    for tick in position_ticks(n_columns, first_tick):
-        x = left_edge + side * (tick - first_tick + tick_shift) / n_columns
-        elements.append(text_element(x, tick_label_y, str(tick), "ax", "middle"))
-    for tick in position_ticks(n_rows, first_tick):
-        y = top + side * (tick - first_tick + tick_shift) / n_rows
-        elements.append(text_element(left_edge - 5, y + 4, str(tick), "ax", "end"))
+    elements += _draw_ticks((n_rows, n_columns), first_tick, tick_shift, tick_label_y)
     elements += _mark_rows(n, seam_rows, () if grid_shape else outlier_rows)
     if norms is not None and norms.shape == (n,):
-        elements += _draw_norms(
-            np.asarray(norms, dtype=np.float64), outlier_rows, seam_rows
-        )
+        elements += _draw_norms(to_float64(norms), outlier_rows, seam_rows)
     axis_label_y = 408 if grid_shape else 421
     elements.append(
         text_element(left_edge + side / 2, axis_label_y, axis_label, "ax", "middle")
@@ -263,6 +256,22 @@ def _draw_similarity(
         data_attributes += _encode_cosines(readable_cosines)
     label = f"{title}, and the norm of every row"
     return svg_element(380, 426, label, elements, data_attributes)
+
+
+def _draw_ticks(
+    shape: tuple[int, int], first_tick: int, shift: float, column_label_y: float
+) -> list[str]:
+    """Write the numbers of the map's rows on its left, and those of its columns below."""
+    left_edge, top, side = STYLE.map_left, STYLE.map_top, STYLE.map_side
+    n_rows, n_columns = shape
+    elements = []
+    for tick in position_ticks(n_columns, first_tick):
+        x = left_edge + side * (tick - first_tick + shift) / n_columns
+        elements.append(text_element(x, column_label_y, str(tick), "ax", "middle"))
+    for tick in position_ticks(n_rows, first_tick):
+        y = top + side * (tick - first_tick + shift) / n_rows
+        elements.append(text_element(left_edge - 5, y + 4, str(tick), "ax", "end"))
+    return elements
 
 
 def _mark_rows(n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]) -> list[str]:

@@ -140,16 +140,13 @@ def write_checkpoint(
     _check_single_model(checkpoint, parsed)
     encodings = find_encodings(checkpoint)
     encoding = choose_table(checkpoint, parsed, encodings, tensor, grid)
-    if encoding.tensor is None or encoding.rows is None:
+    info, rows = encoding.tensor, encoding.rows
+    if info is None or rows is None:
         raise NoPositionTable(f"{reference}: it has no table that could be resized.")
-    new_tensor = _resize_tensor(checkpoint, encoding.tensor, encoding.rows, table)
-    config, keys = resize_config(
-        checkpoint.config, encoding.tensor, encoding.rows, table.layout
-    )
-    files = _CopiedFiles.of(source, checkpoint, new_tensor.info.file)
-    for name in files.copied:
-        if files.root / name != source:  # the file that the user named may be a link
-            check_link_inside(files.root / name, files.root)
+    new_tensor = _resize_tensor(checkpoint, info, rows, table)
+    config, keys = resize_config(checkpoint.config, info, rows, table.layout)
+    files = _CopiedFiles.of(source, checkpoint, info.file)
+    files.check_links(source)
     try:
         with open_scratch_folder(target) as scratch_folder:
             new_folder = scratch_folder / "checkpoint"
@@ -161,14 +158,13 @@ def write_checkpoint(
                 new_folder.rename(target)
     except OSError as error:
         raise OutputError(
-            f"{folder}: the copy cannot be written "
-            f"({error.strerror or error}). Choose another place, or make "
-            "room."
+            f"{folder}: the copy cannot be written ({error.strerror or error}). "
+            "Choose another place, or make room."
         ) from error
     return Copied(
-        tensor=new_tensor.info.name,
-        file=new_tensor.info.file,
-        old_shape=tuple(new_tensor.info.shape),
+        tensor=info.name,
+        file=info.file,
+        old_shape=tuple(info.shape),
         new_shape=tuple(new_tensor.shape),
         keys=keys,
         omitted_files=tuple(files.omitted),
@@ -360,6 +356,12 @@ class _CopiedFiles:
             shard,
         )
 
+    def check_links(self, source: Path) -> None:
+        """Refuse links that lead out of the checkpoint; the file that the user named may be one."""
+        for path in (self.root / name for name in self.copied):
+            if path != source:
+                check_link_inside(path, self.root)
+
     def copy(
         self, folder: Path, new_tensor: _NewTensor, config: dict[str, Any] | None
     ) -> None:
@@ -429,34 +431,27 @@ def _check_copy(
         If the configuration does not state the new size, or another table is read differently.
     """
     layout = table.layout
-    stated_grid = (
-        (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
-    )
+    new_grid = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
     new_reference = Reference(reference.text, str(new_folder), table=reference.table)
     rows_by_tensor: dict[str, Rows | None] = {}
     try:
         copied = open_local(new_folder)
         encodings = find_encodings(copied)
         rows_by_tensor = {e.tensor.name: e.rows for e in encodings if e.tensor}
-        chosen_encoding = choose_table(
-            copied, new_reference, encodings, tensor, stated_grid
-        )
+        chosen_encoding = choose_table(copied, new_reference, encodings, tensor, new_grid)
         chosen_layout = chosen_encoding.rows.layout if chosen_encoding.rows else None
-        problem = chosen_encoding.problem or (
-            "" if chosen_layout == layout else "another grid"
-        )
-        has_same_content = (
-            copied.read(new_tensor.info.name).sha256
-            == sha256(new_tensor.content).hexdigest()
-        )
+        problem = chosen_encoding.problem
+        if not problem and chosen_layout != layout:
+            problem = "another grid"
+        copied_hash = copied.read(new_tensor.info.name).sha256
+        has_same_content = copied_hash == sha256(new_tensor.content).hexdigest()
     except PosprobeError as error:
         problem, has_same_content = str(error), True
     if problem or not has_same_content:
         raise OutputError(
-            f"{reference.text}: its configuration states the size in a way "
-            "that is not known, so that the copy would not be read as a "
-            f"{layout} ({problem or 'other values'}). Write the table alone "
-            "with -o FILE."
+            f"{reference.text}: its configuration states the size in a way that is not "
+            f"known, so that the copy would not be read as a {layout} "
+            f"({problem or 'other values'}). Write the table alone with -o FILE."
         )
     names = [
         old_encoding.tensor.name
@@ -468,8 +463,7 @@ def _check_copy(
     ]
     if names:
         raise OutputError(
-            f"{reference.text}: its configuration states one size for "
-            f"{new_tensor.info.name} and for {', '.join(names)}, so that a "
-            "copy in which one of them has another would not be read. "
-            "Write the table alone with -o FILE."
+            f"{reference.text}: its configuration states one size for {new_tensor.info.name} "
+            f"and for {', '.join(names)}, so that a copy in which one of them has another "
+            "would not be read. Write the table alone with -o FILE."
         )

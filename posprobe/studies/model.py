@@ -269,13 +269,9 @@ def analyze_model(
     ):
         raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
     location: dict[str, Any] = {"revision": revision, "offline": offline}
+    selection = (positions, layers, nulls)
     request = _Request(
-        reference,
-        used_contexts,
-        requested,
-        (positions, layers, nulls),
-        location,
-        trust_remote_code,
+        reference, used_contexts, requested, selection, location, trust_remote_code
     )
     weight_notes: dict[str, list[str]] = {}
     model = forward.load_model(
@@ -290,24 +286,9 @@ def analyze_model(
         noted=weight_notes.update,
         **location,
     )
-    inputs = request.inputs(model)
-    contexts_block = inputs.describe()
-    if only is None:
-        requested = [
-            name for name in requested if not MODEL_MEASUREMENTS[name].needs(inputs)
-        ]
-    results, missing, interrupted = _measure_all(requested, inputs)
-    return ForwardAnalysis(
-        name=reference,
-        model=_describe_model(model) | weight_notes,
-        contexts=contexts_block,
-        results={name: results[name] for name in MODEL_MEASUREMENTS if name in results},
-        missing=missing,
-        environment=describe_environment(
-            device_name(first_device(model)), used_contexts.seed, command
-        ),
-        notes=_notes(results),
-        stopped=interrupted,
+    model_block = _describe_model(model) | weight_notes
+    return _analyze_loaded(
+        request, model, model_block, command, has_selection=only is not None
     )
 
 
@@ -361,6 +342,36 @@ class _Request:
             raise UsageError(
                 f"{self.reference}: {self.measurements[0]} needs {unmet_needs[0]}."
             )
+
+
+def _analyze_loaded(
+    request: _Request,
+    model: Any,
+    model_block: Mapping[str, Any],
+    command: str | None,
+    *,
+    has_selection: bool,
+) -> ForwardAnalysis:
+    """Take the measurements of a loaded model; where none are selected, those that apply."""
+    inputs = request.inputs(model)
+    contexts_block = inputs.describe()
+    requested = [
+        name
+        for name in request.measurements
+        if has_selection or not MODEL_MEASUREMENTS[name].needs(inputs)
+    ]
+    results, missing, interrupted = _measure_all(requested, inputs)
+    device = device_name(first_device(model))
+    return ForwardAnalysis(
+        name=request.reference,
+        model=model_block,
+        contexts=contexts_block,
+        results={name: results[name] for name in MODEL_MEASUREMENTS if name in results},
+        missing=missing,
+        environment=describe_environment(device, request.contexts.seed, command),
+        notes=_notes(results),
+        stopped=interrupted,
+    )
 
 
 def _describe_model(model: Any) -> dict[str, Any]:

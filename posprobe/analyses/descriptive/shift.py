@@ -289,6 +289,18 @@ class RotationRule:
     min_phase_linearity: float = 0.995
     max_radius_cv: float = 0.3
 
+    def select_rotations(
+        self, modes: dict[str, Any], skill: float, skill_rows: float
+    ) -> NDArray[np.bool_]:
+        """Return which modes of a map are rotations: none where the map lacks skill."""
+        has_skill = skill >= self.min_skill and skill_rows >= self.min_skill_rows
+        is_circular: NDArray[np.bool_] = (
+            (modes["turns"] >= self.min_turns)
+            & (modes["phase_linearity"] >= self.min_phase_linearity)
+            & (modes["radius_cv"] <= self.max_radius_cv)
+        )
+        return is_circular & has_skill
+
 
 ROTATION_RULE = RotationRule()
 
@@ -452,21 +464,13 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
             undefined="the rows do not change within either half of the table"
         )
     eigenvalues, modes = _describe_modes(scores, rank)
-    rotations = (
-        (modes["turns"] >= ROTATION_RULE.min_turns)
-        & (modes["phase_linearity"] >= ROTATION_RULE.min_phase_linearity)
-        & (modes["radius_cv"] <= ROTATION_RULE.max_radius_cv)
-    )
     against_no_change, against_mean = skills(errors)
     # Outside the components the map knows no more than the mean.
     static_error, mean = _column_baselines(scores[:, rank:]).sum(axis=1)
     skill_rows = least_skill(errors + np.array([mean, static_error, mean]))
     return Shift(
         **modes,
-        rotations=rotations
-        & (
-            skill >= ROTATION_RULE.min_skill and skill_rows >= ROTATION_RULE.min_skill_rows
-        ),
+        rotations=ROTATION_RULE.select_rotations(modes, skill, skill_rows),
         eigenvalues=eigenvalues,
         rank=rank,
         variance=sum_squares(scores[:, :rank]) / sum_squares(scores),

@@ -274,33 +274,15 @@ def head_logits(
         )
     head_dim = _check_weights(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
     factor = 1 / math.sqrt(head_dim) if scale is None else scale
-    xp = table_positions.xp
     numbers = []
     for head in range(heads):
-        head_columns = slice(head * head_dim, (head + 1) * head_dim)
-        q = xp.matmul(
-            table_positions.values,
-            _match_array(w_q[:, head_columns], table_positions.values),
+        columns = slice(head * head_dim, (head + 1) * head_dim)
+        q, k = (
+            _project_rows(table_positions.values, weights, biases, columns)
+            for weights, biases in ((w_q, b_q), (w_k, b_k))
         )
-        k = xp.matmul(
-            table_positions.values,
-            _match_array(w_k[:, head_columns], table_positions.values),
-        )
-        q = (
-            q
-            if b_q is None
-            else q + _match_array(b_q[head_columns], table_positions.values)
-        )
-        k = (
-            k
-            if b_k is None
-            else k + _match_array(b_k[head_columns], table_positions.values)
-        )
-        numbers.append(
-            _measure_head(
-                factor * xp.matmul(q, k.T), table_positions.layout, causal=causal
-            )
-        )
+        logits = factor * table_positions.xp.matmul(q, k.T)
+        numbers.append(_measure_head(logits, table_positions.layout, causal=causal))
     stacked = {
         name: np.array([head_numbers[name] for head_numbers in numbers])
         for name in numbers[0]
@@ -333,6 +315,16 @@ def _check_weights(width: int, heads: int, **weights: Array | None) -> int:
         ):
             raise UsageError(f"{name} holds NaN or infinity: the checkpoint is damaged.")
     return columns // heads
+
+
+def _project_rows(
+    values: Array, weights: Array, biases: Array | None, columns: slice
+) -> Array:
+    """Return the queries, or the keys, of the head that has these columns of the weights."""
+    projected = namespace(values).matmul(values, _match_array(weights[:, columns], values))
+    if biases is not None:
+        projected = projected + _match_array(biases[columns], values)
+    return projected
 
 
 def _match_array(array: Array, reference: Array) -> Array:
@@ -368,37 +360,37 @@ def _measure_head(logits: Array, layout: Layout, *, causal: bool) -> dict[str, A
     explained = np.nansum(total * mean) - total.sum() ** 2 / count.sum()
     interaction_power = float(xp.sum(interaction**2)) / n
     key_power = float(xp.sum((by_key - xp.mean(by_key)) ** 2))
+    power = key_power + interaction_power
     tiny = rounding**2 * n
-    weights = xp.exp(
-        xp.where(visible > 0, logits - xp.max(logits, axis=1, keepdims=True), -math.inf)
-    )
-    weights = weights / xp.sum(weights, axis=1, keepdims=True)
-    uniform_weights = visible / xp.sum(visible, axis=1, keepdims=True)
+    shifted_logits = logits - xp.max(logits, axis=1, keepdims=True)
+    weights = xp.exp(xp.where(visible > 0, shifted_logits, -math.inf))
     peak_index = find_nearest_peak(mean, count, n)
     common = mean[count >= n / 2]
     has_peak = bool(np.ptp(common) > rounding)
     attention, uniform = (
-        float(
-            (sum_by_displacement(head_weights, height, width, xp) / np.maximum(count, 1))[
-                peak_index
-            ]
-        )
-        if has_peak
-        else math.nan
-        for head_weights in (weights, uniform_weights)
+        _mean_weight(key_weights, layout, peak_index, count) if has_peak else math.nan
+        for key_weights in (weights, visible)
     )
     peak = np.array([peak_index[0] - height + 1, peak_index[1] - width + 1]) * has_peak
     return {
         "curves": mean if is_grid else mean[0],
         "offset_share": float(explained / spread) if spread > tiny else math.nan,
-        "key_share": key_power / (key_power + interaction_power)
-        if key_power + interaction_power > tiny
-        else math.nan,
+        "key_share": key_power / power if power > tiny else math.nan,
         "peak": peak if is_grid else peak[1:],
         "has_peak": has_peak,
         "attention": attention,
         "uniform": uniform,
     }
+
+
+def _mean_weight(
+    key_weights: Array, layout: Layout, offset: tuple[int, ...], count: NDArray[np.float64]
+) -> float:
+    """Return the mean over queries of the share that the key at an offset has of all keys."""
+    xp = namespace(key_weights)
+    shares = key_weights / xp.sum(key_weights, axis=1, keepdims=True)
+    sums = sum_by_displacement(shares, layout.height, layout.width, xp)
+    return float(sums[offset] / count[offset])
 
 
 def find_nearest_peak(

@@ -273,12 +273,7 @@ def rotation(
     0.45
     """
     omega = np.asarray(frequencies, dtype=np.float64)
-    if (
-        omega.ndim != 1
-        or not omega.size
-        or not np.isfinite(omega).all()
-        or (omega < 0).any()
-    ):
+    if omega.ndim != 1 or not omega.size or not ((omega >= 0) & np.isfinite(omega)).all():
         raise InvalidTable(
             f"frequencies of shape {list(omega.shape)}: one finite, "
             "positive number per pair is expected."

@@ -427,14 +427,9 @@ def measure_layer_weights(
     strengths = np.stack([head_strengths for head_strengths, _ in heads])
     self_matches = scale * np.stack([curve for _, curve in heads])
     sums = strengths.sum(axis=1, keepdims=True)
-    usage = np.divide(
-        strengths, sums, out=np.full(strengths.shape, np.nan), where=sums > 0
-    )
+    usage = np.divide(strengths, sums, out=np.full_like(strengths, np.nan), where=sums > 0)
     if normed:
-        usage, self_matches = (
-            np.full_like(usage, np.nan),
-            np.full_like(self_matches, np.nan),
-        )
+        usage[:] = self_matches[:] = np.nan
     bias_curve = None
     if biases is not None and not normed:
         query_pairs, key_pairs = (_complex_pairs(bias.T, rows) for bias in biases)

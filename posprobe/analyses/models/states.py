@@ -401,26 +401,19 @@ def build_decomposition(
 
 
 def _decompose_layer(sums: Moments) -> LayerMeans:
-    c, n_products = sums.contexts, sums.n_product_contexts
-    origin, context_means = to_float64(sums.origin), to_float64(sums.context_means)
+    c = sums.contexts
+    origin, mean_offset = to_float64(sums.origin), to_float64(sums.context_means) / c
     squared_deviations = to_float64(sums.squared_deviations)
-    product_context_means = to_float64(sums.product_context_means)
-    gram = to_float64(sums.gram)
     pos = to_float64(sums.deviations) / c
     t = len(pos)
     error = np.full_like(pos, np.nan)
     if c > 1:
         error = np.sqrt(np.maximum(squared_deviations / c - pos**2, 0.0) / (c - 1))
-    mean_offset = context_means / c
     context_squares = float(sums.squared_context_means)
     by_position = c * float((pos**2).sum())
     by_context = t * max(context_squares - c * float(mean_offset @ mean_offset), 0.0)
     deviation_power = float(squared_deviations.sum())
     total = deviation_power + by_context
-    gram = np.triu(gram) + np.triu(gram, 1).T
-    centred = gram - t / n_products * np.outer(
-        product_context_means, product_context_means
-    )
     products = pos @ pos.T if t < len(origin) else pos.T @ pos
     eigenvalues = np.linalg.eigvalsh(products)
     spectral = float(eigenvalues[-1])
@@ -430,7 +423,7 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
     has_variance, has_positions = total > rounding, by_position > rounding
     residual = max(deviation_power - by_position, 0.0)
     powers_by_term = {"position": by_position, "context": by_context, "rest": residual}
-    rank = noise_share = None
+    rank = noise_share = relative_norm = shares = None
     draws: tuple[float, ...] = ()
     if has_positions and c > 1:
         noise, noise_power = _sampling_noise(sums, pos)
@@ -441,9 +434,9 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
         )
         rank = int(np.count_nonzero(eigenvalues > min_power))
         noise_share = min(1.0, c * float((error**2).sum()) / by_position)
-    relative_norm, shares = None, None
     if has_variance:
-        relative_norm = math.sqrt(n_products * spectral / _largest_eigenvalue(centred))
+        state_power = _largest_eigenvalue(_centre_products(sums))
+        relative_norm = math.sqrt(sums.n_product_contexts * spectral / state_power)
         shares = {name: term_power / total for name, term_power in powers_by_term.items()}
     return LayerMeans(
         mean=origin + mean_offset,
@@ -456,6 +449,15 @@ def _decompose_layer(sums: Moments) -> LayerMeans:
         shares=shares,
         noise_draws=draws,
     )
+
+
+def _centre_products(sums: Moments) -> NDArray[np.float64]:
+    """Return the products of hidden states less their mean, from the upper triangle."""
+    gram = to_float64(sums.gram)
+    means = to_float64(sums.product_context_means)
+    mean_products = len(sums.deviations) / sums.n_product_contexts * np.outer(means, means)
+    centred: NDArray[np.float64] = np.triu(gram) + np.triu(gram, 1).T - mean_products
+    return centred
 
 
 def _sampling_noise(

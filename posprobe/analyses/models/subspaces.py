@@ -185,29 +185,22 @@ def subspace_overlap(
     0.00, of random directions 0.25
     """
     table_positions, token_positions = positions(table), positions(tokens)
-    width, (count, token_width) = (
-        table_positions.values.shape[1],
-        token_positions.values.shape,
-    )
+    width = table_positions.values.shape[1]
+    count, token_width = token_positions.values.shape
     if token_width != width:
         raise UsageError(
-            f"positions have width {width} and tokens {token_width}, so "
-            "they cannot be added. Pass the embeddings at the width of the "
-            "positions."
+            f"positions have width {width} and tokens {token_width}, so they cannot be added. "
+            "Pass the embeddings at the width of the positions."
         )
     if rank < 1:
         raise UsageError(f"rank={rank}: it must be at least 1.")
     position_share, u = _find_directions(table_positions)
     token_share, v = _find_directions(token_positions)
-    n_kept, n_token_directions, n_tenth = (
-        min(rank, len(u)),
-        len(v),
-        max(1, round(width / 10)),
-    )
+    n_kept, n_tenth = min(rank, len(u)), max(1, round(width / 10))
     matrix = (u[:n_kept] @ v.T) ** 2
     overlap = matrix.sum(axis=0)
 
-    undefined = _explain_undefined(n_kept, n_token_directions, count, width)
+    undefined = _explain_undefined(n_kept, len(v), count, width)
 
     def share(name: str, value: float, weights: NDArray[np.float64]) -> Share:
         return Share(

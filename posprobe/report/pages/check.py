@@ -5,28 +5,25 @@ from __future__ import annotations
 from posprobe.page import Evidence, Fact, Page, Row, Table, make_columns
 from posprobe.report.pages.parts import version_facts
 from posprobe.text import Block, format_cell
-from posprobe.words import (
-    PICTURE_TEXTS,
-    describe_pictures,
-    relations,
-)
+from posprobe.words import PICTURE_TEXTS, describe_pictures, relations
 
 
 def check_page(document: Block) -> Page:
     """Build the page of the check of two copies, differences before agreements."""
     causes, compared = document["causes"], document["compared"]
+    cell_keys = ("value", "tolerance", "first_distance", "rotation")
     rows: list[Row] = [
         (
             relations.subject_name(finding["what"], finding["part"]),
             verdict,
-            format_cell(finding["value"]),
-            format_cell(finding["tolerance"]),
-            format_cell(finding["first_distance"]),
-            format_cell(finding["rotation"]),
+            *(format_cell(finding[key]) for key in cell_keys),
         )
         for verdict, findings in (("differs", causes), ("alike", compared))
         for finding in findings
     ]
+    columns = make_columns(
+        "part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"
+    )
     names = [[finding["cause"] for finding in findings] for findings in (causes, compared)]
     findings_by_title = {"Differs": causes, "Alike": compared}
     return Page(
@@ -46,18 +43,7 @@ def check_page(document: Block) -> Page:
             for title, findings in findings_by_title.items()
             if findings
         ),
-        numbers=Table(
-            "What was compared; distances in positions.",
-            make_columns(
-                "part",
-                "B is",
-                "=value",
-                "=tolerance",
-                "=0.1 rad off from",
-                "=mean rotation",
-            ),
-            tuple(rows),
-        ),
+        numbers=Table("What was compared; distances in positions.", columns, tuple(rows)),
         provenance=(
             Fact("A", document["a"]),
             Fact("B", document["b"]),
