@@ -22,6 +22,7 @@ from posprobe.figures.common import (
     single_result,
     write_undefined,
 )
+from posprobe.figures.fits import term_colour
 from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED_COLORMAP, RED
 from posprobe.layouts import Grid
 from posprobe.text import format_period
@@ -300,6 +301,20 @@ def plot_clock(ax: Axes, result: Clock) -> None:
     ax.margins(x=0.02)
 
 
+def plot_lead(ax: Axes, result: Clock) -> None:
+    """Draw how far the angle of each rotation is ahead of an even pace, against position."""
+    position = result.first + np.arange(result.lead.shape[1])
+    ax.axhline(0.0, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9)
+    for k, (lead, period) in enumerate(zip(result.lead, result.periods, strict=True)):
+        if np.isfinite(lead).all():
+            colour = term_colour("rotation", k, len(result.lead))
+            ax.plot(position, lead, color=colour, label=format_period(period))
+    ax.set(ylabel="ahead of an even\npace, positions")
+    ax.tick_params(labelbottom=False)
+    ax.margins(x=0.02)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, title="period")
+
+
 def plot_circle(ax: Axes, result: Clock, rotation: int) -> Any:
     """Draw the rows projected on the plane of one rotation."""
     path = result.paths[rotation]
@@ -320,14 +335,14 @@ def plot_circle(ax: Axes, result: Clock, rotation: int) -> Any:
 
 @single_result
 def clock_figure(figure_format: FigureFormat, result: Clock) -> Figure:
-    """Draw the circles of the rotations, and the speed of the clock that they share."""
+    """Draw the circles of the rotations; of one clock also their angles, and its speed."""
     count = min(len(result.paths), MAX_CIRCLES)
     n_columns = min(count, 2 if figure_format.is_narrow else 4)
     n_rows = -(-count // n_columns)
-    has_speed = bool(result.shared)
+    n_curves = 2 * bool(result.shared)
     side = figure_format.width / max(n_columns, 2)
-    figure = figure_format.make_figure(side * n_rows + 1.5 * has_speed + 0.4)
-    heights = [*[side] * n_rows, *([1.4] if has_speed else [])]
+    figure = figure_format.make_figure(side * n_rows + 1.4 * n_curves + 0.4)
+    heights = [side] * n_rows + [1.3] * n_curves
     grid = figure.add_gridspec(len(heights), n_columns, height_ratios=heights)
     axes = [figure.add_subplot(grid[k // n_columns, k % n_columns]) for k in range(count)]
     for k, ax in enumerate(axes):
@@ -335,6 +350,7 @@ def clock_figure(figure_format: FigureFormat, result: Clock) -> Figure:
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, pad=0.02, label="position")
     bar.outline.set_visible(False)
     figure.suptitle("Rotations, by period in positions", x=0.01, ha="left")
-    if has_speed:
+    if n_curves:
+        plot_lead(figure.add_subplot(grid[-2, :]), result)
         plot_clock(figure.add_subplot(grid[-1, :]), result)
     return figure

@@ -40,6 +40,10 @@ Scale: TypeAlias = Callable[[Floats], Floats]
 
 #: Names of the drawings of the first screen, in order.
 DRAWING_NAMES = ("budget", "similarity", "shape", "spectrum")
+#: Name of the drawing of a clock that rotations share, which is evidence of an answer.
+CLOCK_DRAWING_NAME = "clock"
+#: Fewest positions of a curve that is drawn.
+MIN_CURVE_POINTS = 2
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def draw_overview(document: Block, arrays: Arrays) -> dict[str, str]:
             svg_by_name["spectrum"] = _draw_spectrum(
                 document, arrays.get("budget_spectrum")
             )
+            svg_by_name[CLOCK_DRAWING_NAME] = _draw_clock(document, arrays)
     return {name: svg for name, svg in svg_by_name.items() if svg}
 
 
@@ -478,6 +483,56 @@ def _fit_into_box(
     scale = min(half_width / (half_span[0] or 1.0), half_height / (half_span[1] or 1.0))
     scales = np.array([scale, -scale])
     return (points - middle) * scales + centre, -middle * scales + centre
+
+
+def _draw_clock(document: Block, arrays: Arrays) -> str:
+    """Draw how far the angle of each rotation is ahead of an even pace, if they share a clock."""
+    clock, leads = document.get("clock") or {}, arrays.get("clock_lead")
+    if not clock.get("shared") or leads is None or leads.ndim != 2:
+        return ""
+    periods = np.array(clock["periods"])
+    if len(leads) != len(periods) or leads.shape[1] < MIN_CURVE_POINTS:
+        return ""
+    is_measured = np.isfinite(leads).all(axis=1)
+    leads, periods = leads[is_measured].astype(np.float64), periods[is_measured]
+    reach = float(np.abs(leads).max(initial=0.0)) or 1.0
+    n = leads.shape[1]
+    left_edge, top, width, height = 44, 26, 352, 150
+    first = _answered_rows(document)[0] + document["table"].get("rows", [0])[0]
+
+    def x(position: Floats) -> Floats:
+        return np.asarray(left_edge + width * (position - first) / (n - 1))
+
+    def y(lead: Floats) -> Floats:
+        return np.asarray(top + height / 2 * (1 - lead / reach))
+
+    elements = [
+        text_element(
+            0, 13, "Angle of each rotation: positions ahead of an even pace", "h"
+        ),
+        rect_element("plotbg", left_edge, top, width, height),
+        path_element("grid", f"M{left_edge},{top + height / 2}h{width}"),
+    ]
+    for value in (reach, 0.0, -reach):
+        label = use_minus_sign(f"{value:.1f}") if value else "0"
+        label_y = float(y(np.array(value))) + 4
+        elements.append(text_element(left_edge - 6, label_y, label, "ax", "end"))
+    for tick in position_ticks(n, first):
+        tick_x = float(x(np.array(float(tick))))
+        elements.append(text_element(tick_x, top + height + 15, str(tick), "ax", "middle"))
+    positions = x(first + np.arange(n, dtype=np.float64))
+    legend_y = top + height - 11
+    elements.append(text_element(left_edge + 6, legend_y + 4, "period"))
+    for k, (lead, period) in enumerate(zip(leads, periods.tolist(), strict=True)):
+        css_class = f"line c{k * STYLE.n_colours // len(leads)}"
+        elements.append(path_element(css_class, line_commands(positions, y(lead))))
+        legend_x = left_edge + 54 + 56 * k
+        elements.append(path_element(css_class, f"M{legend_x},{legend_y}h18"))
+        label = format_period(period)
+        elements.append(text_element(legend_x + 22, legend_y + 4, label))
+    elements.append(text_element(left_edge + width / 2, 208, "position", "ax", "middle"))
+    label = "How far the angle of each rotation is ahead of an even pace, in positions"
+    return svg_element(412, 214, label, elements)
 
 
 def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str:

@@ -54,7 +54,8 @@ def list_figure_names(document: Block) -> set[str]:
             for measurement in TABLE_MEASUREMENTS.values()
             for drawing in measurement.drawings
         }
-        return {"table", *names, *(f"overview-{name}" for name in overview.DRAWING_NAMES)}
+        drawing_names = (*overview.DRAWING_NAMES, overview.CLOCK_DRAWING_NAME)
+        return {"table", *names, *(f"overview-{name}" for name in drawing_names)}
     return {picture.name for picture in build_page(document).all_pictures}
 
 

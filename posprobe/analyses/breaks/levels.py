@@ -2,12 +2,13 @@
 
 A change of level is sought as the largest distance between the mean of some rows and that of as
 many rows after them. It is a change if tables of the same process without it hardly ever have one
-as large. The process is fitted to the table after the change is taken out, so that random walks
+as large. The draws have the powers of the table after the change is taken out, so that random walks
 and smooth curves, whose means differ as well, set their own limits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,15 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.outliers import MIN_SIDE_ROWS, RowSeries
-from posprobe.analyses.composition.processes import fit_process
-from posprobe.analyses.composition.wave_scores import gumbel_p
+from posprobe.analyses.extremes import gumbel_p
 from posprobe.analyses.linear import leading_coordinates
 from posprobe.arrays import Floats
-from posprobe.layouts import Sequence
 
 #: Rows of which means are compared, on either side. Means of 8 rows are too few: one row of a
 #: heavy-tailed process decides them. A shift by one standard deviation of the noise in each of 32
-#: columns is found by means of 16 in nine tables of ten.
+#: columns is found by means of 16 in two of three tables of 64 rows; in 64 columns, in nine of ten.
 MEAN_WIDTHS = (16, 32)
 #: A table has at least three times the rows of a mean, so that most of its means are far from the
 #: change.
@@ -44,8 +43,8 @@ MAX_LEVEL_CHANGE_P = 0.005
 N_LEVEL_DRAWS = 49
 #: Directions of the columns in which draws are made, the leading ones. More change no verdict.
 MAX_DRAWN_DIRECTIONS = 64
-#: Rows around a change to which the process is fitted. Longer tables have as many more chances.
-MAX_FITTED_ROWS = 2048
+#: Rows around a change whose powers the draws have. Longer tables have as many more chances.
+MAX_DRAWN_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -116,11 +115,11 @@ def _find_level_change(rows: Floats) -> LevelChange | None:
     if not changes:
         return None
     change = max(changes, key=lambda change: change.distance**2 * change.width)
-    middle = min(max(change.left_row, MAX_FITTED_ROWS // 2), len(rows))
-    first = max(middle - MAX_FITTED_ROWS // 2, 0)
-    fitted_rows = rows[first : first + MAX_FITTED_ROWS]
-    p = _chance_of_change(fitted_rows, change.left_row - first, change.width)
-    return change if p * len(rows) / len(fitted_rows) <= MAX_LEVEL_CHANGE_P else None
+    middle = min(max(change.left_row, MAX_DRAWN_ROWS // 2), len(rows))
+    first = max(middle - MAX_DRAWN_ROWS // 2, 0)
+    near_rows = rows[first : first + MAX_DRAWN_ROWS]
+    p = _chance_of_change(near_rows, change.left_row - first, change.width)
+    return change if p * len(rows) / len(near_rows) <= MAX_LEVEL_CHANGE_P else None
 
 
 def _largest_change(rows: Floats, width: int) -> LevelChange | None:
@@ -148,12 +147,36 @@ def _chance_of_change(rows: Floats, left_row: int, width: int) -> float:
     log_ratio = np.log(_distance_ratios(points, width).max())
     before, after = points[: left_row + 1], points[left_row + 1 :]
     jump = after[:width].mean(axis=0) - before[-width:].mean(axis=0)
-    process = fit_process(np.concatenate([before, after - jump]), Sequence(len(points)))
-    rng = np.random.default_rng(len(points))
-    null_log_ratios = np.log(
-        [_distance_ratios(process.draw(rng), width).max() for _ in range(N_LEVEL_DRAWS)]
-    )
+    draws = _draw_alike(np.concatenate([before, after - jump]))
+    null_log_ratios = np.log([_distance_ratios(draw, width).max() for draw in draws])
     return len(MEAN_WIDTHS) * gumbel_p(float(log_ratio), null_log_ratios)
+
+
+def _draw_alike(points: Floats) -> Iterator[Floats]:
+    """Yield `N_LEVEL_DRAWS` tables ``[m, r]`` with the power of this one at each frequency.
+
+    Frequencies are those of the cosine transform, in which walks and stationary processes have
+    nearly independent coefficients. Powers are means over neighbouring frequencies, more of them
+    where frequencies are high. Columns keep their sizes.
+    """
+    from scipy.fft import dct, idct
+
+    n = len(points)
+    power = np.square(dct(points, axis=0, norm="ortho")).sum(axis=1)
+    power[0] = 0.0
+    sums = np.append(0.0, np.cumsum(power))
+    frequency = np.arange(n)
+    reach = frequency // 4
+    low = np.maximum(frequency - reach, 1)
+    high = np.minimum(frequency + reach + 1, n)
+    mean_power = np.maximum(sums[high] - sums[low], 0.0) / np.maximum(high - low, 1)
+    mean_power[0] = 0.0
+    sizes = np.linalg.norm(points - points.mean(axis=0), axis=0)
+    amplitude = np.sqrt(mean_power)[:, None] * (sizes / np.linalg.norm(sizes))
+    rng = np.random.default_rng(n)
+    for _ in range(N_LEVEL_DRAWS):
+        noise = rng.standard_normal(points.shape)
+        yield idct(amplitude * noise, axis=0, norm="ortho")
 
 
 def _distance_ratios(points: NDArray[np.floating[Any]], width: int) -> Floats:

@@ -271,7 +271,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       to the next (for steps and chords: over the pair that crosses). It is placed where it explains
       single rows best (`posprobe.analyses.breaks.changes`).
     - There is a seam where the mean of 16 or 32 rows is further from that of the next as many than
-      anywhere in tables drawn from the same process without a change
+      anywhere in draws with the same powers without a change
       (`posprobe.analyses.breaks.levels`), between the seams found so far. Outlier rows are left
       out, so that one between two stretches of unlike level does not hide their change.
     - There is a seam in the middle of `MIN_BLURRED_STEPS` long steps: `MIN_BLURRED_STEP_RATIO` the

@@ -26,7 +26,11 @@ from posprobe.analyses.breaks.seams import (
     long_stretches,
     seams,
 )
-from posprobe.analyses.composition.clocks import orient_forward
+from posprobe.analyses.composition.clocks import (
+    MIN_CLOCK_TURNS,
+    measure_lead,
+    orient_forward,
+)
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
     MAX_PERIOD_RATIO,
@@ -478,6 +482,9 @@ class Clock(Result):
         ``[n]``: of the clock, 1 on average.
     paths
         ``[r, n, 2]``: the rows along the two directions of each rotation's plane.
+    lead
+        ``[r, n]``: how far the angle of each rotation is ahead of an even pace, in positions; NaN
+        for rotations of fewer than `MIN_CLOCK_TURNS` turns, which everything smooth bends.
     first
         Position of the first of these rows.
     layout
@@ -507,6 +514,7 @@ class Clock(Result):
     paths: Annotated[Floats, StoredArray("rotation_paths")] = field(
         default_factory=empty_array
     )
+    lead: Annotated[Floats, StoredArray("clock_lead")] = field(default_factory=empty_array)
     first: Annotated[int, HIDDEN] = 0
     undefined: Annotated[str, JsonType(Reasons)] = ""
 
@@ -565,7 +573,8 @@ def describe_clock(
     paths = np.stack([points @ fit.planes[k].T for k in circular])
     periods = np.array([fit.rotations[k].period for k in circular])
     ratios = periods[1:] / periods[:-1]
-    phases = np.angle(orient_forward(paths[..., 0] + 1j * paths[..., 1]))
+    z = orient_forward(paths[..., 0] + 1j * paths[..., 1])
+    phases = np.angle(z)
     phase_differences = phases[:-1] - np.round(ratios)[:, None] * phases[1:]
     lock = np.abs(np.exp(1j * phase_differences).mean(axis=1))
     clock = Clock(
@@ -580,6 +589,7 @@ def describe_clock(
     if clock_fit is None:
         return clock
     speed = clock_fit.speed
+    is_slow = MIN_CLOCK_TURNS * periods > len(points)
     return replace(
         clock,
         shared=clock_fit.is_shared,
@@ -588,6 +598,7 @@ def describe_clock(
         own=clock_fit.own_clocks_share,
         evidence=clock_fit.evidence,
         speed=speed,
+        lead=np.where(is_slow[:, None], np.nan, measure_lead(z)),
         variation=float(speed.max() - speed.min()) / 2,
     )
 

@@ -76,6 +76,24 @@ def orient_forward(z: Complexes) -> Complexes:
     return np.where(total_angles[:, None] < 0, z.conj(), z)
 
 
+def measure_lead(z: Complexes) -> Floats:
+    """Return how far the angle in each plane is ahead of an even pace, in positions: ``[k, n]``.
+
+    It is the unwrapped angle less its straight line, over the slope of that line. Planes that read
+    one clock have one curve.
+
+    Parameters
+    ----------
+    z
+        ``[k, n]``: path of the rows in each plane, whose phases rise.
+    """
+    phases = np.unwrap(np.angle(z), axis=1)
+    phases -= phases.mean(axis=1, keepdims=True)
+    position = np.arange(z.shape[1]) - (z.shape[1] - 1) / 2
+    frequencies = phases @ position / (position @ position)
+    return np.asarray(phases / frequencies[:, None] - position)
+
+
 def fit_clock(z: Complexes) -> ClockFit:
     """Fit one clock to several planes.
 

@@ -162,22 +162,3 @@ def hump_scores(
             all_scores = np.concatenate(scores, axis=1)
             scores_by_length.append((length, np.concatenate(turns), all_scores))
     return scores_by_length
-
-
-def gumbel_quantile(null_scores: Floats, p: float) -> float:
-    """Return the score that the largest of noise exceeds with a probability, by Gumbel's law.
-
-    The 59 draws do not reach the tail themselves.
-    """
-    scale = np.sqrt(6) / np.pi * null_scores.std()
-    location = null_scores.mean() - np.euler_gamma * scale
-    return float(location - scale * np.log(-np.log1p(-p)))
-
-
-def gumbel_p(score: float, null_scores: Floats) -> float:
-    """Return the probability that the largest score of noise reaches one, by the same law."""
-    scale = np.sqrt(6) / np.pi * float(null_scores.std())
-    if not scale > 0:
-        return 1.0 if score <= null_scores.mean() else MAX_LINE_P
-    deviation = (score - null_scores.mean()) / scale + np.euler_gamma
-    return float(-np.expm1(-np.exp(-deviation)))

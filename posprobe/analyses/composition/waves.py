@@ -40,14 +40,13 @@ from posprobe.analyses.composition.wave_scores import (
     MIN_LINE_SPACING_TURNS,
     MIN_LINE_TURNS,
     MIN_SCORED_SHARE,
-    gumbel_p,
-    gumbel_quantile,
     hump_covariance,
     hump_scores,
     line_grid,
     line_scores,
     transform_waves,
 )
+from posprobe.analyses.extremes import gumbel_p, gumbel_quantile
 from posprobe.analyses.linear import toeplitz
 from posprobe.arrays import Floats
 

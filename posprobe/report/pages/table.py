@@ -11,6 +11,9 @@ from posprobe.words import REPLACED_PATCHES_NOTE, claim_sentence
 from posprobe.words.captions import baselines_caption
 from posprobe.words.lines import answers_key, describe_table, table_lines
 
+#: Drawn where rotations share a clock, so that similarity depends on absolute position.
+CLOCK_PICTURE = Picture(overview.CLOCK_DRAWING_NAME)
+
 
 def table_page(document: Block) -> Page:
     """Build the page of a table."""
@@ -37,7 +40,11 @@ def table_page(document: Block) -> Page:
 def _evidence(verdict: Block, *, grid: bool) -> tuple[Evidence, ...]:
     claims = {answer["question"]: claim_sentence(answer) for answer in verdict["answers"]}
     return tuple(
-        Evidence((line,), sentences=(claims[line.name],))
+        Evidence(
+            (line,),
+            sentences=(claims[line.name],),
+            pictures=(CLOCK_PICTURE,) if line.name == "absolute_position" else (),
+        )
         for line in table_lines(verdict, grid=grid)
     )
 
