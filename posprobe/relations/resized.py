@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import HIDDEN
+from posprobe.analyses.result import HIDDEN, NEWER
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Row, Text
 
@@ -98,7 +98,7 @@ class Period:
     axis: str
     change: Literal["stays", "scales", "lost"]
     before: float
-    after: float | None
+    after: Annotated[float | None, "In positions; null if it is lost."]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,13 @@ class Way(Effect):
         return old_copies == self.old.size - 1 and new_copies == self.new.size - 1
 
     @property
-    def periods(self) -> tuple[Period, ...]:
+    def periods(
+        self,
+    ) -> Annotated[
+        tuple[Period, ...],
+        NEWER,
+        "The leading period before, by axis, and what becomes of it.",
+    ]:
         """The change of the leading period of each axis that has codes before and after."""
         return tuple(self._iterate_periods())
 

@@ -133,5 +133,11 @@ def _way_numbers(document: Block) -> Table:
 
 
 def _leading_period(block: Block, axis: str) -> float | None:
+    """Return the leading period of the old table, or what becomes of it; None if it is lost."""
+    for period in block.get("periods", ()):
+        if period["axis"] == axis:
+            after: float | None = period["after"]
+            return after
+    # The old table, and documents of earlier versions.
     turns = block["turns"].get(axis)
     return turns["periods"][0] if turns and turns["periods"] else None
