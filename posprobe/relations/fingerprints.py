@@ -103,6 +103,8 @@ class Likeness:
         Layout of the positions, and width of the rows, of both tables.
     rounded_to
         Coarser format of the two, for a rounded table.
+    rounded_side
+        Table that is the rounded copy: ``a``, the first, or ``b``; None where both have one format.
     shift
         Number of first rows that the first table lacks, or has in addition.
 
@@ -121,6 +123,7 @@ class Likeness:
     sizes: tuple[Layout, Layout]
     widths: tuple[int, int]
     rounded_to: str | None = None
+    rounded_side: Literal["a", "b"] | None = None
     shift: int = 0
 
     @property
@@ -285,6 +288,7 @@ def _judge_likeness(
         layouts,
         (a.dim, b.dim),
         rounded_to=finding.more.get("type"),
+        rounded_side=finding.more.get("side"),
         shift=abs(lag) if is_related else lag,
     )
 

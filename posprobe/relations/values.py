@@ -213,7 +213,10 @@ def relate_sketches_of_tables(
         return Finding("values", "identical", value=distance)
     max_rounding = MAX_ROUNDING_BY_FORMAT.get(coarser_format, 0.0)
     if distance <= max_rounding + (0.0 if is_same_format else MAX_SKETCH_ROUNDING):
-        return Finding("values", "rounded", value=distance, more={"type": coarser_format})
+        rounded: dict[str, str | None] = {"type": coarser_format}
+        if not is_same_format:
+            rounded["side"] = "a" if formats[0] == coarser_format else "b"
+        return Finding("values", "rounded", value=distance, more=rounded)
     return Finding("values", "moved", value=distance)
 
 

@@ -201,6 +201,14 @@ _NUMBER_FORMAT_NAMES: Mapping[str | None, str] = {
 }
 
 
+#: Relation of a table to the one that follows, by which of them is the rounded copy.
+_ROUNDED_PHRASES: Mapping[str | None, str] = {
+    "a": "a rounded copy of",
+    "b": "the unrounded version of",
+    None: "the same up to rounding as",
+}
+
+
 def relation_phrase(likeness: Likeness) -> str:
     """Return the relation of a table to another, whose name follows."""
     if likeness.distance is None:
@@ -211,8 +219,7 @@ def relation_phrase(likeness: Likeness) -> str:
             return f"first {rows} cut off from"
         return f"{rows} put in front of"
     if likeness.relation == "rounded":
-        # Fingerprints do not tell which of the two was rounded.
-        return "the same up to rounding as"
+        return _ROUNDED_PHRASES[likeness.rounded_side]
     preposition = "to" if likeness.relation in ("identical", "unrelated") else "from"
     return f"{likeness.relation} {preposition}"
 

@@ -174,6 +174,8 @@ def test_a_likeness_states_its_distance(given: dict[str, Any], expected: str) ->
 def test_a_rounded_copy_is_called_one() -> None:
     table = pp.load("sample:all-minilm-l6-v2")
     rounded = np.asarray(table.values).astype(np.float16).astype(np.float32)
-    found = likeness(fingerprint(pp.table(rounded)), fingerprint(table))
-    assert relations.relation_phrase(found) == "the same up to rounding as"
-    assert "float16" in relations.evidence_sentences(found)
+    prints = fingerprint(pp.table(rounded)), fingerprint(table)
+    copy, original = likeness(*prints), likeness(*reversed(prints))
+    assert relations.relation_phrase(copy) == "a rounded copy of"
+    assert relations.relation_phrase(original) == "the unrounded version of"
+    assert "float16" in relations.evidence_sentences(copy)
