@@ -65,7 +65,7 @@ MAX_BOUNDED_VARIANCE_RATIO = 0.67
 #: Fewest blocks of related movements in a table that is said to wander.
 MIN_UNRELATED_BLOCKS = 16
 #: Names of the null models, in the order in which they are drawn.
-STATIONARY_NULL_NAMES = ("stationary", "smooth")
+STATIONARY_NULL_NAMES = ("stationary", "smooth", "columns")
 #: Keys of the numbers in ``analysis.json`` that belong to the question.
 CLOCK_KEYS = ("clock.shared", "clock.variation")
 ABSOLUTE_POSITION_KEYS = ("similarity.centered.translation_invariance",)
@@ -276,13 +276,16 @@ def _draw_statistics(
     statistics: Floats,
     is_counted: NDArray[np.bool_],
 ) -> Floats:
-    """Return the four statistics of draws of both null models: ``[nulls, draws, 4]``.
+    """Return the four statistics of draws of three null models: ``[nulls, draws, 4]``.
 
-    One null model is the fitted process. The other, for norms and speed alone, is the smoothest
+    One null model is the fitted process. Another, for norms and speed alone, is the smoothest
     process of the same half-length: a curve with few bends changes them slowly though no position
-    is special. The remaining draws are made only where the first ones leave a p-value of
-    `MAX_YES_P` possible.
+    is special. In the third each column has a spectrum of its own: noise that prefers a period in
+    two or three directions changes norms and mirrors rows as one spectrum for all columns does not.
+    The remaining draws are made only where the first ones leave a p-value of `MAX_YES_P` possible.
     """
+    from scipy.fft import idct
+
     n = len(view)
     kernel_length = max(view.half_length, 0.5) / HALF_WIDTH_RATIO
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, stride) / kernel_length))
@@ -291,22 +294,42 @@ def _draw_statistics(
         for correlations in (view.null_offsets[::stride], smoothest)
     ]
     column_norms = np.sqrt(np.square(rows).sum(axis=0))
+    amplitudes = _column_amplitudes(rows)
     rng = view.rng(2)
-    null_draws = np.full((2, N_STATIONARY_DRAWS, 4), -np.inf)
+    null_draws = np.full((3, N_STATIONARY_DRAWS, 4), -np.inf)
     for first_draw, n_drawn in pairwise((0, N_FIRST_STATIONARY_DRAWS, N_STATIONARY_DRAWS)):
         for draw in range(first_draw, n_drawn, DRAWS_PER_BATCH):
-            n_batch = min(DRAWS_PER_BATCH, n_drawn - draw)
-            white = rng.standard_normal((n_batch, *rows.shape))
+            batch = slice(draw, min(draw + DRAWS_PER_BATCH, n_drawn))
+            white = rng.standard_normal((batch.stop - draw, *rows.shape))
             stationary_rows = factors[0] @ white * column_norms
-            null_draws[0, draw : draw + n_batch] = _position_statistics(stationary_rows)[0]
+            null_draws[0, batch] = _position_statistics(stationary_rows)[0]
             if is_counted[1:3].any():
                 smooth_rows = factors[1] @ white * column_norms
-                null_draws[1, draw : draw + n_batch, 1:3] = _slow_shares(smooth_rows)
+                null_draws[1, batch, 1:3] = _slow_shares(smooth_rows)
+            column_rows = idct(amplitudes * white, axis=-2, norm="ortho")
+            null_draws[2, batch] = _position_statistics(column_rows)[0]
         is_reached = null_draws[:, :n_drawn] >= statistics - 1e-9 * np.abs(statistics)
         n_reached = is_reached.sum(axis=1).max(axis=0)
         if 4 * (1 + n_reached[is_counted].min()) > MAX_YES_P * (1 + N_STATIONARY_DRAWS):
             break
     return null_draws[:, :n_drawn]
+
+
+def _column_amplitudes(rows: Floats) -> Floats:
+    """Return the amplitude of each frequency of each column ``[n, r]``, a mean over neighbours.
+
+    Frequencies are those of the cosine transform; the mean of a column has none.
+    """
+    from scipy.fft import dct
+
+    n = len(rows)
+    power = np.square(dct(rows, axis=0, norm="ortho"))
+    sums = np.cumsum(np.concatenate([np.zeros((1, rows.shape[1])), power]), axis=0)
+    frequency = np.arange(n)
+    reach = np.maximum(3, frequency // 8)
+    low = np.maximum(frequency - reach, 1)
+    high = np.minimum(frequency + reach + 1, n)
+    return np.asarray(np.sqrt((sums[high] - sums[low]) / (high - low)[:, None]))
 
 
 def _translation_invariance(points: Floats) -> float | None:
