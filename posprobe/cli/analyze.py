@@ -113,6 +113,7 @@ def _format_parameters(numbers: dict[str, Any]) -> str:
         "factor": scaling.get("factor"),
         "trained at": numbers.get("training_length"),
         "context": numbers.get("max_positions"),
+        "not read": ", ".join(numbers.get("unread_keys", ())) or None,
     }
     defined = {name: value for name, value in labelled.items() if value is not None}
     return ", ".join(

@@ -106,6 +106,7 @@ def build_scheme(
                     spec.max_positions,
                     family=encoding.family,
                     notes=spec.notes,
+                    unread_keys=spec.unread_keys,
                 )
     except UsageError as error:
         raise InvalidCheckpoint(f"{checkpoint.location}: {error}") from error

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+JIT: Any = torch.jit
 STATE = {"transformer.wpe.weight": torch.from_numpy(VALUES)}
 both_formats = pytest.mark.parametrize("save", [save_zip, save_legacy])
 
@@ -221,7 +222,7 @@ class Inner(torch.nn.Module):
         self.register_buffer("turned", torch.arange(6.0).reshape(2, 3).T)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.narrow.sum() + self.turned.sum()
+        return x + self.narrow.sum() + self.turned.sum()  # type: ignore[operator]
 
 
 class Outer(torch.nn.Module):
@@ -234,7 +235,7 @@ class Outer(torch.nn.Module):
         self.parts = torch.nn.ModuleList([Inner(), Inner()])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.token_embedding(x) + self.positional_embedding
+        y: torch.Tensor = self.token_embedding(x) + self.positional_embedding
         for part in self.parts:
             y = part(y)
         return y
@@ -244,13 +245,13 @@ class Outer(torch.nn.Module):
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "ViT-B-32.pt"
     with pytest.warns(FutureWarning, match="deprecated"):
-        torch.jit.script(Outer()).save(str(path))
+        JIT.script(Outer()).save(str(path))
     return path
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_torchscript_archive_gives_the_tensors_of_its_state_dict(script: Path) -> None:
-    expected = torch.jit.load(str(script)).state_dict()
+    expected = JIT.load(str(script)).state_dict()
     checkpoint = open_local(script)
     assert set(checkpoint.tensors) == set(expected)
     for name, tensor in expected.items():
