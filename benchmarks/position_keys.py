@@ -49,21 +49,31 @@ def find_undecided(keys: Mapping[str, list[str]]) -> list[str]:
     return sorted(set(keys) - set(load_decisions()))
 
 
+def key_rows(keys: Mapping[str, list[str]]) -> list[str]:
+    """Write the row of every key, up to the model types, which change with every version."""
+    rows = []
+    for key in keys:
+        table, _, text = load_decisions()[key].partition(": ")
+        rows.append(f"| `{key}` | {MEANINGS[table]} | {text} |")
+    return rows
+
+
 def keys_section(keys: Mapping[str, list[str]]) -> str:
     """Write the section of docs/coverage.md."""
+    from importlib.metadata import version
+
     rows = []
-    for key, types in keys.items():
-        table, _, text = load_decisions()[key].partition(": ")
-        named = ", ".join(types[:N_NAMED_TYPES])
+    for row, types in zip(key_rows(keys), keys.values(), strict=True):
         more = len(types) - N_NAMED_TYPES
         others = f" and {more} more" if more > 0 else ""
-        rows.append(f"| `{key}` | {MEANINGS[table]} | {text} | {named}{others} |")
-    return """## Keys of configurations
+        rows.append(f"{row} {', '.join(types[:N_NAMED_TYPES])}{others} |")
+    lines, release = "\n".join(rows), version("transformers")
+    return f"""## Keys of configurations
 
-Every key of transformers' configurations whose name has a word of position, and what is made of it.
-A configuration with a key that is not read, or that is not on this list, is not called exact: the
-answers name the key and cannot tell.
+Every key of a configuration in transformers {release} whose name has a word of position, and
+what is made of it. A configuration with a key that is not read, or that is not on this list, is not
+called exact: the answers name the key and cannot tell.
 
 | key | | what it is | models |
 | --- | --- | --- | --- |
-""" + "\n".join(rows)
+{lines}"""

@@ -139,7 +139,9 @@ def _check_format(path: Path, members: list[zipfile.ZipInfo]) -> None:
         raise InvalidCheckpoint(
             f"{path.name}: a pointer of Git LFS, and not the weights. Run `git lfs pull`."
         )
-    elif not first_bytes.startswith((ARCHIVE_MAGIC, LEGACY_MAGIC)):
+    elif not (
+        first_bytes.startswith(ARCHIVE_MAGIC) or first_bytes[2:] == LEGACY_MAGIC[2:]
+    ):  # the second byte is the protocol of the pickle
         kind = "a pickle" if first_bytes.startswith(b"\x80") else "of another format"
         raise InvalidCheckpoint(
             f"{path.name}: PyTorch cannot read it: it is {kind}, and torch.save did not "

@@ -89,9 +89,10 @@ def inspect(
     if as_json:
         print_json({"encodings": encodings})
         if message:
-            print_note(message)
+            print_note(escape_invisible(message))
         return
-    lines = [_format_encoding(encoding) for encoding in encodings] or [message]
+    lines = [_format_encoding(encoding) for encoding in encodings]
+    lines = lines or [escape_invisible(message)]
     notes = dict.fromkeys(note for encoding in encodings for note in encoding["notes"])
     lines += [f"note: {escape_invisible(note)}" for note in notes]
     typer.echo("\n".join(lines))
