@@ -7,7 +7,8 @@ config.json); what it says is compared with what the library's own code does (`t
     uv run --group test python benchmarks/coverage.py
 
 takes about five minutes. `--heads` takes the classes with a head instead of the bare models (and
-leaves timm out); `--markdown` writes docs/coverage.md.
+leaves timm out); `--markdown` writes docs/coverage.md, and `--keys` its section on keys of
+configurations alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from position_keys import collect_keys, keys_section
 from truth_grading import OUTCOMES, Case, Grade, grade
 
 #: Where `--markdown` writes.
@@ -115,7 +117,16 @@ it, and some entries of the reviewed list were written after posprobe had disagr
 
 {len(missing)} model types have no class of their own, need a package that is not installed, or fail
 to build from their default configuration: {untested}.
+
+{keys_section(collect_keys())}
 """
+
+
+def rewrite_keys() -> None:
+    """Write the section on the keys of configurations anew, without the rest."""
+    section = keys_section(collect_keys())
+    before = PAGE.read_text(encoding="utf-8").partition(section.splitlines()[0])[0]
+    PAGE.write_text(f"{before.rstrip()}\n\n{section}\n", encoding="utf-8")
 
 
 def _cell(text: str) -> str:
@@ -179,7 +190,11 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the full result")
     parser.add_argument("--markdown", action="store_true", help="write docs/coverage.md")
+    parser.add_argument("--keys", action="store_true", help="write its section on keys")
     arguments = parser.parse_args()
+    if arguments.keys:
+        rewrite_keys()
+        return
     cases, missing, undecided = build(arguments.names, arguments.heads)
     grades = [g for case in cases for g in grade(case)]
     if arguments.json:

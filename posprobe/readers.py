@@ -43,7 +43,9 @@ class Reader:
         Names that libraries save a whole model under, best first.
     magic
         Possible first bytes of such a file. They decide between readers of one suffix, and without
-        a known suffix.
+        a suffix that is one format's alone.
+    magic_offset
+        Number of bytes before them.
     packages
         Modules that the reader imports and the core does not install.
     extra
@@ -51,6 +53,8 @@ class Reader:
     own_name_only
         Whether such a file is read only if the user names it: a ``.csv`` in a folder need not hold
         weights.
+    shares_suffixes
+        Whether its suffixes are in use for other formats too, so that the first bytes decide.
     """
 
     name: str
@@ -61,6 +65,8 @@ class Reader:
     packages: tuple[str, ...] = ()
     extra: str = ""
     own_name_only: bool = False
+    magic_offset: int = 0
+    shares_suffixes: bool = False
 
     def __post_init__(self) -> None:
         has_names = self.suffixes or self.weights
@@ -106,18 +112,25 @@ def choose_reader(name: str, first_bytes: bytes = b"") -> Reader | None:
             for reader in readers
             if name.endswith(reader.suffixes) or name in reader.weights
         ]
-        for reader in matching or readers:
-            if first_bytes and any(map(first_bytes.startswith, reader.magic)):
+        are_decisive = matching and not any(reader.shares_suffixes for reader in matching)
+        for reader in matching if are_decisive else readers:
+            if _has_magic(first_bytes, reader):
                 return reader
         if matching:  # a long suffix such as .weights.h5 is more specific than a short one
             return max(matching, key=lambda reader: len(_longest_suffix(name, reader)))
     return None
 
 
+def _has_magic(first_bytes: bytes, reader: Reader) -> bool:
+    start = first_bytes[reader.magic_offset :]
+    return bool(start) and any(map(start.startswith, reader.magic))
+
+
 def needs_start(name: str) -> bool:
     """Tell whether a file's first bytes are needed to choose its reader."""
     matching = [reader for reader in READERS if name.endswith(reader.suffixes)]
-    return len(matching) != 1 and name not in WEIGHT_FILES
+    is_one = len(matching) == 1 and not matching[0].shares_suffixes
+    return not is_one and name not in WEIGHT_FILES
 
 
 def iter_readers() -> Iterator[tuple[Reader, ...]]:

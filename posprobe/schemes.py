@@ -239,6 +239,8 @@ class RotarySpec:
         Name of the layers that it serves, if others have another encoding.
     notes
         Remarks for the reader.
+    unread_keys
+        Keys of the configuration that concern position and that no rule reads.
     """
 
     head_dim: int
@@ -258,6 +260,7 @@ class RotarySpec:
     interleaved: bool = False
     layers: str = ""
     notes: tuple[str, ...] = ()
+    unread_keys: tuple[str, ...] = ()
 
     def ladder(self, length: int | None = None) -> tuple[NDArray[np.float64], float]:
         """Return the angle per unit of each pair, and the factor on cosines and sines.
@@ -426,6 +429,8 @@ class LinearBias(_SchemeBase):
         Whether a query sees no later key.
     notes
         Remarks for the reader.
+    unread_keys
+        Keys of the configuration that concern position and that no rule reads.
 
     Examples
     --------
@@ -446,6 +451,7 @@ class LinearBias(_SchemeBase):
     causal: bool = True
     family: str | None = None
     notes: tuple[str, ...] = ()
+    unread_keys: tuple[str, ...] = ()
 
     scheme: ClassVar[Literal["alibi"]] = "alibi"
 
@@ -505,9 +511,11 @@ def describe_scheme(scheme: Scheme) -> dict[str, Any]:
                 "training_length",
             )
             facts["scaling"] = dict(scheme.scaling)
+            facts["unread_keys"] = [*scheme.unread_keys]
         case LinearBias():
             names = ("causal", "max_positions")
             facts["slopes"] = [float(slope) for slope in scheme.slopes]
+            facts["unread_keys"] = [*scheme.unread_keys]
     return facts | {name: getattr(scheme, name) for name in names}
 
 

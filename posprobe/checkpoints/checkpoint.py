@@ -227,6 +227,8 @@ class Checkpoint:
     models
         Models of a folder with several, by the name of their folder, with which the names of their
         tensors begin.
+    notes
+        Remarks for the reader, such as what of the file was not read.
     """
 
     location: str
@@ -238,6 +240,7 @@ class Checkpoint:
     format: str = ""
     uses: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, Checkpoint] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def read(self, name: str) -> StoredTensor:
         """Read one tensor of a float format, or a quantised one as the floats it stands for.

@@ -31,6 +31,7 @@ from posprobe.checkpoints.checkpoint import (
     view_stored_bytes,
 )
 from posprobe.checkpoints.files import Files, Stream, member_range
+from posprobe.checkpoints.kerasconfig import describe_constants
 from posprobe.checkpoints.local import check_shard_names, read_json
 from posprobe.errors import InvalidCheckpoint, explain_errors
 
@@ -122,7 +123,8 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
             return view_stored_bytes(dataset[()], info.dtype)
 
     settings = {"keras_layers": layers} if layers else {}
-    return Checkpoint(name, tensors, fetch, settings)
+    notes = describe_constants(files, name) if name.endswith(".keras") else ()
+    return Checkpoint(name, tensors, fetch, settings, notes=notes)
 
 
 def _open_shards(files: Files, name: str) -> Checkpoint:

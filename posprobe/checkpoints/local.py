@@ -37,6 +37,8 @@ from posprobe.readers import (
 
 #: File that lists the models of a folder.
 MODEL_INDEX = "model_index.json"
+#: File that describes an adapter (PEFT); its content stands under the name without its suffix.
+ADAPTER_CONFIG = "adapter_config.json"
 #: Largest number of models in a folder, and of characters in a model's name; none has as many.
 _MAX_MODELS = 64
 _MAX_NAME_LETTERS = 100
@@ -232,6 +234,9 @@ def _read_config(files: Files, weights: str) -> dict[str, Any]:
     for file in (str(parent / "config.json") for parent in (*parent_folders, folder)):
         if files.has(file):
             config |= read_json(files, file)
+    adapter_file = str(folder / ADAPTER_CONFIG)
+    if _file_name(weights).startswith("adapter_model") and files.has(adapter_file):
+        config[ADAPTER_CONFIG.removesuffix(".json")] = read_json(files, adapter_file)
     return config
 
 

@@ -1,204 +1,44 @@
-"""PyTorch checkpoints (``.bin``, ``.pt``, ``.pth``): pickles, read without running them.
+"""PyTorch checkpoints: pickles in an archive or alone, read without running them.
 
-PyTorch's ``weights_only`` keeps a pickle from running code, not from taking all time or memory: a
-key of nested tuples that share their parts takes 2^40 steps to hash, and ``bytearray(n)`` takes n
-bytes. So the instructions are followed first, without making what they describe.
+The pickle is followed first (`posprobe.checkpoints.pickles`). Then PyTorch reads it with
+``weights_only``, and with stand-ins for the classes that this refuses.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import mmap
 import os
 import pickle
-import pickletools
+import re
 import warnings
 import zipfile
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from posprobe.checkpoints.checkpoint import (
     DTYPE_NAMES,
-    MAX_UNPACKED_BYTES,
     Checkpoint,
     TensorInfo,
     check_unpacked,
     damaged_error,
 )
 from posprobe.checkpoints.files import Files
-from posprobe.errors import InvalidCheckpoint, explain_errors, first_line
+from posprobe.checkpoints.pickles import (
+    ARCHIVE_MAGIC,
+    PickledNames,
+    StandIn,
+    check_pickle_cost,
+)
+from posprobe.checkpoints.torchscript import is_script, read_script
+from posprobe.errors import InvalidCheckpoint, PosprobeError
 from posprobe.progress import import_stage
 
 if TYPE_CHECKING:
     import torch
-
-
-#: First bytes of an archive of PyTorch.
-_ARCHIVE_MAGIC = b"PK\x03\x04"
-#: Number of pickles at the beginning of PyTorch's legacy files.
-_N_LEGACY_PICKLES = 5
-#: Largest number of values that a pickle may hash, copy or compare; a state dict of 100,000 tensors
-#: needs a million.
-_MAX_PICKLE_STEPS = 50_000_000
-#: Largest number of nested tuples.
-_MAX_TUPLE_DEPTH = 100
-#: Encodings whose output is not much longer than the text.
-_PLAIN_ENCODINGS = {"latin1", "latin-1", "ascii", "utf-8", "utf8"}
-#: Instructions that store a value in the memo, and that read one.
-_PUT_OPCODES = {"PUT", "BINPUT", "LONG_BINPUT"}
-_GET_OPCODES = {"GET", "BINGET", "LONG_BINGET"}
-#: Stands for lists, mappings and results of calls, whose content is not followed.
-_OTHER_OBJECT = object()
-
-
-@dataclass(frozen=True)
-class _PickledTuple:
-    """A tuple; ``leaves`` counts the values in it as if none were shared."""
-
-    items: tuple[Any, ...]
-    leaves: int
-    depth: int
-
-
-def check_pickle_cost(path: Path) -> None:
-    """Refuse a PyTorch file whose pickle would take all time or memory.
-
-    A damaged pickle is ignored here: PyTorch refuses it at the same instruction.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If it hashes, copies or allocates more than any checkpoint does.
-    """
-    for content in _iter_pickles(path):
-        try:
-            excess = _find_excess(content)
-        except (ValueError, LookupError):
-            return
-        if excess:
-            raise InvalidCheckpoint(
-                f"{path.name}: its pickle {excess}, which could take all "
-                "time or memory. It was not loaded: use the checkpoint in "
-                "safetensors, or from elsewhere."
-            )
-
-
-def _iter_pickles(path: Path) -> Iterator[IO[bytes]]:
-    """Yield the pickles of a file, by PyTorch's own rules to recognise its formats."""
-    with path.open("rb") as stream:
-        is_archive = stream.read(4) == _ARCHIVE_MAGIC
-        if is_archive and zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                for member in archive.infolist():
-                    # PyTorch ignores the case of this name.
-                    if member.filename.lower().endswith("data.pkl"):
-                        with archive.open(member) as content:
-                            yield BytesIO(content.read(MAX_UNPACKED_BYTES))
-        elif not is_archive and path.stat().st_size:
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped_file:
-                for _ in range(_N_LEGACY_PICKLES):
-                    yield cast("IO[bytes]", mapped_file)
-
-
-def _find_excess(content: IO[bytes]) -> str:
-    """Follow the instructions of a pickle; return a phrase for its excess, or an empty text."""
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[Any, Any] = {}
-    n_steps = n_stored = n_requested = 0
-    for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name in _PUT_OPCODES:
-            memo[argument] = stack[-1]
-            continue
-        if opcode.name == "MARK":
-            marks.append(len(stack))
-            continue
-        operands = _pop_operands(opcode, stack, marks)
-        value = argument if opcode.arg else _OTHER_OBJECT
-        match opcode.name:
-            case name if name in _GET_OPCODES:
-                value = memo[argument]
-            case "EMPTY_TUPLE" | "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
-                value = _make_tuple(operands)
-                if value.depth > _MAX_TUPLE_DEPTH:
-                    return f"nests tuples deeper than {_MAX_TUPLE_DEPTH} levels"
-            case "APPEND" | "APPENDS" | "SETITEM" | "SETITEMS":
-                n_stored += sum(map(_count_leaves, operands))
-                n_steps += sum(map(_count_leaves, operands))
-            case "BINPERSID":
-                n_steps += _count_leaves(operands[0])
-            case "BUILD":
-                n_steps += n_stored if operands[1] is _OTHER_OBJECT else 0
-            case "REDUCE" | "NEWOBJ":
-                callable_name, value = operands
-                if not isinstance(callable_name, str) or not isinstance(
-                    value, _PickledTuple
-                ):
-                    return "calls what has no name"
-                function = callable_name.rpartition(" ")[2]
-                n_steps += value.leaves
-                if function == "encode" and not _PLAIN_ENCODINGS.issuperset(
-                    value.items[1:]
-                ):
-                    return "encodes text in an unusual way"
-                if not function.startswith(
-                    "_rebuild"
-                ):  # every tensor needs calls of these
-                    n_requested += _sum_integers(value)
-                    n_steps += n_stored if _has_containers(value) else 0
-        if n_steps > _MAX_PICKLE_STEPS:
-            return "hashes or copies too much"
-        if n_requested > MAX_UNPACKED_BYTES:
-            return f"asks for {n_requested} bytes by their number alone"
-        stack += [value] * len(opcode.stack_after)
-    return ""
-
-
-def _sum_integers(arguments: _PickledTuple) -> int:
-    """Add up the positive integers among the arguments of a call: it may allocate as many bytes."""
-    return sum(item for item in arguments.items if type(item) is int and item > 0)
-
-
-def _has_containers(arguments: _PickledTuple) -> bool:
-    """Tell whether a call may copy a list, mapping or tuple among its arguments."""
-    return any(
-        item is _OTHER_OBJECT or isinstance(item, _PickledTuple)
-        for item in arguments.items
-    )
-
-
-def _pop_operands(
-    opcode: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]
-) -> list[Any]:
-    """Remove the operands of an instruction from the stack."""
-    needed = opcode.stack_before
-    if pickletools.markobject in needed:  # all values above the mark
-        start = marks.pop() - needed.index(pickletools.markobject)
-    else:
-        start = len(stack) - len(needed)
-    if start < 0:
-        raise IndexError
-    operands = stack[start:]
-    del stack[start:]
-    return operands
-
-
-def _make_tuple(items: list[Any]) -> _PickledTuple:
-    leaves = sum(map(_count_leaves, items))
-    depth = max(
-        (item.depth for item in items if isinstance(item, _PickledTuple)), default=0
-    )
-    return _PickledTuple(tuple(items), leaves, depth + 1)
-
-
-def _count_leaves(item: Any) -> int:
-    return item.leaves + 1 if isinstance(item, _PickledTuple) else 1
 
 
 #: Keys under which training frameworks nest the state dict.
@@ -225,14 +65,16 @@ def read_torch(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged, holds no tensors, or holds anything but plain data.
     """
-    with import_stage("torch"):
-        __import__("torch")
     path = files.path(file)
-    advice = "The file is damaged or of another format: download it again."
-    with explain_errors(InvalidCheckpoint, f"{path.name}: PyTorch cannot read it", advice):
+    with _explain_reading(path):
         members = _list_members(path)
-        check_pickle_cost(path)
-        content = _load_pickle(path, members)
+        names = check_pickle_cost(path)
+        if is_script(members):
+            return read_script(path, file, members)
+        _check_format(path, members)
+        with import_stage("torch"):
+            __import__("torch")
+        content = _load_pickle(path, members, names)
     values = _find_state_dict(content, path)
     if members:
         _check_records(values, members, path)
@@ -246,13 +88,79 @@ def read_torch(files: Files, file: str) -> Checkpoint:
         tensor = values[info.name]
         _check_storage(tensor, info)
         subject = f"{info.subject}, has no values that can be read"
-        with explain_errors(
-            InvalidCheckpoint, subject, "Save it again.", RuntimeError, TypeError
-        ):
+        try:
             dense = tensor.to_dense().contiguous()
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
+        except (RuntimeError, TypeError) as error:
+            raise InvalidCheckpoint(f"{subject}. Save it again.") from error
 
-    return Checkpoint(str(path), tensors, fetch, _training_options(content))
+    notes = _skipped_notes(names)
+    options = _training_options(content)
+    return Checkpoint(str(path), tensors, fetch, options, notes=notes)
+
+
+#: First bytes of PyTorch's legacy files: a number of theirs, pickled.
+LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+#: How the weights of a file are saved so that they can be read, from a variable ``model``.
+_SAVE_COMMAND = "torch.save(model.state_dict(), FILE)"
+#: Largest number of skipped classes that a note or message names.
+_MAX_NAMED_CLASSES = 4
+
+
+@contextmanager
+def _explain_reading(path: Path) -> Iterator[None]:
+    """Explain what PyTorch and the archive raise, without their own text."""
+    try:
+        yield
+    except PosprobeError:
+        raise
+    except Exception as error:
+        raise damaged_error(f"{path.name}: PyTorch cannot read it") from error
+
+
+def _check_format(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Refuse files that `torch.save` did not write, by what they are.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        With what the file is and how it is converted.
+    """
+    with path.open("rb") as stream:
+        first_bytes = stream.read(len(LEGACY_MAGIC))
+    if members:
+        if not any(member.filename.lower().endswith("data.pkl") for member in members):
+            raise InvalidCheckpoint(
+                f"{path.name}: an archive without the weights that torch.save writes "
+                f"(it begins with {members[0].filename[:80]!r}). Save the weights alone: "
+                f"{_SAVE_COMMAND}."
+            )
+    elif first_bytes.startswith(b"version https:/"):
+        raise InvalidCheckpoint(
+            f"{path.name}: a pointer of Git LFS, and not the weights. Run `git lfs pull`."
+        )
+    elif not (
+        first_bytes.startswith(ARCHIVE_MAGIC) or first_bytes[2:] == LEGACY_MAGIC[2:]
+    ):  # the second byte is the protocol of the pickle
+        kind = "a pickle" if first_bytes.startswith(b"\x80") else "of another format"
+        raise InvalidCheckpoint(
+            f"{path.name}: PyTorch cannot read it: it is {kind}, and torch.save did not "
+            f"write it. Save the weights with PyTorch: {_SAVE_COMMAND}."
+        )
+
+
+def _skipped_notes(names: PickledNames) -> tuple[str, ...]:
+    """Return a note that names the classes whose objects were skipped."""
+    if not names.called:
+        return ()
+    return (f"not read from the file, beside the weights: {_list_names(names.called)}",)
+
+
+def _list_names(names: Mapping[str, Any]) -> str:
+    listed = [name[:80] for name in names]
+    more = len(listed) - _MAX_NAMED_CLASSES
+    text = ", ".join(listed[:_MAX_NAMED_CLASSES])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _describe_tensor(name: str, tensor: torch.Tensor, file: str) -> TensorInfo:
@@ -292,10 +200,22 @@ def _list_members(path: Path) -> list[zipfile.ZipInfo]:
     return members
 
 
-def _load_pickle(path: Path, members: list[zipfile.ZipInfo]) -> object:
-    """Load a file; an uncompressed archive is mapped."""
+def _load_pickle(
+    path: Path, members: list[zipfile.ZipInfo], names: PickledNames
+) -> object:
+    """Load a file; an uncompressed archive is mapped.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the pickle names what acts, or is none that PyTorch reads.
+    """
     import torch
 
+    if names.acting:
+        raise unsafe_pickle_error(path.name, f"it calls {_list_names(names.acting)}")
+    if names.saved_module:
+        raise _hidden_tensors_error(path, names.saved_module)
     compressed = [
         member for member in members if member.compress_type != zipfile.ZIP_STORED
     ]
@@ -307,13 +227,20 @@ def _load_pickle(path: Path, members: list[zipfile.ZipInfo]) -> object:
         )
     is_mapped = bool(members) and not compressed
     # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
-    with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+    safe_globals: list[Any] = [argparse.Namespace, *names.stand_ins()]
+    with torch.serialization.safe_globals(safe_globals), warnings.catch_warnings():
         # PyTorch warns that its own check of sparse tensors may take a while.
         warnings.simplefilter("ignore", UserWarning)
         try:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
         except pickle.UnpicklingError as error:
-            raise unsafe_pickle_error(path.name, error) from error
+            raise unsafe_pickle_error(path.name, _refused_class(error)) from error
+
+
+def _refused_class(error: Exception) -> str:
+    """Name the class that PyTorch refuses."""
+    match = re.search(r"GLOBAL ([\w.]{1,80})", str(error))
+    return f"PyTorch does not read {match[1]}" if match else "PyTorch does not read it"
 
 
 def _check_records(
@@ -368,14 +295,12 @@ def checked_loading() -> Iterator[None]:
         torch.load = load
 
 
-def unsafe_pickle_error(subject: str, error: Exception) -> InvalidCheckpoint:
+def unsafe_pickle_error(subject: str, reason: str) -> InvalidCheckpoint:
     """Return the error for a pickle that holds more than tensors."""
     return InvalidCheckpoint(
         f"{subject}: not a plain state dict. Loading it fully could run "
-        "code hidden in it, so it was not loaded "
-        f"({first_line(error).split('. ')[0][:160]}). Save the state dict "
-        "alone: torch.save(model.state_dict(), FILE), or convert it to "
-        "safetensors."
+        f"code hidden in it, so it was not loaded ({reason}). Save the state dict "
+        f"alone: {_SAVE_COMMAND}, or convert it to safetensors."
     )
 
 
@@ -403,6 +328,7 @@ def _find_state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
             break
         content = nested
     tensors = dict(_nested_tensors(content))
+    _check_hidden_tensors(content, path)
     if not tensors:
         raise InvalidCheckpoint(
             f"{path.name}: contains no tensors. Pass the file with the model's weights."
@@ -436,6 +362,41 @@ def _nested_tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{prefix}{key}", value.detach()
             else:
                 queue.append((f"{prefix}{key}.", value))
+
+
+def _hidden_tensors_error(path: Path, name: str) -> InvalidCheckpoint:
+    return InvalidCheckpoint(
+        f"{path.name}: its tensors are inside an object of the class {name[:80]}, whose "
+        "code is not run. Save its weights alone, where the class is installed: "
+        f"{_SAVE_COMMAND}."
+    )
+
+
+def _check_hidden_tensors(content: object, path: Path) -> None:
+    """Refuse tensors inside objects of other classes, such as a whole model.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        With the class and how the weights are saved alone.
+    """
+    import torch
+
+    visited: set[int] = set()
+    queue: deque[tuple[str, Any]] = deque([("", content)])
+    while queue:
+        name, value = queue.popleft()
+        if isinstance(value, torch.Tensor) and name:
+            raise _hidden_tensors_error(path, name)
+        if id(value) in visited:
+            continue
+        visited.add(id(value))
+        if isinstance(value, StandIn):
+            queue += [(name or value.name, part) for part in value.content]
+        elif isinstance(value, Mapping):
+            queue += [(name, part) for part in value.values()]
+        elif isinstance(value, list | tuple) and name:
+            queue += [(name, part) for part in value]
 
 
 def _training_options(content: object) -> dict[str, Any]:

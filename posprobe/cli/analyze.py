@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,9 @@ from posprobe.cli.process import print_note, trim_freed_memory, typed_command
 from posprobe.cli.show import describe_loaded, print_analysis, print_json, print_path
 from posprobe.progress import stage
 from posprobe.text import escape_invisible
+
+#: Rows with one reason that `inspect` lists one by one.
+MAX_LISTED_ROWS = 8
 
 
 def analyze(
@@ -71,13 +75,6 @@ def analyze(
     print_analysis(analysis.to_dict(), folder, as_json=as_json, verbose=verbose)
 
 
-#: Output of `inspect` for a checkpoint in which no positional encoding is found.
-NO_ENCODING_MESSAGE = (
-    "No positional encoding found. "
-    "`posprobe analyze REF --tensor NAME` analyses any tensor."
-)
-
-
 def inspect(
     ref: str, revision: str | None = None, offline: bool = False, as_json: bool = False
 ) -> None:
@@ -86,16 +83,19 @@ def inspect(
     Only file headers are read, no tensors.
     """
     with stage(f"Inspecting {ref}"):
-        from posprobe.families import inspect as inspect_checkpoint
+        from posprobe.families.read import inspect_reference
 
-        encodings = inspect_checkpoint(ref, revision=revision, offline=offline)
+        encodings, message = inspect_reference(ref, revision=revision, offline=offline)
     if as_json:
         print_json({"encodings": encodings})
-    else:
-        typer.echo(
-            "\n".join(_format_encoding(encoding) for encoding in encodings)
-            or NO_ENCODING_MESSAGE
-        )
+        if message:
+            print_note(escape_invisible(message))
+        return
+    lines = [_format_encoding(encoding) for encoding in encodings]
+    lines = lines or [escape_invisible(message)]
+    notes = dict.fromkeys(note for encoding in encodings for note in encoding["notes"])
+    lines += [f"note: {escape_invisible(note)}" for note in notes]
+    typer.echo("\n".join(lines))
 
 
 def _format_parameters(numbers: dict[str, Any]) -> str:
@@ -114,6 +114,7 @@ def _format_parameters(numbers: dict[str, Any]) -> str:
         "factor": scaling.get("factor"),
         "trained at": numbers.get("training_length"),
         "context": numbers.get("max_positions"),
+        "not read": ", ".join(numbers.get("unread_keys", ())) or None,
     }
     defined = {name: value for name, value in labelled.items() if value is not None}
     return ", ".join(
@@ -122,11 +123,27 @@ def _format_parameters(numbers: dict[str, Any]) -> str:
     )
 
 
+def _format_special_rows(rows: list[dict[str, Any]]) -> list[str]:
+    """List rows that are no positions; long runs with one reason on one line."""
+    lines = []
+    labels = [(row["row"], row.get("token") or row.get("reason")) for row in rows]
+    for label, group in groupby(labels, key=lambda pair: pair[1]):
+        numbers = [number for number, _ in group]
+        is_run = len(numbers) > MAX_LISTED_ROWS and numbers == list(
+            range(numbers[0], numbers[-1] + 1)
+        )
+        if is_run:
+            lines.append(f"         rows {numbers[0]} to {numbers[-1]}: {label}")
+        else:
+            lines += [f"         row {number}: {label}" for number in numbers]
+    return lines
+
+
 def _format_encoding(encoding: dict[str, Any]) -> str:
     shape = " x ".join(map(str, encoding["shape"])) if encoding["shape"] else ""
     name = f"#{encoding['name']}  " if encoding["name"] else ""
     tensor, dtype = encoding["tensor"] or "", encoding["dtype"] or ""
-    lines = [f"{encoding['scheme']:<9}{name}{tensor}  {shape} {dtype}".rstrip()]
+    lines = [f"{encoding['scheme']:<8} {name}{tensor}  {shape} {dtype}".rstrip()]
     if encoding["tensor"] and encoding["format"]:
         quantised = (
             f", dequantised from {encoding['quantisation']}"
@@ -139,13 +156,12 @@ def _format_encoding(encoding: dict[str, Any]) -> str:
         lines.append(
             f"         {encoding['positions']} {noun}, {encoding['layout']['type']}"
         )
-    lines += [
-        f"         row {row['row']}: {row.get('token') or row.get('reason')}"
-        for row in (*encoding["dropped_rows"], *encoding["prefix_rows"])
-    ]
+    lines += _format_special_rows([*encoding["dropped_rows"], *encoding["prefix_rows"]])
     if encoding["parameters"]:
         lines.append(f"         {_format_parameters(encoding['parameters'])}")
     lines.append(f"         by {encoding['why']}")
+    if encoding["unused"]:
+        lines.append(f"         unused: {encoding['unused']}")
     if encoding["problem"]:
         lines.append(f"         cannot be read: {encoding['problem']}")
     return "\n".join(map(escape_invisible, lines))

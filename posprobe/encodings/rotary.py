@@ -146,8 +146,9 @@ def _dynamic_rule(head: RotaryHead) -> tuple[Floats, float]:
         )
     else:
         factor = head.number("factor")
-        length = max(head.length or 0, head.max_positions)
-        base_factor = factor * length / head.max_positions - (factor - 1)
+        trained = head.number("max_trained_positions", head.max_positions)
+        length = max(head.length or 0, trained)
+        base_factor = factor * length / trained - (factor - 1)
     return _geometric_frequencies(
         head.dim, head.base * base_factor ** (head.dim / (head.dim - 2))
     ), 1.0
@@ -251,7 +252,7 @@ def rotary_frequencies(
     The rules and their keys are those of transformers 5.23 (``modeling_rope_utils.py``): default,
     linear (Chen et al. 2023), dynamic NTK, yarn (Peng et al. 2023), longrope (Ding et al. 2024),
     llama3 and proportional (Gemma). Older names are read as well: ``su`` for longrope, ``mrope``
-    for default, and Hunyuan's ``dynamic`` with ``alpha``.
+    for default, Hunyuan's ``dynamic`` with ``alpha``, and Nomic's with ``max_trained_positions``.
 
     Parameters
     ----------

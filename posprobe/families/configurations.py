@@ -30,8 +30,11 @@ _ROLE_NAMES: Mapping[str, tuple[str, ...]] = _CONFIG_DATA["roles"]
 _MAX_CONFIG_DEPTH = 4
 #: Largest number of sections; no model has as many.
 _MAX_SECTIONS = 64
+#: Key under which the configuration of an adapter (PEFT) stands in a checkpoint's.
+ADAPTER_KEY = "adapter_config"
 #: Nested settings that do not describe a part of the model.
 _NOT_SECTIONS = (
+    ADAPTER_KEY,
     "attn_config",
     "pretrained_cfg",
     "quantization_config",

@@ -1,7 +1,4 @@
-"""The positional encodings of a checkpoint, found from header and configuration.
-
-Also the message for a checkpoint without a table, which says what it has instead.
-"""
+"""The positional encodings of a checkpoint, found from header and configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +35,9 @@ from posprobe.families.rotary import (
 )
 from posprobe.families.rows import (
     Rows,
+    TailRows,
     count_rows,
+    count_text_rows,
     is_reserved_count,
     resolve_rows,
     stored_layout,
@@ -50,7 +49,9 @@ from posprobe.schemes import RotarySpec
 #: Longest tensor name that is examined, in characters: no library writes longer ones, and the time
 #: of the search for words grows faster than the length.
 MAX_TENSOR_NAME_LETTERS = 300
-SchemeName: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
+SchemeName: TypeAlias = Literal[
+    "learned", "fixed", "rotary", "relative", "alibi", "convolution"
+]
 #: Tensor name, family and rule, by the last two words of the name.
 _RulesByEnding: TypeAlias = dict[str, list[tuple[str, Family, TableRule]]]
 
@@ -77,6 +78,8 @@ class StoredEncoding:
         Tensors of relative positions and their rule.
     spec
         Parameters of rotary and linear positions.
+    unused
+        Reason why the model never reads it, although it is stored.
     """
 
     scheme: SchemeName
@@ -89,6 +92,7 @@ class StoredEncoding:
     problem: str | None = None
     relative: Relative | None = None
     spec: RotarySpec | LinearSpec | None = None
+    unused: str | None = None
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
@@ -96,6 +100,13 @@ class StoredEncoding:
         if self.relative is not None:
             return self.relative.tensors
         return (self.tensor,) if self.tensor else ()
+
+
+#: Keys of CogVideoX for rotation, and for a learned table beside it.
+_VIDEO_ROTATION_KEY = "use_rotary_positional_embeddings"
+_VIDEO_TABLE_KEY = "use_learned_positional_embeddings"
+#: Ending of the table of an encoder like BERT's.
+_ENCODER_TABLE_ENDING = "embeddings.position_embeddings.weight"
 
 
 def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
@@ -109,27 +120,13 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     its encodings are named after its folder.
     """
     if checkpoint.models:
-        return tuple(_find_in_models(checkpoint.models))
+        return tuple(list_in_models(checkpoint.models, find_encodings))
     sections = list_sections(checkpoint.config)
-    families = load_registry().families
-    types = [section.model_type for section in sections]
-    if not any(has_model_type(family, *types) for family in families):
-        families = (*families, *load_added_families())
-    rules_by_ending = _group_by_ending(families)
-    # Names are filtered first: looking up a tensor can cost a request for its shard's header.
-    names = [
-        name
-        for name in checkpoint.tensors
-        if len(name) <= MAX_TENSOR_NAME_LETTERS
-        and (_find_rules(name, rules_by_ending) or is_named_position(name))
-    ]
-    tables = [
-        table
-        for name in names
-        for table in _read_tables(
-            checkpoint, checkpoint.tensors[name], sections, rules_by_ending
-        )
-    ]
+    rules_by_ending = _group_rules(sections)
+    names = _list_table_names(checkpoint, rules_by_ending)
+    tables = _join_halves(
+        checkpoint, _read_named_tables(checkpoint, names, sections, rules_by_ending)
+    )
     relative = list(_find_relative_encodings(checkpoint, sections))
     # Rows of relative positions are gathered by counted indices, too.
     names += [info.name for encoding in relative for info in encoding.tensors]
@@ -164,10 +161,110 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     )
 
 
-def _find_in_models(models: Mapping[str, Checkpoint]) -> Iterator[StoredEncoding]:
+def _group_rules(sections: tuple[ConfigSection, ...]) -> _RulesByEnding:
+    """Group the rules of all families, and of other packages' if the type is none of these."""
+    families = load_registry().families
+    types = [section.model_type for section in sections]
+    if not any(has_model_type(family, *types) for family in families):
+        families = (*families, *load_added_families())
+    return _group_by_ending(families)
+
+
+def _list_table_names(
+    checkpoint: Checkpoint, rules_by_ending: _RulesByEnding
+) -> list[str]:
+    """List the tensors named like tables; looking one up can cost a request for its header."""
+    return [
+        name
+        for name in checkpoint.tensors
+        if len(name) <= MAX_TENSOR_NAME_LETTERS
+        and (_find_rules(name, rules_by_ending) or is_named_position(name))
+    ]
+
+
+def _read_named_tables(
+    checkpoint: Checkpoint,
+    names: list[str],
+    sections: tuple[ConfigSection, ...],
+    rules_by_ending: _RulesByEnding,
+    *,
+    unused: bool = False,
+) -> list[StoredEncoding]:
+    """Read the tensors named like tables; those that the model reads, or the unused ones."""
+    return [
+        table
+        for name in names
+        for table in _read_tables(
+            checkpoint, checkpoint.tensors[name], sections, rules_by_ending
+        )
+        if bool(table.unused) == unused
+    ]
+
+
+def find_unused(checkpoint: Checkpoint) -> list[StoredEncoding]:
+    """List the tables of one model that are stored and never read, with the reason."""
+    sections = list_sections(checkpoint.config)
+    rules_by_ending = _group_rules(sections)
+    names = _list_table_names(checkpoint, rules_by_ending)
+    return _read_named_tables(checkpoint, names, sections, rules_by_ending, unused=True)
+
+
+#: Rows of LongCLIP's table that are those of CLIP's (``mask1``); the others are of a second tensor.
+_LONG_CLIP_KEPT_ROWS = 20
+#: What the name of that tensor ends in, before ``.weight``.
+_LONG_CLIP_ENDING = "_res"
+
+
+def _join_halves(
+    checkpoint: Checkpoint, tables: list[StoredEncoding]
+) -> list[StoredEncoding]:
+    """Join the two tensors of LongCLIP's table, of which each position reads one."""
+    seconds = {
+        table.tensor.name: second
+        for table in tables
+        if table.tensor and (second := _second_half(checkpoint, table.tensor))
+    }
+    return [
+        _join_half(table, seconds.get(table.tensor.name))
+        for table in tables
+        if table.tensor and table.tensor.name not in seconds.values()
+    ]
+
+
+def _second_half(checkpoint: Checkpoint, info: TensorInfo) -> str | None:
+    """Return the tensor with the later rows of a table; None if there is none."""
+    stem = info.name.removesuffix(".weight")
+    second = checkpoint.tensors.get(
+        f"{stem}{_LONG_CLIP_ENDING}{info.name.removeprefix(stem)}"
+    )
+    is_half = second is not None and second.shape == info.shape
+    has_rows = bool(info.shape) and info.shape[0] > _LONG_CLIP_KEPT_ROWS
+    return second.name if second is not None and is_half and has_rows else None
+
+
+def _join_half(table: StoredEncoding, second: str | None) -> StoredEncoding:
+    """Let the later rows of a table be those of a second tensor."""
+    if second is None or table.tensor is None:
+        return table
+    note = (
+        f"LongCLIP: positions 0 to {_LONG_CLIP_KEPT_ROWS - 1} are rows of "
+        f"{table.tensor.name}, the others of {second}"
+    )
+    rows = Rows(
+        Sequence(table.tensor.shape[0]),
+        notes=(note,),
+        tail=TailRows(_LONG_CLIP_KEPT_ROWS, second),
+    )
+    return replace(table, rows=rows, problem=None)
+
+
+def list_in_models(
+    models: Mapping[str, Checkpoint],
+    find: Callable[[Checkpoint], tuple[StoredEncoding, ...]],
+) -> Iterator[StoredEncoding]:
     """Yield the encodings of several models, named after the folder of their model."""
     for folder, model in models.items():
-        encodings = find_encodings(model)
+        encodings = find(model)
         for encoding in encodings:
             name = folder if len(encodings) == 1 else f"{folder}-{encoding.name}"
             yield replace(encoding, name=name)
@@ -245,6 +342,9 @@ def _read_tables(
     rules_by_ending: _RulesByEnding,
 ) -> Iterator[StoredEncoding]:
     """Read a tensor as a table, or as the tables of two axes that the model adds."""
+    if 0 in info.shape:
+        yield _describe_placeholder(info)
+        return
     if len(info.shape) == 3 and info.shape[0] == 2 and is_named_position(info.name):
         layout = Sequence(info.shape[1])
         for axis in (0, 1):
@@ -258,6 +358,18 @@ def _read_tables(
             )
     elif (table := _read_table(checkpoint, info, sections, rules_by_ending)) is not None:
         yield table
+
+
+def _describe_placeholder(info: TensorInfo) -> StoredEncoding:
+    """Describe a table without numbers, which no reader can make up for."""
+    problem = (
+        f"{info.subject}: it is empty, a placeholder as DeepSpeed's ZeRO-3 leaves it. "
+        "Gather the weights (zero_to_fp32.py, or stage3_gather_16bit_weights_on_model_save) "
+        "and use that checkpoint."
+    )
+    return StoredEncoding(
+        "learned", "", f"the name {info.name}", info, TableRule(()), problem=problem
+    )
 
 
 def _read_table(
@@ -277,8 +389,37 @@ def _read_table(
         for name in checkpoint.tensors
     )
     if scheme != "absolute" and not ignored:
-        return None
+        return _mark_unused(info, f"position_embedding_type is {scheme}")
+    if reason := _find_other_use(checkpoint, info, section):
+        return _mark_unused(info, reason)
     return _read_by_evidence(checkpoint, info, sections, section, rules_by_ending)
+
+
+def _mark_unused(info: TensorInfo, reason: str) -> StoredEncoding:
+    return StoredEncoding(
+        "learned", info.name, f"the name {info.name}", info, unused=reason
+    )
+
+
+def _find_other_use(
+    checkpoint: Checkpoint, info: TensorInfo, section: ConfigSection
+) -> str | None:
+    """Return the reason why a table is stored beside rotation and not added."""
+    config = section.config
+    if config.get(_VIDEO_ROTATION_KEY) and not config.get(_VIDEO_TABLE_KEY, True):
+        return f"{_VIDEO_ROTATION_KEY} is true and {_VIDEO_TABLE_KEY} is not"
+    stem = dotted_name(info.name).removesuffix(_ENCODER_TABLE_ENDING)
+    if section.config or stem == info.name:
+        return None
+    # ESM-2: its layers rotate, and older versions of transformers stored a table all the same.
+    rotations = (
+        name
+        for name in checkpoint.tensors
+        if name.startswith(f"{stem}encoder.layer.")
+        and name.endswith("attention.self.rotary_embeddings.inv_freq")
+    )
+    first_rotation = next(rotations, None)
+    return first_rotation and f"the layers rotate queries and keys ({first_rotation})"
 
 
 def _read_by_evidence(
@@ -300,7 +441,7 @@ def _read_by_evidence(
     if dotted_name(info.name).endswith(
         tuple(name for model_type in types for name in unused_tensors.get(model_type, ()))
     ):
-        return None
+        return _mark_unused(info, f"the code of {types[-1]} never reads it")
     for model_type in types:
         configured = [pair for pair in rules if has_model_type(pair[0], model_type)]
         if configured:
@@ -322,7 +463,8 @@ def _read_by_evidence(
     by_name = _read_by_rules(checkpoint, info, candidates, reason) if candidates else None
     if by_name and not by_name.problem:
         return by_name
-    if (counted := count_rows(checkpoint, info, section)) is not None:
+    counted = count_text_rows(info, section) or count_rows(checkpoint, info, section)
+    if counted is not None:
         rows, reason = counted
         return StoredEncoding("learned", "", reason, info, TableRule(()), rows=rows)
     return by_name or _read_generic(checkpoint, info)
@@ -553,6 +695,14 @@ def _find_configured(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEnco
             yield from _build_specified(
                 "rotary", section, f"{prefix}{reason}", read_rotary_specs
             )
+        elif section.config.get(_VIDEO_ROTATION_KEY):
+            problem = (
+                "frames, rows and columns turn shares of the pairs that diffusers' code "
+                "states, not the configuration"
+            )
+            yield StoredEncoding(
+                "rotary", section.name, _VIDEO_ROTATION_KEY, problem=problem
+            )
         elif reason := find_timm_evidence(section):
             problem = "timm's configuration states no base, axes and units: they are in timm's code"
             yield StoredEncoding("rotary", section.name, reason, problem=problem)
@@ -590,47 +740,17 @@ def _find_computed(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncodi
             )
 
 
+#: Names of rotary frequencies, and of cosines and sines made of them.
+_FREQUENCY_NAME = re.compile(
+    r"(?:rotary_emb|rotary_embeddings?|rotary_pos_emb)\.(?:inv_freq|freqs)$"
+    r"|rope\.(?:freqs(?:_cos)?|inv_freq)$|(?:^|\.)freqs_(?:cis|cos)$"
+)
+
+
 def _find_stored_frequencies(checkpoint: Checkpoint) -> Iterator[StoredEncoding]:
     """Find rotary frequencies, which old checkpoints store in addition to the configuration."""
     for name in checkpoint.tensors:
-        if name.endswith(("rotary_emb.inv_freq", "rope.freqs")):
+        if _FREQUENCY_NAME.search(name):
             info = checkpoint.tensors[name]
             yield StoredEncoding("rotary", "", f"stored frequencies, {name}", info)
             return
-
-
-#: Names of convolutions that replace positions in wav2vec 2.0 and relatives, PVT v2 and XCiT.
-_CONVOLUTION_NAME = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
-#: Number of tensors that a message lists if none is known as a table.
-_MAX_LISTED_TENSORS = 5
-
-
-def describe_no_table(
-    checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]
-) -> str:
-    """Return the message for a checkpoint without a table: what it has instead."""
-    by_scheme = {encoding.scheme: encoding for encoding in reversed(encodings)}
-    if by_scheme:
-        instead = "; ".join(
-            f"{name} positions ({encoding.evidence})"
-            for name, encoding in by_scheme.items()
-        )
-        return (
-            f"{checkpoint.location}: it has no table of positions. It has "
-            f"{instead}. `posprobe inspect` lists what the checkpoint says "
-            "about position."
-        )
-    tensors = [name for model in checkpoint.models.values() for name in model.tensors]
-    tensors = tensors or list(checkpoint.tensors)
-    listed_names = ", ".join(name[:80] for name in tensors[:_MAX_LISTED_TENSORS])
-    model = checkpoint.config.get("model_type")
-    conv = next((name for name in tensors if _CONVOLUTION_NAME.search(name)), None)
-    return (
-        f"{checkpoint.location}: no position table was found among its "
-        f"tensors ({len(tensors)}: "
-        f"{listed_names}{', ...' if len(tensors) > _MAX_LISTED_TENSORS else ''})"
-        + (f" of a {model}" if isinstance(model, str) else "")
-        + ", nor another scheme in the configuration."
-        + (f" A convolution tells places apart: {conv}." if conv else "")
-        + " If a tensor holds positions, name it with --tensor NAME."
-    )

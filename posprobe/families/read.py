@@ -26,10 +26,10 @@ from posprobe.families.architectures import TableRule
 from posprobe.families.configurations import list_sections, translate_config
 from posprobe.families.find import (
     StoredEncoding,
-    describe_no_table,
     find_encodings,
     pick_encodings,
 )
+from posprobe.families.listing import describe_no_table, list_encodings
 from posprobe.families.relative import read_relative
 from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
@@ -106,6 +106,7 @@ def build_scheme(
                     spec.max_positions,
                     family=encoding.family,
                     notes=spec.notes,
+                    unread_keys=spec.unread_keys,
                 )
     except UsageError as error:
         raise InvalidCheckpoint(f"{checkpoint.location}: {error}") from error
@@ -253,9 +254,8 @@ def load(
         stored_encodings = () if tensor is not None else find_encodings(checkpoint)
         encoding = choose_table(checkpoint, parsed, stored_encodings, tensor, grid)
         table = read_table(checkpoint, encoding, parsed, rows)
-    return replace(
-        table, notes=(*table.notes, *_note_other_schemes(stored_encodings, parsed.source))
-    )
+    other_schemes = _note_other_schemes(stored_encodings, parsed.source)
+    return replace(table, notes=(*table.notes, *checkpoint.notes, *other_schemes))
 
 
 def load_schemes(
@@ -315,7 +315,7 @@ def _load_schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ..
         pick_encodings(checkpoint, scheme_encodings, parsed) if scheme_encodings else ()
     )
     if not scheme_encodings:
-        raise NoPositionTable(describe_no_table(checkpoint, all_encodings))
+        raise NoPositionTable(describe_no_table(checkpoint))
     schemes, problems = [], []
     for encoding in scheme_encodings:
         name = (
@@ -342,29 +342,31 @@ def inspect(
     list
         One record per encoding: ``scheme``, ``name``, ``tensor``, ``shape``, ``dtype``, ``family``,
         ``why``, ``positions``, ``layout``, ``prefix_rows``, ``dropped_rows``, ``parameters`` (of
-        rotary and linear positions), ``problem``, ``format`` of the file, ``quantisation`` by name.
+        rotary and linear positions), ``problem``, ``unused`` (the reason why a stored table is
+        never read), ``format`` of the file, ``quantisation`` by name, ``notes`` on the file.
 
     Raises
     ------
     UnknownReference, Unreachable, InvalidCheckpoint
         As for `load`.
     """
+    return inspect_reference(reference, revision=revision, offline=offline)[0]
+
+
+def inspect_reference(
+    reference: str | PathLike[str], *, revision: str | None = None, offline: bool = False
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the records of `inspect`, and what to say where there are none."""
     parsed = parse_reference(reference)
     if is_formula(parsed):
-        stored_encodings: tuple[StoredEncoding, ...] = (_describe_formula(parsed.source),)
-        file_format = None
-    else:
-        with name_source_in_errors(parsed.source):
-            checkpoint = open_reference(parsed, revision=revision, offline=offline)
-            stored_encodings, file_format = (
-                find_encodings(checkpoint),
-                checkpoint.format or None,
-            )
-        stored_encodings = pick_encodings(checkpoint, stored_encodings, parsed)
-    return [
-        _describe_encoding(encoding) | {"format": file_format}
-        for encoding in stored_encodings
-    ]
+        formula = _describe_encoding(_describe_formula(parsed.source))
+        return [formula | {"format": None, "notes": []}], ""
+    with name_source_in_errors(parsed.source):
+        checkpoint = open_reference(parsed, revision=revision, offline=offline)
+        encodings = pick_encodings(checkpoint, list_encodings(checkpoint), parsed)
+    file_facts = {"format": checkpoint.format or None, "notes": [*checkpoint.notes]}
+    records = [_describe_encoding(encoding) | file_facts for encoding in encodings]
+    return records, "" if records else describe_no_table(checkpoint)
 
 
 def _describe_formula(source: str) -> StoredEncoding:
@@ -394,6 +396,7 @@ def _describe_encoding(encoding: StoredEncoding) -> dict[str, Any]:
         "dropped_rows": [asdict(row) for row in rows.dropped] if rows else [],
         "parameters": asdict(encoding.spec) if encoding.spec else None,
         "problem": encoding.problem,
+        "unused": encoding.unused,
     }
 
 
@@ -481,6 +484,13 @@ def read_table(
         stored = checkpoint.read(info.name)
         info = stored.info
         digest, values = stored.sha256, flatten_rows(stored.values, rows)
+        if rows.tail is not None:
+            # The digest is that of one tensor, and the table is not that tensor.
+            later_rows = flatten_rows(checkpoint.read(rows.tail.tensor).values, rows)
+            digest = None
+            values = np.concatenate(
+                [values[: rows.tail.start], later_rows[rows.tail.start :]]
+            )
         positions = (
             np.delete(values, rows.excluded_rows, axis=0) if rows.excluded_rows else values
         )
@@ -591,7 +601,7 @@ def _choose_named(
     if reference.table and reference.table in [
         e.name for e in stored_encodings if e.rule is None
     ]:
-        raise NoPositionTable(describe_no_table(checkpoint, stored_encodings))
+        raise NoPositionTable(describe_no_table(checkpoint))
     if reference.table and reference.table not in checkpoint.models:
         tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
         if not tables:
@@ -600,7 +610,7 @@ def _choose_named(
                 + _list_tables(stored_encodings, reference.source)
             )
     if not tables:
-        raise NoPositionTable(describe_no_table(checkpoint, stored_encodings))
+        raise NoPositionTable(describe_no_table(checkpoint))
     if len(tables) > 1:
         raise AmbiguousTable(
             f"{reference.source}: contains {len(tables)} position tables. "

@@ -20,6 +20,7 @@ from posprobe import settings
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.configurations import ConfigSection
+from posprobe.families.position_keys import list_unread_keys
 from posprobe.schemes import RotarySpec as RotarySpec
 
 _LAYER_KEYS = read_data("families/configurations.toml")["layers"]
@@ -245,8 +246,9 @@ def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
         n_layers = _count_layers(section) or 1
         n_before = min(n_full_layers or 0, n_layers)
         return [full_type] * n_before + [sliding] * (n_layers - n_before)
+    default_interval = _FULL_INTERVALS.get(section.model_type or "")
     pattern = config.get(
-        "sliding_window_pattern", _FULL_INTERVALS.get(section.model_type or "")
+        "sliding_window_pattern", config.get("_sliding_window_pattern", default_interval)
     )
     period = len(pattern) if isinstance(pattern, str) else pattern
     if type(period) is not int or not 1 <= period <= settings.MAX_CONFIG_LAYERS:
@@ -278,6 +280,10 @@ _TIMM_ROTARY = re.compile(
 )
 #: Largest number of heads; a configuration that states more is damaged.
 _MAX_CONFIG_HEADS = 2**12
+#: Keys that state that the numbers of a pair are neighbours.
+_INTERLEAVED_KEYS = ("rope_interleave", "rotary_emb_interleaved")
+#: Key of the positions in training, where the context that is promised is longer (Nomic).
+_TRAINED_LENGTH_KEY = "max_trained_positions"
 #: Largest number of kinds of layers with their own frequencies.
 _MAX_LADDERS = 64
 
@@ -330,6 +336,7 @@ def read_rotary_specs(section: ConfigSection) -> tuple[RotarySpec, ...]:
 def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
     config = section.config
     declared = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    declared = declared or _read_dynamic_factor(section)
     if not isinstance(declared, Mapping):
         raise settings.wrong_value_error(
             "rope_parameters", declared, "a mapping", section.path
@@ -371,6 +378,12 @@ def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
         )
 
 
+def _read_dynamic_factor(section: ConfigSection) -> Mapping[str, Any]:
+    """Return the rule of Nomic's BERT, dynamic NTK, under the names of transformers."""
+    factor = section.read_number("rotary_scaling_factor")
+    return {"rope_type": "dynamic", "factor": factor} if factor else {}
+
+
 def _local_base(config: Mapping[str, Any]) -> Any:
     """Return the base of local layers under the older keys of Gemma 3 and ModernBERT."""
     if config.get("rope_parameters"):
@@ -395,9 +408,14 @@ def _build_spec(
         for source in (rope_section, section)
     )
     original_length = next(filter(None, lengths), None)
+    trained_length = section.read_integer(
+        _TRAINED_LENGTH_KEY, maximum=MAX_CONFIG_POSITIONS
+    )
     scaling = {} if rule_name in ("default", "axial", "mrope") else dict(declared)
     if scaling and original_length:
         scaling.setdefault(key, original_length)
+    if rule_name == "dynamic" and trained_length:
+        scaling[_TRAINED_LENGTH_KEY] = trained_length
     partial = _read_partial(section, declared, head_dim)
     step, axis_steps, extent, grid_notes = _read_step(section, base, head_dim)
     sections, sections_in_turn = _read_sections(section, declared, head_dim)
@@ -408,7 +426,7 @@ def _build_spec(
         partial=partial,
         scaling=scaling,
         max_positions=max_positions,
-        training_length=original_length or max_positions,
+        training_length=original_length or trained_length or max_positions,
         axes=_count_axes(section, rule_name),
         step=step,
         across=axis_steps,
@@ -416,8 +434,10 @@ def _build_spec(
         sections=sections,
         sections_in_turn=sections_in_turn,
         window=_limit_window(layer_kind.window, max_positions),
-        interleaved=is_interleaved or bool(section.config.get("rope_interleave")),
+        interleaved=is_interleaved
+        or any(section.config.get(key) for key in _INTERLEAVED_KEYS),
         layers=layers,
+        unread_keys=list_unread_keys(section),
         notes=(
             *_layer_notes(section),
             *_scaling_notes(declared, scaling),
@@ -651,7 +671,7 @@ class LinearSpec:
     """The parameters of a linear bias.
 
     ``most`` is the exponent of the smallest slope, 8 unless MPT's ``alibi_bias_max`` states
-    another; ``scale`` multiplies the slopes.
+    another; ``scale`` multiplies the slopes; ``unread_keys`` concern position and are not read.
     """
 
     heads: int
@@ -659,6 +679,7 @@ class LinearSpec:
     max_positions: int | None = None
     scale: float = 1.0
     notes: tuple[str, ...] = ()
+    unread_keys: tuple[str, ...] = ()
 
 
 def read_linear_spec(section: ConfigSection) -> LinearSpec:
@@ -684,6 +705,7 @@ def read_linear_spec(section: ConfigSection) -> LinearSpec:
         heads,
         max_exponent,
         section.read_integer(*_ROTARY_LENGTH_KEYS, maximum=MAX_CONFIG_POSITIONS),
+        unread_keys=list_unread_keys(section),
     )
     if section.model_type != "falcon":
         return spec

@@ -39,11 +39,19 @@ _RELIABLE_LENGTH_KEYS = _ROW_KEYS["reliable_lengths"]
 
 
 @dataclass(frozen=True)
+class TailRows:
+    """A second tensor of the same shape, whose rows from ``start`` on are those of the table."""
+
+    start: int
+    tensor: str
+
+
+@dataclass(frozen=True)
 class Rows:
     """The rows of a stored table; all but ``prefix`` and ``dropped`` are positions.
 
     ``channels_first`` is whether the width is stored before the grid; ``axis`` is the index of the
-    table in a tensor that holds several.
+    table in a tensor that holds several; ``tail`` is the tensor that its later rows are read from.
     """
 
     layout: Layout
@@ -52,6 +60,7 @@ class Rows:
     notes: tuple[str, ...] = ()
     channels_first: bool = False
     axis: int | None = None
+    tail: TailRows | None = None
 
     @property
     def excluded_rows(self) -> list[int]:
@@ -191,6 +200,22 @@ def count_rows(
                 Sequence(promised), dropped=dropped
             ), f"{key} is {promised}, and two more"
     return _read_square(info, section, stored.size)
+
+
+#: Key of the number of texts' rows that come before the patches of a video (CogVideoX).
+_TEXT_ROWS_KEY = "max_text_seq_length"
+
+
+def count_text_rows(info: TensorInfo, section: ConfigSection) -> tuple[Rows, str] | None:
+    """Leave out the rows of a text before the patches of a video; None without such rows."""
+    n_text_rows = section.read_integer(_TEXT_ROWS_KEY, maximum=settings.MAX_CONFIG_LAYERS)
+    is_table = len(info.shape) == len(("batch", "rows", "columns")) and info.shape[0] == 1
+    if not n_text_rows or not is_table or info.shape[1] - n_text_rows < 2:
+        return None
+    dropped = tuple(DroppedRow(row, "text") for row in range(n_text_rows))
+    note = "patches of a video in order: frames, then rows, then columns"
+    rows = Rows(Sequence(info.shape[1] - n_text_rows), dropped=dropped, notes=(note,))
+    return rows, f"{_TEXT_ROWS_KEY} is {n_text_rows}"
 
 
 def _find_special_rows(
@@ -577,7 +602,7 @@ def build_source(
 
 def is_long(info: TensorInfo, rows: Rows) -> bool:
     """Tell whether a table exceeds `MAX_WHOLE_READ_NUMBERS` and has contiguous rows."""
-    in_rows = rows.axis is None and not rows.channels_first
+    in_rows = rows.axis is None and not rows.channels_first and rows.tail is None
     return in_rows and math.prod(info.shape) > MAX_WHOLE_READ_NUMBERS
 
 

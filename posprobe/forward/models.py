@@ -427,7 +427,7 @@ def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[
         if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(
             error
         ):
-            raise unsafe_pickle_error(reference, error) from error
+            raise unsafe_pickle_error(reference, "PyTorch refuses it") from error
         if is_out_of_memory(error):
             raise UsageError(
                 f"{reference}: the model does not fit into the memory of "

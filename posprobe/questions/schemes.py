@@ -50,10 +50,13 @@ class SchemeFacts(Generic[E]):
         Facts about each encoding.
     value
         Value of the answer in ``analysis.json``.
+    unread
+        Keys of the configuration that concern position and that no rule reads.
     """
 
     encodings: tuple[E, ...]
     value: Annotated[Any, HIDDEN] = None
+    unread: tuple[str, ...] = ()
 
     def total(self, name: str) -> int:
         """Return the sum of a count over all encodings, by the name of its field."""
@@ -246,11 +249,14 @@ class RemainingAttention:
         Attention to a key at that distance over that to the nearest key, with equal contents.
     halving
         Distance in positions at which attention halves.
+    unread
+        Keys of the configuration that concern position and that no rule reads.
     """
 
     length: int | None
     left: float | None
     halving: float
+    unread: tuple[str, ...] = ()
 
     value = value_property("left")
 
@@ -558,7 +564,36 @@ def _make_order_correction(
     return correct
 
 
+def _make_unread_correction(question: str) -> Correction[Sequence[Block]]:
+    """Make the correction of an answer from a configuration with keys that no rule reads."""
+    kind = question.partition("_")[0]
+
+    def correct(answers: Mapping[str, Answer], schemes: Sequence[Block]) -> Answer | None:
+        unread = dict.fromkeys(
+            key
+            for block in schemes
+            if scheme_kind(block) == kind
+            for key in block.get("unread_keys", ())
+        )
+        if question not in answers or not unread:
+            return None
+        answer = answers[question]
+        facts = replace(answer.facts, unread=tuple(unread))
+        return replace(answer, answer="cannot tell", reason="unread", facts=facts)
+
+    return correct
+
+
+#: Questions whose answers follow from the configuration.
+CONFIGURED_QUESTIONS = (
+    "rotary_turns",
+    "rotary_positive",
+    "rotary_stretched",
+    "alibi_near",
+    "alibi_reach",
+)
 SCHEME_CORRECTIONS = (
+    *map(_make_unread_correction, CONFIGURED_QUESTIONS),
     _make_order_correction("bias_near", "bias_smooth", _near_facts, _judge_near),
     _make_order_correction("bias_sides", "bias_smooth", _side_facts, _judge_sides),
     _make_order_correction("cosine_near", "cosine_smooth", _near_facts, _judge_near),

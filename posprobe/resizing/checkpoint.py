@@ -267,6 +267,11 @@ def _resize_tensor(
             f"{info.subject}: contains the tables of two axes, and --into "
             "changes whole tensors. Write the table alone with -o FILE."
         )
+    if rows.tail is not None:
+        raise UsageError(
+            f"{info.subject}: later rows of the table are those of {rows.tail.tensor}, and "
+            "--into changes one tensor. Write the table alone with -o FILE."
+        )
     old_rows = flatten_rows(checkpoint.read(info.name).values, rows)
     first, last = rows.n_leading_excluded, rows.n_leading_excluded + rows.layout.size
     if any(first <= row < last for row in rows.excluded_rows):

@@ -163,6 +163,7 @@ TEMPLATE_FORMATS: Mapping[str, Callable[..., str]] = {
     "capital": capitalise,
     "either": choose_plural,
     "fine_percent": format_percent,
+    "listed": join_words,
     "lower": str.lower,
     "number": format_number,
     "percent": format_whole_percent,

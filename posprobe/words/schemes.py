@@ -23,6 +23,7 @@ from posprobe.words.comparisons import chance_comparison
 from posprobe.words.formats import (
     Template,
     capitalise,
+    choose_plural,
     format_count,
     format_hundredths,
     format_two_figures,
@@ -272,14 +273,24 @@ def scheme_line(answer: Block) -> AnswerLine:
     measure, value = (
         _SCHEME_MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
     )
+    if facts and answer["reason"] == "unread":
+        measure, value = "keys that are not read", str(len(facts["unread"]))
     return chance_line(answer, question, measure, format_two_figures, value)
 
 
-#: Meaning of answers, by whether the values were learned.
-SCHEME_KEYS: Mapping[bool, str] = {
-    False: "From the configuration: exact.",
-    True: f"Learned values: {TEST_KEY}",
-}
+def key_sentence(schemes: Sequence[Block]) -> str:
+    """Return the meaning of answers about schemes of one kind: learned, or configured."""
+    if scheme_kind(schemes[0]) in ("bias", "cosine"):
+        return f"Learned values: {TEST_KEY}"
+    unread_keys = dict.fromkeys(
+        key for scheme in schemes for key in scheme.get("unread_keys", ())
+    )
+    if not unread_keys:
+        return "From the configuration: exact."
+    verb = choose_plural([*unread_keys], "is|are")
+    return (
+        f"From the configuration, of which {join_words([*unread_keys])} {verb} not read."
+    )
 
 
 def describe_schemes(schemes: Sequence[Block]) -> str:
@@ -315,7 +326,10 @@ def summarise_schemes(answers: Mapping[str, Answer]) -> str:
         Answers by question.
     """
     clauses = []
-    if "rotary_turns" in answers:
+    unread = [answer for answer in answers.values() if answer.reason == "unread"]
+    if unread:
+        clauses.append(answer_sentence(unread[0]))
+    elif "rotary_turns" in answers:
         ladders: Sequence[RotaryLadder] = answers["rotary_turns"].facts.encodings
         wavelengths = [(ladder.name, _wavelengths_clause(ladder)) for ladder in ladders]
         clauses.append(_join_encodings(wavelengths, MAX_HEADLINE_ENCODINGS))
@@ -323,7 +337,7 @@ def summarise_schemes(answers: Mapping[str, Answer]) -> str:
         clauses += (
             [answer_sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
         )
-    if "alibi_near" in answers:
+    if "alibi_near" in answers and answers["alibi_near"] not in unread:
         halving = _format_range(answers["alibi_near"].value["halving"])
         clauses.append(
             f"With equal contents, ALiBi halves attention every {halving} positions."

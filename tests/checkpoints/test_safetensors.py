@@ -262,8 +262,10 @@ def test_a_file_of_another_format_is_one_clear_error(
 ) -> None:
     path = write(tmp_path / f"model.{suffix}", SOUND[name])
     kind = name.rpartition(".")[2]
-    if {kind, suffix} in ({suffix}, {"pt", "bin"}):
-        assert open_local(path).tensors
+    # The endings of PyTorch are those of other formats, too: the first bytes decide.
+    if kind in (suffix, "pt", "safetensors", "npy") and suffix in (kind, "pt", "bin"):
+        (tensor,) = {"wpe.weight", "model"} & set(open_local(path).tensors)
+        np.testing.assert_array_equal(open_local(path).read(tensor).values, VALUES)
         return
     with pytest.raises(InvalidCheckpoint, match=path.name):
         open_local(path)

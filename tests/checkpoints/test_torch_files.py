@@ -26,7 +26,7 @@ from made_files import VALUES, Payload, save_legacy, save_zip, write
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
-from posprobe.checkpoints.torchfile import check_pickle_cost
+from posprobe.checkpoints.pickles import check_pickle_cost
 from posprobe.errors import InvalidCheckpoint, InvalidTable
 from posprobe.families import load
 from posprobe.forward import load_model

@@ -35,7 +35,7 @@ from fuzz.runner import Runner, runner  # noqa: E402
 CLASSES = {
     "headers": 160, "arrays": 130, "formats": 120, "graphs": 80, "blocks": 90, "folders": 80,
     "configurations": 100, "options": 90, "text": 90, "outputs": 70, "bundles": 90, "hub": 50,
-    "records": 200, "archives": 70, "models": 20, "contexts": 60,
+    "records": 200, "archives": 70, "extras": 380, "models": 20, "contexts": 60,
 }  # fmt: skip
 #: The class of a case, how it ended, in how many seconds, and its name.
 Result: TypeAlias = tuple[str, str, float, str]

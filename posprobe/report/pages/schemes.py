@@ -18,7 +18,7 @@ from posprobe.report.pages.parts import (
 )
 from posprobe.text import Block, format_cell, format_range, lookup
 from posprobe.words import PICTURE_TEXTS, claim_sentence, describe_pictures, weights
-from posprobe.words.schemes import SCHEME_KEYS, describe_schemes, scheme_line
+from posprobe.words.schemes import describe_schemes, key_sentence, scheme_line
 
 
 def scheme_page(document: Block) -> Page:
@@ -31,7 +31,6 @@ def scheme_page(document: Block) -> Page:
     notes = [
         (scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]
     ]
-    learned = dict.fromkeys(kind in ("bias", "cosine") for kind in schemes_by_kind)
     return Page(
         title=document["name"],
         subject="how attention knows position",
@@ -40,7 +39,7 @@ def scheme_page(document: Block) -> Page:
         notes=tuple(_gather_notes(notes, len(schemes))),
         pictures=tuple(_kind_pictures(first_kind)),
         evidence=tuple(_evidence(document, other_kinds)),
-        key=" ".join(SCHEME_KEYS[is_learned] for is_learned in learned),
+        key=" ".join(dict.fromkeys(map(key_sentence, schemes_by_kind.values()))),
         numbers=_number_table(schemes),
         provenance=(
             *origin_facts(schemes[0]["source"]),
