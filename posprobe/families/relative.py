@@ -30,6 +30,7 @@ from posprobe.families.configurations import (
     ConfigSection,
     apply_layer_norm,
     dotted_name,
+    find_norm_tensor,
     find_section,
     list_sections,
 )
@@ -179,6 +180,7 @@ def read_relative(
         )
     main_tensor = relative.tensors[0]
     section = find_section(main_tensor.name, list_sections(checkpoint.config))
+    _check_axes(relative)
     stored = [checkpoint.read(info.name) for info in relative.tensors]
     arrays = [tensor.values.astype(np.float64) for tensor in stored]
     if relative.rule.kind == "log buckets":
@@ -196,6 +198,13 @@ def _normalise_vectors(
     if "layer_norm" not in str(section.config.get("norm_rel_ebd", "none")):
         return vectors
     name = relative.tensors[0].name.removesuffix(relative.rule.tensors[0]) + "LayerNorm"
+    gain = find_norm_tensor(checkpoint, name, "weight")
+    if gain is not None and checkpoint.tensors[gain].shape != vectors.shape[1:]:
+        norm_shape = list(checkpoint.tensors[gain].shape)
+        raise InvalidCheckpoint(
+            f"{relative.tensors[0].subject}: its LayerNorm {gain} has the shape "
+            f"{norm_shape}. One of them belongs to another checkpoint."
+        )
     return apply_layer_norm(
         checkpoint, vectors, name, section.read_number("layer_norm_eps") or 1e-7
     )
@@ -222,6 +231,35 @@ def _lay_out(
     return _read_distances(build, arrays[0], section, subject, is_reversed=is_reversed)
 
 
+#: Form in which each kind of table is stored, and the numbers of axes that can have it.
+_STORED_FORMS: Mapping[Kind, tuple[str, tuple[int, ...]]] = {
+    "buckets": ("[buckets, heads]", (2,)),
+    "prompt buckets": ("[buckets, heads]", (2,)),
+    # MaxViT keeps heads first, displacements on a grid.
+    "window": ("[displacements, heads]", (2, 3)),
+    "log window": ("[hidden, 2], the weight of a network's first layer,", (2,)),
+    "mirrored window": (
+        "[heads, h * h], biases by distance along rows and columns of a square window,",
+        (2,),
+    ),
+    "two axes": ("[2h - 1, width of a head] with [2w - 1, width of a head]", (2,)),
+    "distances": ("[distances, width]", (2, 3)),
+    "log buckets": ("[2 * span, width]", (2,)),
+}
+
+
+def _check_axes(relative: Relative) -> None:
+    """Refuse a table that has another number of axes than its kind, or no numbers."""
+    expected_shape, axis_counts = _STORED_FORMS[relative.rule.kind]
+    # The other tensors of a network are its biases and its second layer.
+    n_tables = 1 if relative.rule.kind == "log window" else len(relative.tensors)
+    for info in relative.tensors[:n_tables]:
+        fits = len(info.shape) in axis_counts and 0 not in info.shape
+        if relative.rule.kind == "log buckets":
+            fits = fits and info.shape[0] % 2 == 0
+        _check_shape(expected_shape, info.subject, fits=fits)
+
+
 def _check_shape(expected_shape: str, subject: str, *, fits: bool) -> None:
     if not fits:
         raise InvalidCheckpoint(f"{subject}: {expected_shape} is expected.")
@@ -237,7 +275,6 @@ def _read_buckets(
         raise settings.wrong_value_error(
             "relative_bias_args", bias_arguments, str(UDOP_BIASES), section.path
         )
-    _check_shape("[buckets, heads]", subject, fits=table.ndim == 2)
     if rule.heads_first:
         table = table.T
     buckets = _read_integer_or(config, size_keys[0], rule.sizes[0] or len(table))
@@ -293,10 +330,7 @@ def _read_window(
     build: BuildBias, table: FloatArray, section: ConfigSection, subject: str
 ) -> RelativeBias:
     if table.ndim == 3:
-        table = table.reshape(
-            len(table), -1
-        ).T  # MaxViT keeps heads first, displacements on a grid
-    _check_shape("[displacements, heads]", subject, fits=table.ndim == 2)
+        table = table.reshape(len(table), -1).T
     grid, n_extra = _find_window(len(table), section)
     if grid is None or max(grid.height, grid.width) > _MAX_WINDOW:
         raise InvalidCheckpoint(
@@ -389,13 +423,9 @@ def _find_log_window(
 
 
 def _read_mirrored(build: BuildBias, table: FloatArray, subject: str) -> RelativeBias:
-    side = math.isqrt(table.shape[-1]) if table.ndim == 2 else 0
-    expected_shape = (
-        "[heads, h * h], biases by distance along rows and columns of a square window,"
-    )
-    _check_shape(
-        expected_shape, subject, fits=table.ndim == 2 and side * side == table.shape[1]
-    )
+    side = math.isqrt(table.shape[1])
+    expected_shape, _ = _STORED_FORMS["mirrored window"]
+    _check_shape(expected_shape, subject, fits=side * side == table.shape[1])
     quarter = table.reshape(len(table), side, side)
     upper_half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
     full_table = np.concatenate([upper_half[:, :, :0:-1], upper_half], axis=2)
@@ -406,11 +436,8 @@ def _read_mirrored(build: BuildBias, table: FloatArray, subject: str) -> Relativ
 def _read_two_axes(
     build: BuildBias, arrays: list[FloatArray], subject: str, *, is_reversed: bool
 ) -> RelativeBias:
-    fits = all(a.ndim == 2 and len(a) % 2 for a in arrays)
-    expected_shape = "[2h - 1, width of a head] with [2w - 1, width of a head]"
-    _check_shape(
-        expected_shape, subject, fits=fits and len({a.shape[1] for a in arrays}) == 1
-    )
+    fits = all(len(a) % 2 for a in arrays) and len({a.shape[1] for a in arrays}) == 1
+    _check_shape(_STORED_FORMS["two axes"][0], subject, fits=fits)
     row_cosines, column_cosines = (
         _cosines(table[::-1] if is_reversed else table) for table in arrays
     )
@@ -481,9 +508,6 @@ def _read_log_buckets(
 ) -> RelativeBias:
     config = section.config
     span = len(table) // 2
-    _check_shape(
-        "[2 * span, width]", subject, fits=table.ndim == 2 and len(table) % 2 == 0
-    )
     max_length = _read_integer_or(config, "max_relative_positions", 0)
     max_length = max_length or _read_integer_or(config, "max_position_embeddings", span)
     buckets = _read_integer_or(config, "position_buckets", 0)

@@ -6,6 +6,7 @@ compared with the vector of distance 0.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from made_checkpoints import model_folder
 
 from posprobe import load_schemes
 from posprobe.errors import InvalidCheckpoint
+from posprobe.families.relative import RelativeRule, load_relative_rules
 from posprobe.layouts import Sequence
 from posprobe.schemes import RelativeBias, describe_scheme
 from posprobe.studies import analyze_schemes
@@ -298,3 +300,32 @@ def test_the_heads_of_the_configuration_are_those_of_the_tensor(tmp_path: Path) 
             {"encoder.relative_attention_bias.weight": random(32, 4)},
             num_heads=8,
         )
+
+
+READ_RULES = [rule for rule in load_relative_rules() if rule.kind != "projected"]
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 2, 3, 4), (0, 8)], ids=str)
+@pytest.mark.parametrize("rule", READ_RULES, ids=lambda rule: rule.tensors[0])
+def test_a_relative_table_of_another_number_of_axes_is_named_with_its_shape(
+    rule: RelativeRule, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    names = [f"layer.0.{ending}" for ending in rule.tensors]
+    tensors = {name: np.zeros((3, 2)) for name in names} | {names[0]: np.zeros(shape)}
+    with pytest.raises(
+        InvalidCheckpoint, match=re.escape(f"{names[0]}, shape {list(shape)}: ")
+    ):
+        load_schemes(model_folder(tmp_path, tensors))
+
+
+def test_vectors_of_another_width_than_their_norm_are_named_with_their_shape(
+    tmp_path: Path,
+) -> None:
+    tensors = {
+        "encoder.rel_embeddings.weight": random(16, 8),
+        "encoder.LayerNorm.weight": random(4),
+        "encoder.LayerNorm.bias": random(4),
+    }
+    folder = model_folder(tmp_path, tensors, norm_rel_ebd="layer_norm")
+    with pytest.raises(InvalidCheckpoint, match=r"rel_embeddings.weight, shape \[16, 8\]"):
+        load_schemes(folder)
