@@ -220,23 +220,33 @@ def _generate(
 def _parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
     """Parse ``REF=LABEL``, in which either side may contain an equals sign.
 
+    A reference may be named as the output names it, where no other one has that name.
+
     Raises
     ------
     UsageError
         If a label belongs to none of the references, or is empty.
     """
+    from posprobe.families.read import title_of_reference
+
+    titles = [title_of_reference(ref) for ref in refs]
+    references = {
+        title: ref
+        for title, ref in zip(titles, refs, strict=True)
+        if titles.count(title) == 1
+    } | {ref: ref for ref in refs}
     labels_by_reference = {}
     for text in labels:
-        reference = max(
-            (ref for ref in refs if text.startswith(f"{ref}=")), key=len, default=None
+        name = max(
+            (n for n in references if text.startswith(f"{n}=")), key=len, default=None
         )
-        label = "" if reference is None else text[len(reference) + 1 :].strip()
-        if reference is None or not label:
+        label = "" if name is None else text[len(name) + 1 :].strip()
+        if name is None or not label:
             raise UsageError(
                 f"--label {text}: expected REF=LABEL, with one of the "
                 f"references: {', '.join(refs)}."
             )
-        labels_by_reference[reference] = label
+        labels_by_reference[references[name]] = label
     return labels_by_reference
 
 

@@ -530,13 +530,24 @@ def is_formula(reference: Reference) -> bool:
 
 
 def _title(reference: Reference, encoding: StoredEncoding) -> str:
-    source = reference.source
-    name = (
-        Path(source).resolve().name
-        if reference.is_path
-        else source.removeprefix("sample:")
-    )
+    name = _title_of_source(reference)
     return f"{name}#{encoding.name}" if encoding.name and reference.table else name
+
+
+def title_of_reference(reference: str) -> str:
+    """Return the name that titles have for a reference, before anything is read.
+
+    A reference that names its table by the tensor is titled with the table's short name instead.
+    """
+    parsed = parse_reference(reference)
+    table = f"#{parsed.table}" if parsed.table else ""
+    return _title_of_source(parsed) + table
+
+
+def _title_of_source(reference: Reference) -> str:
+    if reference.is_path:
+        return Path(reference.source).resolve().name
+    return reference.source.removeprefix("sample:")
 
 
 def _note_other_schemes(

@@ -357,6 +357,9 @@ def _read_patches(
     config: Mapping[str, Any],
 ) -> Rows:
     token_options = _token_options(checkpoint, rule)
+    if grid is not None:  # the user has seen what the family's rule does not know
+        stored_options = _token_options(checkpoint, _STORED_TOKENS_RULE)
+        token_options = [*dict.fromkeys((*token_options, *stored_options))]
     declared_grid = grid or _find_configured_grid(checkpoint, config)
     fits = [
         tokens
@@ -374,10 +377,16 @@ def _read_patches(
     layout = _fit_grid(n_rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
     if layout is None:
         counts = " or ".join(str(len(tokens)) for tokens in token_options)
+        sizes = " or ".join(str(n_rows - len(tokens)) for tokens in token_options)
+        advice = (
+            "State the grid with --grid HEIGHTxWIDTH"
+            if grid is None
+            else f"State a grid of {sizes} patches"
+        )
         raise InvalidCheckpoint(
             f"{info.subject}: {n_rows} rows do not fit a "
             f"{declared_grid or 'square grid'} of patches with {counts} "
-            "special tokens. State the grid with --grid HEIGHTxWIDTH, or "
+            f"special tokens. {advice}, or "
             f"take every row as a sequence with --tensor {info.name}."
         )
     start = layout.size if rule.tokens_last else 0

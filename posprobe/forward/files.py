@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.checkpoints.files import LocalFiles
+from posprobe.checkpoints.local import read_json
 from posprobe.errors import (
     InvalidCheckpoint,
     UnknownReference,
@@ -25,6 +27,7 @@ from posprobe.errors import (
     explain_errors,
     first_line,
 )
+from posprobe.families.configurations import list_sections
 from posprobe.families.read import find_model_source
 from posprobe.forward.models import forbid_prompts, import_package
 from posprobe.forward.running import image_shape, is_timm
@@ -319,6 +322,40 @@ def _load_processor(
         )
 
 
+#: Words in the names of files that hold a tokenizer, or the code of one.
+_TOKENIZER_FILES = re.compile(
+    r"token|vocab|merges|bpe|spiece|sentencepiece|\.(model|py)$", re.IGNORECASE
+)
+#: Models whose tokens are bytes or characters, so that their tokenizers need no file.
+_BYTE_MODELS = ("canine", "perceiver")
+_TOKENIZER_ADVICE = "Leave out --text to run it on random tokens."
+
+
+def check_tokenizer_files(reference: str) -> None:
+    """Refuse a local model of tokens without any file of a tokenizer, before it is built.
+
+    Raises
+    ------
+    UsageError
+        If its folder holds none.
+    PosprobeError
+        As `find_model_source`.
+    """
+    config = Path(find_model_source(parse_reference(reference))) / "config.json"
+    if not config.is_file():
+        return  # of a model on the Hub, the library reports a missing tokenizer
+    sections = list_sections(
+        read_json(LocalFiles(config.parent, config.name), config.name)
+    )
+    has_vocabulary = any("vocab_size" in section.config for section in sections)
+    is_of_bytes = any(section.model_type in _BYTE_MODELS for section in sections)
+    has_files = any(_TOKENIZER_FILES.search(path.name) for path in config.parent.iterdir())
+    if has_vocabulary and not (is_of_bytes or has_files):
+        raise UsageError(
+            f"{reference}: no tokenizer lies beside the model. {_TOKENIZER_ADVICE}"
+        )
+
+
 def load_tokenizer(
     reference: str,
     *,
@@ -337,14 +374,16 @@ def load_tokenizer(
     """
     _check_tokenizer(parse_reference(reference), revision, offline=offline)
     subject = f"{reference}: no tokenizer lies beside the model"
-    advice = "Leave out --text to run it on random tokens."
-    with explain_errors(UsageError, subject, advice), stage("Reading the tokenizer"):
+    with (
+        explain_errors(UsageError, subject, _TOKENIZER_ADVICE),
+        stage("Reading the tokenizer"),
+    ):
         tokenizer = _load_processor(
             "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
         )
     # Without tokenizer files, transformers builds a tokenizer to which every word is unknown.
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        raise UsageError(f"{subject} (it knows no words). {advice}")
+        raise UsageError(f"{subject} (it knows no words). {_TOKENIZER_ADVICE}")
     return tokenizer
 
 

@@ -19,6 +19,7 @@ from posprobe.arrays import Device, device_name
 from posprobe.blocks import describe_environment
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import find_model_source
+from posprobe.forward.files import check_tokenizer_files
 from posprobe.forward.models import first_device, is_timm_source
 from posprobe.measurements.model import MODEL_MEASUREMENTS, Contexts, ModelInputs
 from posprobe.measurements.model.contexts import (
@@ -268,6 +269,8 @@ def analyze_model(
         find_model_source(parse_reference(reference))
     ):
         raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
+    if used_contexts.text:
+        check_tokenizer_files(reference)
     location: dict[str, Any] = {"revision": revision, "offline": offline}
     selection = (positions, layers, nulls)
     request = _Request(

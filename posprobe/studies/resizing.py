@@ -23,11 +23,9 @@ from posprobe.analyses.result import HIDDEN, JsonType, as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, TableBlock, describe_environment, table_block
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
-from posprobe.families.read import find_model_source
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Text
 from posprobe.progress import stage
-from posprobe.reference import parse_reference
 from posprobe.relations.resized import Effect, Turns, Way
 from posprobe.report.files import RESIZING_SCHEMA
 from posprobe.report.saved import Saveable
@@ -323,9 +321,9 @@ def compare(
     """
     if contexts is not None:
         _check_contexts(loaded, contexts)
-        find_model_source(
-            parse_reference(reference)
-        )  # refuses a reference that is no model
+        from posprobe.forward.files import check_tokenizer_files
+
+        check_tokenizer_files(reference)  # refuses a reference that is no model, too
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
         comparison = compare_ways(loaded, to=to, ways=ways, command=command)

@@ -197,9 +197,26 @@ def expand_folder(entry: Entry) -> list[Entry]:
     return [replace(entry, reference=str(path)) for path in checkpoints] or [entry]
 
 
+def _iterate_folders(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield folder, subfolders and files like `os.walk`; linked folders come last, each once."""
+    visited_folders: set[str] = set()
+    pending_folders = [str(root)]
+    while pending_folders:
+        start = pending_folders.pop(0)
+        for directory, folders, files in os.walk(start):
+            resolved_path = os.path.realpath(directory)
+            if resolved_path in visited_folders:  # a link that leads back, or a second one
+                folders.clear()
+                continue
+            visited_folders.add(resolved_path)
+            folders.sort()
+            paths = (Path(directory, name) for name in folders)
+            pending_folders += [str(path) for path in paths if path.is_symlink()]
+            yield directory, folders, files
+
+
 def _find_checkpoints(folder: Path) -> Iterator[Path]:
-    for directory, folders, files in os.walk(folder):
-        folders.sort()
+    for directory, folders, files in _iterate_folders(folder):
         weights = [
             name
             for name in files

@@ -93,6 +93,22 @@ def test_references_are_called_by_their_labels(figure: Figure, tmp_path: Path) -
         assert "expected REF=LABEL" in err
 
 
+def test_a_label_may_name_a_reference_as_the_output_does(
+    figure: Figure, tmp_path: Path
+) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "t.npy", walk(50, 8))
+    np.save(tmp_path / "one/u.npy", walk(50, 8))
+    options = ("--label", "u.npy=Mine", "-o", "f.svg")
+    code, stdout, err = figure("similarity", "one/t.npy", "one/u.npy", *options)
+    assert code == 0, err
+    assert "Mine: learned table" in stdout
+    options = ("--label", "t.npy=Mine", "-o", "f.svg")  # the name of both
+    code, _, err = figure("similarity", "one/t.npy", "two/t.npy", *options)
+    assert (code, "expected REF=LABEL" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("ref", "caption"), [("rotary:256x32", "rotary"), ("alibi:128x4", "4 heads")]
 )

@@ -130,6 +130,26 @@ def test_a_text_is_read_by_the_model_s_own_tokenizer(forward: Any, tmp_path: Pat
     assert all(loss > 0 for loss in document["shift"]["loss"])
 
 
+@pytest.mark.parametrize("command", ["forward", "resize"])
+def test_a_text_without_tokenizer_is_refused_before_torch_is_imported(
+    command: str, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path / "gpt2")
+    (tmp_path / "text.txt").write_text("w3 " * 200)
+    size = ["--to", "64"] if command == "resize" else []
+    arguments = [command, str(folder), "--text", str(tmp_path / "text.txt"), *size]
+    code = (
+        "import sys; from posprobe.cli import main; sys.argv[0] = 'posprobe'\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "False", done.stderr
+    assert "no tokenizer lies beside the model" in done.stderr
+
+
 def test_the_same_context_again_and_again_is_one_context(
     forward: Any, tmp_path: Path
 ) -> None:

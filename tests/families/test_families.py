@@ -6,8 +6,10 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
+from made_checkpoints import model_folder
 from made_family_checks import assert_same_bits, assert_table_as_in_model
 from tiny_models import (
     CASES,
@@ -159,11 +161,22 @@ def test_parts_of_the_rows_of_a_grid_are_noted(
         assert bool(matching_notes) is partly
 
 
+def test_a_stated_grid_counts_for_more_than_the_familys_special_row(
+    tmp_path: Path,
+) -> None:
+    name = "transformer.embeddings.position_embeddings"  # ViT's, whose row 0 is CLS
+    path = model_folder(tmp_path / "model", {name: np.ones((1, 28, 8))})
+    table = load(path, grid=(4, 7))
+    assert (table.layout, table.prefix_rows) == (Grid(4, 7), ())
+
+
 def test_a_grid_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = save_state_dict(wide_vit(), tmp_path / "model")
     with pytest.raises(
         InvalidCheckpoint, match=r"29 rows do not fit .* 1 or 0 special tokens"
     ):
+        load(path, grid=(4, 6))
+    with pytest.raises(InvalidCheckpoint, match="State a grid of 28 or 29 patches"):
         load(path, grid=(4, 6))
     for grid in ((0, 28), (-4, -7)):
         with pytest.raises(UsageError, match="grid"):

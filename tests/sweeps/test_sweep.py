@@ -139,6 +139,18 @@ def test_a_folder_expands_to_its_checkpoints_by_step(tmp_path: Path) -> None:
     assert expand_folder(Entry("gpt2")) == [Entry("gpt2")]
 
 
+def test_linked_folders_are_followed_once_and_never_in_a_circle(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    save(run / "checkpoint-1")
+    save(elsewhere / "checkpoint-2")
+    (run / "linked").symlink_to(elsewhere)
+    (run / "again").symlink_to(run / "checkpoint-1")
+    (elsewhere / "back").symlink_to(run)
+    (run / "broken").symlink_to(tmp_path / "nothing")
+    names = [entry.reference for entry in expand_folder(Entry(str(run)))]
+    assert names == [f"{run}/checkpoint-1", f"{run}/linked/checkpoint-2"]
+
+
 @pytest.mark.parametrize(
     ("name", "step"),
     [("step1000", 1000), ("main", None), ("v2-step300-tokens4B", 300), ("1.0", 0),
