@@ -234,6 +234,11 @@ def _read_config(files: Files, weights: str) -> dict[str, Any]:
     for file in (str(parent / "config.json") for parent in (*parent_folders, folder)):
         if files.has(file):
             config |= read_json(files, file)
+    # open_clip keeps the configuration of the model in a section of its own file.
+    open_clip = str(folder / "open_clip_config.json")
+    if not config and files.has(open_clip):
+        model = read_json(files, open_clip).get("model_cfg")
+        config = model if isinstance(model, dict) else {}
     adapter_file = str(folder / ADAPTER_CONFIG)
     if _file_name(weights).startswith("adapter_model") and files.has(adapter_file):
         config[ADAPTER_CONFIG.removesuffix(".json")] = read_json(files, adapter_file)

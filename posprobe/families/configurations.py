@@ -32,6 +32,8 @@ _MAX_CONFIG_DEPTH = 4
 _MAX_SECTIONS = 64
 #: Key under which the configuration of an adapter (PEFT) stands in a checkpoint's.
 ADAPTER_KEY = "adapter_config"
+#: Endings of the keys of nested configurations; open_clip's is the second.
+_SECTION_ENDINGS = ("_config", "_cfg")
 #: Nested settings that do not describe a part of the model.
 _NOT_SECTIONS = (
     ADAPTER_KEY,
@@ -86,7 +88,7 @@ class ConfigSection:
     @property
     def name(self) -> str:
         """Key of the section without ``_config``."""
-        return self.path.rpartition(".")[2].removesuffix("_config")
+        return _remove_section_ending(self.path.rpartition(".")[2])
 
 
 def list_sections(config: Mapping[str, Any]) -> tuple[ConfigSection, ...]:
@@ -100,7 +102,7 @@ def _iter_sections(
     yield ConfigSection(path, config)
     for key, value in config.items() if depth else ():
         is_section = isinstance(value, Mapping) and (
-            key.endswith("_config") or "model_type" in value
+            key.endswith(_SECTION_ENDINGS) or "model_type" in value
         )
         if is_section and key not in _NOT_SECTIONS:
             yield from _iter_sections(f"{path}.{key}" if path else key, value, depth - 1)
@@ -124,11 +126,17 @@ def find_section(tensor: str, sections: tuple[ConfigSection, ...]) -> ConfigSect
     return best_section if best_score > 0 else sections[0]
 
 
+def _remove_section_ending(key: str) -> str:
+    for ending in _SECTION_ENDINGS:
+        key = key.removesuffix(ending)
+    return key
+
+
 def _score_agreement(modules: list[str], section: ConfigSection) -> float:
     """Score the words of a section's path that a module's path has; outer words weigh more."""
     score = 0.0
     for level, key in enumerate(section.path.split(".")):
-        words = _split_words(key.removesuffix("_config"))
+        words = _split_words(_remove_section_ending(key))
         literal = [word for word in words if word in modules]
         roles = {role for role, names in _ROLE_NAMES.items() if set(words) & set(names)}
         shared = [role for role in roles if set(_ROLE_NAMES[role]) & set(modules)]

@@ -42,6 +42,7 @@ from posprobe.families.rows import (
     resolve_rows,
     stored_layout,
 )
+from posprobe.families.witnesses import find_patch_kernel, read_by_witnesses
 from posprobe.layouts import Sequence
 from posprobe.reference import Reference
 from posprobe.schemes import RotarySpec
@@ -195,7 +196,7 @@ def _read_named_tables(
         table
         for name in names
         for table in _read_tables(
-            checkpoint, checkpoint.tensors[name], sections, rules_by_ending
+            checkpoint, checkpoint.tensors[name], sections, rules_by_ending, names
         )
         if bool(table.unused) == unused
     ]
@@ -340,6 +341,7 @@ def _read_tables(
     info: TensorInfo,
     sections: tuple[ConfigSection, ...],
     rules_by_ending: _RulesByEnding,
+    table_names: list[str],
 ) -> Iterator[StoredEncoding]:
     """Read a tensor as a table, or as the tables of two axes that the model adds."""
     if 0 in info.shape:
@@ -356,7 +358,9 @@ def _read_tables(
                 TableRule(()),
                 rows=Rows(layout, axis=axis),
             )
-    elif (table := _read_table(checkpoint, info, sections, rules_by_ending)) is not None:
+    elif (
+        table := _read_table(checkpoint, info, sections, rules_by_ending, table_names)
+    ) is not None:
         yield table
 
 
@@ -377,6 +381,7 @@ def _read_table(
     info: TensorInfo,
     sections: tuple[ConfigSection, ...],
     rules_by_ending: _RulesByEnding,
+    table_names: list[str],
 ) -> StoredEncoding | None:
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
@@ -392,7 +397,9 @@ def _read_table(
         return _mark_unused(info, f"position_embedding_type is {scheme}")
     if reason := _find_other_use(checkpoint, info, section):
         return _mark_unused(info, reason)
-    return _read_by_evidence(checkpoint, info, sections, section, rules_by_ending)
+    return _read_by_evidence(
+        checkpoint, info, sections, section, rules_by_ending, table_names
+    )
 
 
 def _mark_unused(info: TensorInfo, reason: str) -> StoredEncoding:
@@ -428,6 +435,7 @@ def _read_by_evidence(
     sections: tuple[ConfigSection, ...],
     section: ConfigSection,
     rules_by_ending: _RulesByEnding,
+    table_names: list[str],
 ) -> StoredEncoding | None:
     rules = _find_rules(info.name, rules_by_ending)
     if section.is_vision:
@@ -467,7 +475,26 @@ def _read_by_evidence(
     if counted is not None:
         rows, reason = counted
         return StoredEncoding("learned", "", reason, info, TableRule(()), rows=rows)
-    return by_name or _read_generic(checkpoint, info)
+    by_witnesses = _read_by_witnesses(checkpoint, info, section, table_names)
+    return by_witnesses or by_name or _read_generic(checkpoint, info)
+
+
+def _read_by_witnesses(
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    section: ConfigSection,
+    table_names: list[str],
+) -> StoredEncoding | None:
+    """Read a table as patches if what makes patches stands beside it; None if nothing does."""
+    kernel = find_patch_kernel(checkpoint, info, table_names)
+    if kernel is None:
+        return None
+    encoding = StoredEncoding("learned", "", f"the {kernel}", info, TableRule(()))
+    try:
+        rows, reason = read_by_witnesses(checkpoint, info, section, kernel)
+    except InvalidCheckpoint as error:
+        return replace(encoding, problem=str(error))
+    return replace(encoding, evidence=reason, rows=rows)
 
 
 def _read_used(

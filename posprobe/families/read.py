@@ -40,6 +40,7 @@ from posprobe.families.rows import (
     read_positions,
     resolve_rows,
 )
+from posprobe.families.witnesses import note_square
 from posprobe.layouts import (
     Grid,
     Sequence,
@@ -497,6 +498,9 @@ def read_table(
         step = info.quantisation.step if info.quantisation else None
         formula = fixed_formula(positions, rows.layout, info.dtype, step or 0.0)
         positions, prefix = positions[begin:end], values[[row.row for row in rows.prefix]]
+    is_unknown = encoding.family is None and isinstance(rows.layout, Sequence)
+    if is_unknown and not formula and len(positions) == rows.layout.size:
+        notes = (*notes, *note_square(positions))
     notes = (*notes, *_formula_notes(formula, encoding), *split_note(rows.layout, layout))
     return PositionTable(
         positions,

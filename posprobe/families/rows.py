@@ -169,7 +169,7 @@ def count_rows(
         return None
     if isinstance(stored, Grid) or stored.size < 2:
         return None
-    grid = _find_configured_grid(checkpoint, section.config)
+    grid = find_configured_grid(checkpoint, section.config)
     if grid is not None and grid.size > 1:
         prefix = _find_special_rows(checkpoint, section, stored.size, grid.size)
         if prefix is not None:
@@ -178,7 +178,7 @@ def count_rows(
             ), f"the configured grid of {grid.height} x {grid.width}"
     for key in PATCH_COUNT_KEYS:
         if section.config.get(key) == stored.size and (
-            square_grid := _fit_grid(stored.size, None)
+            square_grid := fit_grid(stored.size, None)
         ):
             return Rows(square_grid), f"{key} is {stored.size}, a square"
     for key in LENGTH_KEYS:
@@ -188,7 +188,7 @@ def count_rows(
         if (
             section.is_vision
             and stored.size == promised
-            and (square_grid := _fit_grid(promised, None))
+            and (square_grid := fit_grid(promised, None))
         ):
             return Rows(square_grid), f"{key} is {promised}, a square"
         if stored.size == promised and not is_reserved_count(promised):
@@ -247,17 +247,19 @@ def _find_special_rows(
     return None
 
 
+#: Words in the names of tables along one axis, and of those of text.
+NO_GRID_NAME = re.compile(r"tempor|tile|time|frame|text|row|col|_[xyhw]_")
+
+
 def _read_square(
     info: TensorInfo, section: ConfigSection, n_rows: int
 ) -> tuple[Rows, str] | None:
     """Read a square number of rows as patches if the section describes images, with a note."""
     is_about_images = section.is_vision or "image_size" in section.config
-    if not is_about_images or re.search(
-        r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name
-    ):
+    if not is_about_images or NO_GRID_NAME.search(info.name):
         return None
     for tokens in ((), ("CLS",)):
-        square_grid = _fit_grid(n_rows - len(tokens), None)
+        square_grid = fit_grid(n_rows - len(tokens), None)
         if square_grid is not None:
             prefix = tuple(PrefixRow(row, token) for row, token in enumerate(tokens))
             note = f"no grid size is configured: {square_grid.size} patches read as square"
@@ -360,11 +362,11 @@ def _read_patches(
     if grid is not None:  # the user has seen what the family's rule does not know
         stored_options = _token_options(checkpoint, _STORED_TOKENS_RULE)
         token_options = [*dict.fromkeys((*token_options, *stored_options))]
-    declared_grid = grid or _find_configured_grid(checkpoint, config)
+    declared_grid = grid or find_configured_grid(checkpoint, config)
     fits = [
         tokens
         for tokens in token_options
-        if _fit_grid(n_rows - len(tokens), declared_grid) is not None
+        if fit_grid(n_rows - len(tokens), declared_grid) is not None
     ]
     if declared_grid is not None and not fits and grid is None and rule.tokens == "stored":
         # timm states an input size but not the stride of every patch embedding.
@@ -372,9 +374,9 @@ def _read_patches(
         fits = [
             tokens
             for tokens in token_options
-            if _fit_grid(n_rows - len(tokens), None) is not None
+            if fit_grid(n_rows - len(tokens), None) is not None
         ]
-    layout = _fit_grid(n_rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
+    layout = fit_grid(n_rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
     if layout is None:
         counts = " or ".join(str(len(tokens)) for tokens in token_options)
         sizes = " or ".join(str(n_rows - len(tokens)) for tokens in token_options)
@@ -402,17 +404,37 @@ def _read_patches(
 def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, ...]]:
     if rule.tokens != "stored":
         return [rule.tokens]
+    counts = _count_tokens(checkpoint, _TOKEN_NAMES)
+    if not counts:
+        # The checkpoint may hold the table only, so all usual numbers of tokens are tried.
+        return [(), ("CLS",), ("CLS", "distillation")]
+    return _order_tokens(counts)
+
+
+def list_token_options(checkpoint: Checkpoint) -> list[tuple[str, ...]]:
+    """List the special tokens that may have rows of a table whose family is not known.
+
+    Without an embedding of a class token that is known by name, its row may be there all the same.
+    """
+    counts = _count_tokens(checkpoint, {**_TOKEN_NAMES, **_ROW_KEYS["class_tokens"]})
+    return [*dict.fromkeys((*_order_tokens(counts), (), ("CLS",)))]
+
+
+def _count_tokens(checkpoint: Checkpoint, names: Mapping[str, str]) -> dict[str, int]:
+    """Count the special tokens that have an embedding in the checkpoint."""
     counts: dict[str, int] = {}
     for name in checkpoint.tensors:
         # CrossViT numbers its two branches.
-        token = _TOKEN_NAMES.get(re.sub(r"_\d$", "", dotted_name(name).rpartition(".")[2]))
+        token = names.get(re.sub(r"_\d$", "", dotted_name(name).rpartition(".")[2]))
         shape = checkpoint.tensors[name].shape if token else ()
         if token and len(shape) in (1, 2, 3):
             count = min(shape[-2], _MAX_SPECIAL_TOKENS) if len(shape) > 1 else 1
             counts[token] = max(counts.get(token, 0), count)
-    if not counts:
-        # The checkpoint may hold the table only, so all usual numbers of tokens are tried.
-        return [(), ("CLS",), ("CLS", "distillation")]
+    return counts
+
+
+def _order_tokens(counts: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """Order special tokens as models put them: with and without registers, and without rows."""
     stored = tuple(
         token if count == 1 else f"{token} {index}"
         for token, count in sorted(
@@ -427,16 +449,20 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
     return [*dict.fromkeys((stored, without_registers, ()))]
 
 
-def _fit_grid(n_patches: int, declared_grid: Grid | None) -> Grid | None:
+def fit_grid(n_patches: int, declared_grid: Grid | None) -> Grid | None:
+    """Return the declared grid, or without one the square, if it has that number of patches."""
     if declared_grid is not None:
         return declared_grid if n_patches == declared_grid.size else None
     side = math.isqrt(max(n_patches, 0))
     return Grid(side, side) if side > 1 and side * side == n_patches else None
 
 
-def _find_configured_grid(
-    checkpoint: Checkpoint, config: Mapping[str, Any]
+def find_configured_grid(
+    checkpoint: Checkpoint,
+    config: Mapping[str, Any],
+    stored_patch: tuple[int, ...] = (),
 ) -> Grid | None:
+    """Find the grid that a configuration states; ``stored_patch`` is what its patches lack."""
     image_sizes = (
         settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES)
         for key in IMAGE_SIZE_KEYS
@@ -460,6 +486,7 @@ def _find_configured_grid(
             size_entry, "input_size", maximum=_MAX_SIDE_PATCHES
         )
         patch = _find_stored_patch(checkpoint) or _find_named_patch(config)
+    patch = patch or (stored_patch if len(stored_patch) == 2 else None)
     if image is None or patch is None:
         return None
     return Grid(image[0] // patch[0], image[1] // patch[1])
