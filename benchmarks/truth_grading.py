@@ -100,7 +100,7 @@ def claims_of(case: Case) -> list[Claim]:
                 grid = (layout.height, layout.width)
                 positions = layout.height * layout.width
             else:
-                positions = layout.length
+                positions = layout.size
             prefix = [row.row for row in rows.prefix]
             special = tuple(sorted(prefix + [row.row for row in rows.dropped]))
         claims.append(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidTable, UsageError, check_installed
-from posprobe.layouts import Layout, Sequence
+from posprobe.layouts import Layout, Sequence, check_no_video
 from posprobe.progress import import_stage
 from posprobe.tables import PositionTable, check_not_reference, to_real_array
 
@@ -107,7 +107,7 @@ def positions(
     MissingExtra
         If a GPU is requested and PyTorch is not installed.
     UsageError
-        If the device does not exist.
+        If the device does not exist, or the table is that of a video.
     """
     if isinstance(table, Positions):
         return table
@@ -137,6 +137,7 @@ def positions(
             "table first: only the norms depend on its units."
         )
     if isinstance(table, PositionTable):
+        check_no_video(table.layout, table.name)
         return Positions(values, table.layout, table.start, _device_name(array))
     return Positions(values, Sequence(values.shape[0]), 0, _device_name(array))
 

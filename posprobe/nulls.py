@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.composition.processes import Process, fit_process
 from posprobe.errors import UsageError
-from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Grid, Layout, check_no_video
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -70,6 +70,7 @@ def surrogate(table: PositionTable, name: str, seed: int = 0) -> PositionTable:
     >>> pp.surrogate(pp.sinusoidal(64, 8), "walk")
     PositionTable('walk', fixed, sequence of 64, dim=8)
     """
+    check_no_video(table.layout, table.name)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
     rows = scale * draw_rows(values, name, np.random.default_rng(seed), table.layout)

@@ -348,7 +348,7 @@ class PositionTable(Drawable):
 def table(
     values: Any,
     *,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, ...] | None = None,
     name: str = "table",
     kind: Kind = "learned",
 ) -> PositionTable:
@@ -362,8 +362,8 @@ def table(
         returned as it is. Complex, masked and quantised numbers, of which a part would be lost, are
         refused.
     grid
-        Height and width if the rows are patches, row by row; None for a sequence. Rows of special
-        tokens must be removed before.
+        Height and width if the rows are patches, row by row, and before them the number of frames
+        for those of a video; None for a sequence. Rows of special tokens must be removed before.
     name
         Name in titles.
     kind
@@ -464,7 +464,7 @@ def product(
                 "an array."
             )
     subject = f"{rows.name} by {columns.name}"
-    if isinstance(rows.layout, Grid) or isinstance(columns.layout, Grid):
+    if not (isinstance(rows.layout, Sequence) and isinstance(columns.layout, Sequence)):
         raise UsageError(
             f"{subject}: the tables of two axes are sequences; one of these is a grid."
         )

@@ -14,8 +14,10 @@ from posprobe.analyses.composition.budget import (
 from posprobe.analyses.descriptive.grid import (
     AxisCodes as AxisCodes,
     Patches as Patches,
+    VideoCodes as VideoCodes,
     axis_codes as axis_codes,
     grid as grid,
+    video_codes as video_codes,
 )
 from posprobe.analyses.descriptive.norms import (
     Norms as Norms,

@@ -145,7 +145,7 @@ def resize(
 
 def _write_resized(
     ref: str,
-    size: int | tuple[int, int],
+    size: int | tuple[int, ...],
     method: Way | None,
     output: Path | None,
     into: Path | None,
@@ -200,9 +200,13 @@ def _loss_contexts(text: Path, count: int, rows: str | None) -> Contexts:
     return loss_contexts
 
 
-def parse_size(text: str) -> int | tuple[int, int]:
-    """Parse ``N`` or ``HxW``."""
-    form = "N for a sequence, such as 1024, or ROWSxCOLUMNS for patches, such as 24x24"
-    pattern = r"(\d{1,18})(?:x(\d{1,18}))?"
-    rows, columns = options.match_value("--to", text, pattern, form)
-    return int(rows) if columns is None else (int(rows), int(columns))
+def parse_size(text: str) -> int | tuple[int, ...]:
+    """Parse ``N``, ``HxW``, or ``FxHxW`` of a video."""
+    form = (
+        "N for a sequence, such as 1024, or ROWSxCOLUMNS for patches, such as 24x24, or "
+        "FRAMESxROWSxCOLUMNS for those of a video"
+    )
+    pattern = r"(\d{1,18})(?:x(\d{1,18}))?(?:x(\d{1,18}))?"
+    sizes = options.match_value("--to", text, pattern, form)
+    sides = tuple(int(size) for size in sizes if size is not None)
+    return sides if len(sides) > 1 else sides[0]

@@ -314,13 +314,14 @@ def parse_layers(text: str | None) -> list[int] | None:
         raise UsageError(f"--layers {text}: expected N,N,..., such as 0,6,12.") from None
 
 
-def parse_grid(text: str | None) -> tuple[int, int] | None:
-    """Parse ``HxW``."""
+def parse_grid(text: str | None) -> tuple[int, ...] | None:
+    """Parse ``HxW``, or ``FxHxW`` of a video."""
     if text is None:
         return None
-    form = "ROWSxCOLUMNS, such as 14x14"
-    height, width = match_value("--grid", text, r"([1-9]\d{0,6})x([1-9]\d{0,6})", form)
-    return int(height), int(width)
+    form = "ROWSxCOLUMNS, such as 14x14, or of a video FRAMESxROWSxCOLUMNS"
+    pattern = r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?"
+    sizes = match_value("--grid", text, pattern, form)
+    return tuple(int(size) for size in sizes if size is not None)
 
 
 #: Number of options that help shows before all others: the first ones of a command's signature.

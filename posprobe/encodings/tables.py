@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
-from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.layouts import Grid, Layout, Sequence, layout_sides
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -684,7 +684,7 @@ def build_formula_in_shape(name: str, table: PositionTable) -> PositionTable | N
         return None
     _find_builder(formula)
     layout = table.layout
-    sizes = (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
+    sizes = layout_sides(layout)
     if len(sizes) + 1 != len(FORMULAS[formula].sizes):
         raise UsageError(
             f"{formula}: it has no table in the shape of {table.name}, a {layout}."

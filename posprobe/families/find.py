@@ -38,12 +38,13 @@ from posprobe.families.rows import (
     TailRows,
     count_rows,
     count_text_rows,
+    count_video,
     is_reserved_count,
     resolve_rows,
     stored_layout,
 )
 from posprobe.families.witnesses import find_patch_kernel, read_by_witnesses
-from posprobe.layouts import Sequence
+from posprobe.layouts import Grid, Sequence
 from posprobe.reference import Reference
 from posprobe.schemes import RotarySpec
 
@@ -455,6 +456,9 @@ def _read_by_evidence(
         if configured:
             reason = f"{configured[0][0].title}: model_type is {model_type}"
             return _read_by_rules(checkpoint, info, configured, reason)
+    if (counted_video := count_video(checkpoint, info, section)) is not None:
+        rows, reason = counted_video
+        return StoredEncoding("learned", "", reason, info, TableRule(()), rows=rows)
     of_families = (family for rules in rules_by_ending.values() for _, family, _ in rules)
     if any(has_model_type(family, *types) for family in of_families):
         rules = []  # the configured family is known, and this is not its table
@@ -469,6 +473,16 @@ def _read_by_evidence(
         else f"the name {info.name}"
     )
     by_name = _read_by_rules(checkpoint, info, candidates, reason) if candidates else None
+    # A square number of rows may also be that of a video, which its convolution tells.
+    if (
+        by_name
+        and by_name.rows
+        and isinstance(by_name.rows.layout, Grid)
+        and by_name.rows.notes
+    ):
+        kernel = find_patch_kernel(checkpoint, info, table_names)
+        if kernel is not None and kernel.is_of_videos:
+            return _read_by_witnesses(checkpoint, info, section, table_names)
     if by_name and not by_name.problem:
         return by_name
     counted = count_text_rows(info, section) or count_rows(checkpoint, info, section)

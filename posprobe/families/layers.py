@@ -28,6 +28,7 @@ from posprobe.families.configurations import (
 from posprobe.families.projections import ProjectionNames, read_projections
 from posprobe.families.read import load, open_reference
 from posprobe.families.tokens import sample_tokens
+from posprobe.layouts import check_no_video
 from posprobe.reference import parse_reference
 from posprobe.tables import PositionTable
 
@@ -137,7 +138,7 @@ class Reading(TypedDict, total=False):
 
     content: Content
     rows: slice | None
-    grid: tuple[int, int] | None
+    grid: tuple[int, ...] | None
     revision: str | None
     offline: bool
 
@@ -247,6 +248,7 @@ def open_model(
     if content not in ("mean", "none"):
         raise UsageError(f"content={content!r}: it is 'mean' or 'none'.")
     table = load(reference, offline=offline, **options)
+    check_no_video(table.layout, table.name)
     position_name = table.source.tensor
     if position_name is None:
         raise UsageError(

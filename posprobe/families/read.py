@@ -42,7 +42,6 @@ from posprobe.families.rows import (
 )
 from posprobe.families.witnesses import note_square
 from posprobe.layouts import (
-    Grid,
     Sequence,
     describe_layout,
     make_grid,
@@ -190,7 +189,7 @@ def load(
     *,
     rows: slice | None = None,
     tensor: str | None = None,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, ...] | None = None,
     revision: str | None = None,
     offline: bool = False,
 ) -> PositionTable:
@@ -206,8 +205,8 @@ def load(
     tensor
         Name of a tensor to read, with all of its rows, as the position table.
     grid
-        ``(height, width)`` of the patches, if the checkpoint does not state it; rows before them
-        belong to special tokens.
+        ``(height, width)`` of the patches, or ``(frames, height, width)`` of those of a video, if
+        the checkpoint does not state it; rows before them belong to special tokens.
     revision
         Branch, tag or commit of a Hub repository.
     offline
@@ -475,7 +474,7 @@ def read_table(
     notes, digest = rows.notes, None
     if row_range is not None and is_long(info, rows) and not info.quantisation:
         positions, prefix = read_positions(checkpoint, info, rows, begin, end)
-        full_layout = rows.layout if isinstance(rows.layout, Grid) else layout
+        full_layout = layout if isinstance(rows.layout, Sequence) else rows.layout
         formula = fixed_formula(positions, full_layout, info.dtype, begin=begin)
         notes = (
             *notes,
@@ -576,7 +575,7 @@ def choose_table(
     reference: Reference,
     stored_encodings: tuple[StoredEncoding, ...],
     tensor: str | None = None,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, ...] | None = None,
 ) -> StoredEncoding:
     """Choose the table that a reference names among stored encodings, or by its tensor's name.
 

@@ -26,7 +26,7 @@ from posprobe.families.configurations import (
     find_section,
     list_sections,
 )
-from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.layouts import Grid, Layout, Sequence, Video, layout_sides
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PrefixRow
 
@@ -74,7 +74,10 @@ class Rows:
 
 
 def resolve_rows(
-    checkpoint: Checkpoint, info: TensorInfo, rule: TableRule, grid: Grid | None = None
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    rule: TableRule,
+    grid: Grid | Video | None = None,
 ) -> Rows:
     """Apply a family's rule to a stored table, from header and configuration alone.
 
@@ -118,7 +121,7 @@ def resolve_rows(
 
 
 def _check_grid(
-    info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid | None
+    info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid | Video | None
 ) -> None:
     """Refuse stacked tables that only look like a grid of patches."""
     if declared is not None and declared.size != stored.size:
@@ -216,6 +219,32 @@ def count_text_rows(info: TensorInfo, section: ConfigSection) -> tuple[Rows, str
     note = "patches of a video in order: frames, then rows, then columns"
     rows = Rows(Sequence(info.shape[1] - n_text_rows), dropped=dropped, notes=(note,))
     return rows, f"{_TEXT_ROWS_KEY} is {n_text_rows}"
+
+
+def count_video(
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    section: ConfigSection,
+    kernel_sizes: tuple[int, ...] = (),
+) -> tuple[Rows, str] | None:
+    """Find the patches of a video by the number that its configuration states.
+
+    ``kernel_sizes`` are those of the convolution that makes patches, frames first, which stand for
+    what the configuration leaves out.
+    """
+    if not any(key in section.config for key in FRAME_COUNT_KEYS) or NO_GRID_NAME.search(
+        info.name
+    ):
+        return None
+    grid = find_configured_grid(checkpoint, section.config, kernel_sizes[-2:])
+    video = grid and find_configured_video(section.config, grid, *kernel_sizes[:1])
+    if video is None or len(info.shape) not in (2, 3):
+        return None
+    n_rows = math.prod(info.shape[:-1])
+    prefix = _find_special_rows(checkpoint, section, n_rows, video.size)
+    return (
+        None if prefix is None else (Rows(video, prefix=prefix), f"the configured {video}")
+    )
 
 
 def _find_special_rows(
@@ -355,13 +384,14 @@ def _read_patches(
     info: TensorInfo,
     rule: TableRule,
     n_rows: int,
-    grid: Grid | None,
+    grid: Grid | Video | None,
     config: Mapping[str, Any],
 ) -> Rows:
     token_options = _token_options(checkpoint, rule)
     if grid is not None:  # the user has seen what the family's rule does not know
         stored_options = _token_options(checkpoint, _STORED_TOKENS_RULE)
         token_options = [*dict.fromkeys((*token_options, *stored_options))]
+    declared_grid: Grid | Video | None
     declared_grid = grid or find_configured_grid(checkpoint, config)
     fits = [
         tokens
@@ -449,7 +479,7 @@ def _order_tokens(counts: Mapping[str, int]) -> list[tuple[str, ...]]:
     return [*dict.fromkeys((stored, without_registers, ()))]
 
 
-def fit_grid(n_patches: int, declared_grid: Grid | None) -> Grid | None:
+def fit_grid(n_patches: int, declared_grid: Grid | Video | None) -> Grid | Video | None:
     """Return the declared grid, or without one the square, if it has that number of patches."""
     if declared_grid is not None:
         return declared_grid if n_patches == declared_grid.size else None
@@ -468,9 +498,11 @@ def find_configured_grid(
         for key in IMAGE_SIZE_KEYS
     )
     image = next(filter(None, image_sizes), None)
+    tubelet = config.get("tubelet_size")  # of ViViT frames, rows and columns
+    sizes = {"tubelet_size": tubelet[1:]} if isinstance(tubelet, list) else {}
     patch_sizes = (
-        settings.read_size(config, key, maximum=_MAX_SIDE_PATCHES)
-        for key in ("patch_stride", "patch_size")
+        settings.read_size({**config, **sizes}, key, maximum=_MAX_SIDE_PATCHES)
+        for key in ("patch_stride", "patch_size", *sizes)
     )
     patch = next(filter(None, patch_sizes), None)
     if "frequency_stride" in config:
@@ -490,6 +522,27 @@ def find_configured_grid(
     if image is None or patch is None:
         return None
     return Grid(image[0] // patch[0], image[1] // patch[1])
+
+
+#: Keys of the number of pictures in a video, and of the number that a patch covers.
+FRAME_COUNT_KEYS = ("num_frames", "frames_per_clip")
+
+
+def find_configured_video(
+    config: Mapping[str, Any], grid: Grid, stored_frames: int = 0
+) -> Video | None:
+    """Find the patches of a video that a configuration states, with the grid of a frame.
+
+    ``stored_frames`` is the number of pictures that a patch covers, if the kernel states it alone.
+    """
+    tubelet = config.get("tubelet_size")
+    first_size = tubelet[0] if isinstance(tubelet, list) and tubelet else tubelet
+    n_merged = first_size if type(first_size) is int else stored_frames
+    for key in FRAME_COUNT_KEYS:
+        n_pictures = settings.read_integer(config, key, maximum=_MAX_SIDE_PATCHES)
+        if n_pictures and 0 < n_merged < n_pictures:
+            return Video(n_pictures // n_merged, grid.height, grid.width)
+    return None
 
 
 def _read_spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
@@ -551,7 +604,9 @@ def resize_config(
     edited = new_config
     for key in section.path.split(".") if section.path else ():
         edited = edited[key]
-    if isinstance(layout, Grid) and isinstance(rows.layout, Grid):
+    if isinstance(rows.layout, Video):
+        keys = _resize_videos(edited, rows.layout, layout)
+    elif isinstance(layout, Grid) and isinstance(rows.layout, Grid):
         keys = _resize_images(edited, rows.layout, layout)
         keys += _replace_counts(edited, PATCH_COUNT_KEYS, {rows.layout.size: layout.size})
     else:
@@ -574,6 +629,17 @@ def _replace_counts(
     ]
     config |= {key: new_counts[config[key]] for key in changed_keys}
     return changed_keys
+
+
+def _resize_videos(config: dict[str, Any], old: Video, new: Layout) -> list[str]:
+    """Change the sizes of images and the number of frames."""
+    frames, height, width = (1, *layout_sides(new))[-3:]
+    keys = _resize_images(config, old.frame, Grid(height, width))
+    for key in FRAME_COUNT_KEYS:
+        if type(config.get(key)) is int:
+            config[key] = config[key] // old.frames * frames
+            keys.append(key)
+    return keys
 
 
 def _resize_images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:

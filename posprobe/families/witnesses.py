@@ -22,6 +22,7 @@ from posprobe.families.configurations import ConfigSection, dotted_name
 from posprobe.families.rows import (
     NO_GRID_NAME,
     Rows,
+    count_video,
     find_configured_grid,
     fit_grid,
     list_token_options,
@@ -62,6 +63,11 @@ class PatchKernel:
 
     tensor: TensorInfo
     patch: tuple[int, ...]
+
+    @property
+    def is_of_videos(self) -> bool:
+        """Whether a patch covers several pictures of a video."""
+        return len(self.patch) == len("thw") and self.patch[0] > 1
 
     def __str__(self) -> str:
         """Return its name and shape, for notes and messages."""
@@ -186,6 +192,11 @@ def read_by_witnesses(
     """
     n_rows = stored_layout(info).size
     options = list_token_options(checkpoint)
+    if kernel.is_of_videos:
+        counted = count_video(checkpoint, info, section, kernel.patch)
+        if counted is None:
+            raise _no_video_error(info, kernel, n_rows, options)
+        return counted
     configured = find_configured_grid(checkpoint, section.config, kernel.patch[-2:])
     for declared_grid in (configured, None) if configured else (None,):
         for tokens in options:
@@ -208,6 +219,26 @@ def read_by_witnesses(
         f"{info.subject}: the {kernel} says that its rows are patches, and {n_rows} rows "
         f"with {counts} special tokens are no square. State the grid with --grid "
         f"HEIGHTxWIDTH, or take every row as a sequence with --tensor {info.name}."
+    )
+
+
+#: Pictures that most models of videos and images are trained on, in pixels along a side.
+_USUAL_IMAGE_PIXELS = 224
+
+
+def _no_video_error(
+    info: TensorInfo, kernel: PatchKernel, n_rows: int, options: list[tuple[str, ...]]
+) -> InvalidCheckpoint:
+    """Say that frames, height and width of a video are not known, with an example that fits."""
+    side = _USUAL_IMAGE_PIXELS // kernel.patch[1]
+    frame_counts = [(n_rows - len(tokens)) / side**2 for tokens in options] if side else []
+    fits = [int(count) for count in frame_counts if count > 1 and count.is_integer()]
+    example = f", such as {fits[0]}x{side}x{side}" if fits else ""
+    return InvalidCheckpoint(
+        f"{info.subject}: the {kernel} says that its rows are patches of a video, and "
+        "nothing says how many frames it has. State them with --grid "
+        f"FRAMESxROWSxCOLUMNS{example}, or take every row as a sequence with "
+        f"--tensor {info.name}."
     )
 
 

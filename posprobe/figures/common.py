@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
 from posprobe.figures.styles import LINE_STYLES, PALE
-from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Grid, Layout, Video
 from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
@@ -481,6 +481,8 @@ def fill_between_curves(ax: Axes, edges: tuple[NDArray[Any], ...], **options: An
 
 def position_label(layout: Layout) -> str:
     """Return the label of an axis along the rows of a table."""
+    if isinstance(layout, Video):
+        return "patch, frame by frame"
     return "patch, row by row" if isinstance(layout, Grid) else "position"
 
 

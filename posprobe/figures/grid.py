@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from posprobe.analyses import Patches
-    from posprobe.analyses.descriptive.grid import AxisCode, AxisCodes
+    from posprobe.analyses.descriptive.grid import AxisCode, AxisCodes, VideoCodes
 
 
 #: A mosaic has at most this many tiles per side; on larger grids every k-th patch has one.
@@ -124,23 +124,18 @@ def mosaic_figure(figure_format: FigureFormat, result: Patches) -> Figure:
 #: At most this many components of a code are drawn along its axis.
 MAX_CODE_COMPONENTS = 4
 #: Singular of each axis, for labels.
-AXIS_SINGULARS = {"rows": "row", "columns": "column"}
+AXIS_SINGULARS = {"frames": "time", "rows": "row", "columns": "column"}
 
 
-def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
-    """Draw the shares of the variance of rows, columns and their interaction."""
+def plot_axis_codes(ax: Axes, result: AxisCodes | VideoCodes) -> None:
+    """Draw the shares of the variance of each axis, and of their interaction."""
     if result.undefined:
         write_undefined(ax, result.undefined)
         return
-    shares = [
-        result.axes["rows"].share,
-        result.axes["columns"].share,
-        result.interaction_share,
-    ]
+    shares = {axis: code.share for axis, code in result.axes.items()}
+    shares["rest"] = result.interaction_share
     left_edge = 0.0
-    for name, share, (color, _) in zip(
-        ("rows", "columns", "rest"), shares, LINE_STYLES, strict=False
-    ):
+    for (name, share), (color, _) in zip(shares.items(), LINE_STYLES, strict=False):
         ax.barh(
             [0],
             [share],
@@ -152,7 +147,7 @@ def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
         left_edge += share
     ax.set(yticks=[], ylim=(-0.3, 0.5), xlim=(0, 1), xlabel="share of variance")
     ax.spines["left"].set_visible(False)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 0.85), ncols=3)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 0.85), ncols=len(shares))
 
 
 def plot_code_scores(ax: Axes, code: AxisCode, axis: str) -> None:

@@ -34,13 +34,13 @@ from posprobe.analyses.composition.bridging import Bridging
 from posprobe.analyses.composition.budget import Budget, Clock, describe_clock
 from posprobe.analyses.composition.grid_model import GridModel
 from posprobe.analyses.composition.planes import RotationFit
-from posprobe.analyses.descriptive.grid import AxisCodes
+from posprobe.analyses.descriptive.grid import AxisCodes, VideoCodes
 from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.facts import Cause, Number
 from posprobe.analyses.result import Result, record_numbers
 from posprobe.analyses.view import View, view
 from posprobe.arrays import Array, Positions, to_numpy
-from posprobe.layouts import Grid, Sequence
+from posprobe.layouts import Grid, Sequence, Video
 from posprobe.tables import PositionTable
 from posprobe.words.captions import MISSING_FIGURE_REASONS
 
@@ -51,6 +51,8 @@ ResultT = TypeVar("ResultT", bound=Result)
 InputsT = TypeVar("InputsT")
 
 
+#: The only measurement of the patches of a video.
+VIDEO_MEASUREMENT = "video_codes"
 #: Leading components that are computed of the longest stretch: no measurement needs more.
 N_STRETCH_COMPONENTS = 64
 #: No additive model is fitted to a larger grid. No trained table has as many patches, and their
@@ -320,6 +322,17 @@ def _needs_sequence(inputs: TableInputs) -> str:
     return "a sequence: patches lie on a grid" if is_grid else ""
 
 
+def explain_unmet_need(name: str, inputs: TableInputs) -> str:
+    """Return what a table lacks for a measurement; empty if the measurement applies."""
+    layout = inputs.table.layout
+    if isinstance(layout, Video) != (name == VIDEO_MEASUREMENT):
+        needed = (
+            "the patches of a video" if name == VIDEO_MEASUREMENT else "a line or a grid"
+        )
+        return f"{needed}; this is a {layout}"
+    return TABLE_MEASUREMENTS[name].needs(inputs)
+
+
 def _needs_tokens(inputs: TableInputs) -> str:
     if inputs.tokens is not None:
         return ""
@@ -414,6 +427,13 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
             ),
         ),
         needs=_needs_grid,
+    ),
+    Measurement[TableInputs, VideoCodes](
+        name=VIDEO_MEASUREMENT,
+        title="Time code, row code and column code",
+        compute=lambda inputs: analyses.video_codes(inputs.table),
+        record=VideoCodes,
+        uses_all_rows=True,
     ),
     Measurement[TableInputs, Winding](
         name="winding",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.layouts import Grid, Layout, Sequence, describe_layout
+from posprobe.layouts import Grid, Layout, Sequence, Video, describe_layout
 from posprobe.relations.tables import find_row_lag
 from posprobe.relations.values import relate_sketches_of_tables
 from posprobe.tables import PositionTable
@@ -304,9 +304,10 @@ class _AlignedRows(NamedTuple):
 def _common_rows(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
     """Return the rows of the same positions, of sequences or of tables of one size."""
     is_same_size = a.layout == b.layout or a.layout.size == b.layout.size
-    if not is_same_size and (isinstance(a.layout, Grid) or isinstance(b.layout, Grid)):
+    are_lines = isinstance(a.layout, Sequence) and isinstance(b.layout, Sequence)
+    if not is_same_size and not are_lines:
         return None
-    if isinstance(a.layout, Grid) and a.start != b.start:
+    if not isinstance(a.layout, Sequence) and a.start != b.start:
         return None
     begin = max(a.start, b.start)
     end = min(sketch.start + sketch.layout.size for sketch in (a, b))
@@ -327,6 +328,8 @@ def _common_blocks(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
     """Return the mean rows of equal blocks, of two sequences or two grids of different sizes."""
     if a.layout == b.layout or type(a.layout) is not type(b.layout):
         return None
+    if isinstance(a.layout, Video):  # blocks are those of lines and grids
+        return None
     if a.start or b.start:
         return None
     return _AlignedRows(a.blocks.astype(np.float64), b.blocks.astype(np.float64), 0)
@@ -336,7 +339,7 @@ def _shifted_rows(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | N
     """Return the number of rows by which the first table begins later, and the aligned rows."""
     can_align = a.scale and b.scale and _are_scales_comparable(a.scale / b.scale)
     if not can_align or any(
-        isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)
+        not isinstance(sketch.layout, Sequence) or sketch.start for sketch in (a, b)
     ):
         return 0, None
     rows_a, rows_b = (
@@ -457,11 +460,15 @@ def read_fingerprint(document: Any) -> Fingerprint | None:
 
 
 def _read_layout(document: Mapping[str, Any]) -> Layout:
-    names = ("height", "width") if document["type"] == "grid" else ("length",)
+    layouts_by_type: dict[str, tuple[Callable[..., Layout], tuple[str, ...]]] = {
+        "grid": (Grid, ("height", "width")),
+        "video": (Video, ("frames", "height", "width")),
+    }
+    build_layout, names = layouts_by_type.get(document["type"], (Sequence, ("length",)))
     sizes = [int(document[name]) for name in names]
     if min(sizes) < 1:
         raise ValueError(sizes)
-    return Grid(*sizes) if len(sizes) == 2 else Sequence(*sizes)
+    return build_layout(*sizes)
 
 
 def _encode_array(values: NDArray[np.float16]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.layouts import Grid, Layout, Sequence, layout_sides
 from posprobe.relations.rules import RULES, Finding
 from posprobe.relations.values import find_same_values, moved_finding, relative_distance
 
@@ -43,7 +43,9 @@ def relate_tables(
     >>> [finding.cause for finding in relate_tables(rows, rows[2:])]
     ['rows_cut', 'identical']
     """
-    has_grid = layouts is not None and any(isinstance(layout, Grid) for layout in layouts)
+    has_grid = layouts is not None and any(
+        not isinstance(layout, Sequence) for layout in layouts
+    )
     if a.shape[1] != b.shape[1]:
         if (
             a.shape == b.shape[::-1]
@@ -225,10 +227,9 @@ def _find_resizing(
 ) -> Finding | None:
     """Find the interpolation that turns one table into the other."""
     old, new = (
-        (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length, 1)
-        for layout in layouts or (Sequence(len(a)), Sequence(len(b)))
+        layout_sides(layout) for layout in layouts or (Sequence(len(a)), Sequence(len(b)))
     )
-    if (old[1] > 1) != (new[1] > 1):
+    if len(old) != len(new):
         return None
     fits = []
     for method in ("linear", "bicubic", "bicubic_antialias"):
@@ -236,7 +237,7 @@ def _find_resizing(
             if corners and method == "bicubic_antialias":
                 continue
             patches = a.reshape(*old, -1)
-            for axis in (0, 1):
+            for axis in range(len(old)):
                 weights = resampling_weights(old[axis], new[axis], method, corners=corners)
                 patches = np.moveaxis(np.tensordot(weights, patches, (1, axis)), 0, axis)
             fits.append(
@@ -246,10 +247,7 @@ def _find_resizing(
     if misfit >= RULES["resized"].tolerance:
         return None
     details = {"method": method, "corners": corners}
-    shapes = (old, new) if new[1] > 1 or old[1] > 1 else (old[:1], new[:1])
-    return Finding(
-        "rows", "resized", list(shapes[0]), list(shapes[1]), misfit, more=details
-    )
+    return Finding("rows", "resized", list(old), list(new), misfit, more=details)
 
 
 def resampling_weights(old: int, new: int, method: str, *, corners: bool) -> Floats:

@@ -9,6 +9,7 @@ Way: TypeAlias = Literal[
     "bicubic",
     "bilinear",
     "transformers",
+    "trilinear",
     "linear",
     "cubic",
     "fourier",
@@ -18,6 +19,8 @@ Way: TypeAlias = Literal[
 ]
 WAYS: tuple[Way, ...] = get_args(Way)
 #: Ways of resizing a sequence, in the order in which they are listed.
-SEQUENCE_WAYS = WAYS[3:]
+SEQUENCE_WAYS = WAYS[4:]
 #: Ways of resizing a grid, in the order in which they are listed.
-GRID_WAYS = (*WAYS[:3], *WAYS[5:])
+GRID_WAYS = (*WAYS[:3], *WAYS[6:])
+#: Ways of resizing the patches of a video.
+VIDEO_WAYS = WAYS[3:4]

@@ -29,7 +29,7 @@ from posprobe.errors import (
 )
 from posprobe.families import StoredEncoding, choose_table, find_encodings
 from posprobe.families.rows import Rows, flatten_rows, resize_config
-from posprobe.layouts import Grid
+from posprobe.layouts import Grid, layout_sides
 from posprobe.progress import defer_signals, hide_stages, stage
 from posprobe.readers import READERS, list_suffixes
 from posprobe.reference import Reference, parse_reference
@@ -96,7 +96,7 @@ def write_checkpoint(
     folder: Path,
     *,
     tensor: str | None = None,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, ...] | None = None,
     revision: str | None = None,
     offline: bool = False,
 ) -> Copied:
@@ -426,7 +426,7 @@ def _check_copy(
     new_tensor: _NewTensor,
     old_encodings: tuple[StoredEncoding, ...],
     tensor: str | None,
-    grid: tuple[int, int] | None,
+    grid: tuple[int, ...] | None,
 ) -> None:
     """Read a copy back, and check that the table has its new size and others their old one.
 
@@ -436,7 +436,7 @@ def _check_copy(
         If the configuration does not state the new size, or another table is read differently.
     """
     layout = table.layout
-    new_grid = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
+    new_grid = layout_sides(layout) if grid else None
     new_reference = Reference(reference.text, str(new_folder), table=reference.table)
     rows_by_tensor: dict[str, Rows | None] = {}
     try:

@@ -43,7 +43,7 @@ def run_ways(
     contexts: Contexts,
     *,
     tensor: str | None = None,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[int, ...] | None = None,
     revision: str | None = None,
     offline: bool = False,
 ) -> ToldRun:

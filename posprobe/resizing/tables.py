@@ -28,9 +28,10 @@ from posprobe.analyses.descriptive.matching_pursuit import (
 )
 from posprobe.arrays import Floats
 from posprobe.errors import MissingExtra, UsageError
-from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.layouts import Grid, Layout, Sequence, Video, layout_sides, make_grid
 from posprobe.progress import import_stage
-from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS, WAYS
+from posprobe.relations.tables import resampling_weights
+from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS, VIDEO_WAYS, WAYS
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -141,6 +142,22 @@ def resize_both_axes(patches: Floats, size: tuple[int, int], way: ResizeAxis) ->
     return np.moveaxis(resized, 0, 1)
 
 
+def resize_video(patches: Floats, sizes: tuple[int, ...]) -> Floats:
+    """Resize each axis of a video linearly, as PyTorch does (``trilinear``, without corners).
+
+    Parameters
+    ----------
+    patches
+        ``[frames, height, width, d]``.
+    sizes
+        New number of frames, height and width.
+    """
+    for axis, size in enumerate(sizes):
+        weights = resampling_weights(patches.shape[axis], size, "linear", corners=False)
+        patches = np.moveaxis(np.tensordot(weights, patches, (1, axis)), 0, axis)
+    return patches
+
+
 def interpolate_as_library(
     table: PositionTable, old: Grid, new: Grid, way: str
 ) -> NDArray[Any]:
@@ -185,7 +202,7 @@ MAX_RESIZED_NUMBERS = 2**27
 
 
 def resize(
-    table: PositionTable | ArrayLike, *, to: int | tuple[int, int], how: str
+    table: PositionTable | ArrayLike, *, to: int | tuple[int, ...], how: str
 ) -> PositionTable:
     """Resize a position table.
 
@@ -195,7 +212,8 @@ def resize(
         Table, or an object that `posprobe.table` takes. Rows of special tokens (its ``prefix``) are
         kept as they are.
     to
-        Number of positions of a sequence, or ``(height, width)`` of a grid of patches.
+        Number of positions of a sequence, ``(height, width)`` of a grid of patches, or ``(frames,
+        height, width)`` of a video.
     how
         For a sequence ``"linear"``, ``"cubic"`` or ``"fourier"``, which spread the rows over the
         new range, so that periods grow with the table; or ``"tile"``, ``"sinusoids"`` or
@@ -204,6 +222,8 @@ def resize(
         For a grid ``"bicubic"`` or ``"bilinear"`` (as timm's ``resample_abs_pos_embed``),
         ``"transformers"`` (as its models' ``interpolate_pos_encoding``), or along each axis
         ``"fourier"``, ``"tile"``, ``"sinusoids"`` and ``"repeat-last"``.
+
+        For a video ``"trilinear"``, linear along each axis (as PyTorch's ``interpolate``).
 
     Returns
     -------
@@ -244,7 +264,7 @@ def resize(
     )
 
 
-def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
+def new_layout(table: PositionTable, size: int | tuple[int, ...]) -> Layout:
     """Return the layout of a table at another size.
 
     Raises
@@ -254,8 +274,12 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
     """
     sizes = size if isinstance(size, tuple) else (size,)
     size_text = "x".join(map(str, sizes))
-    if isinstance(table.layout, Grid) != (len(sizes) == 2):
+    if len(sizes) != len(layout_sides(table.layout)):
         prefix = f"{table.name}: it is a {table.layout}, so that its new size reads"
+        if isinstance(table.layout, Video):
+            raise UsageError(
+                f"{prefix} FRAMESxROWSxCOLUMNS, such as 8x24x24, and not {size_text}."
+            )
         if isinstance(table.layout, Grid):
             raise UsageError(f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {size_text}.")
         raise UsageError(
@@ -264,11 +288,11 @@ def new_layout(table: PositionTable, size: int | tuple[int, int]) -> Layout:
             "they lie with --grid ROWSxCOLUMNS."
         )
     if min(sizes) < 1:
-        unit = "patch" if len(sizes) == 2 else "position"
+        unit = "position" if len(sizes) == 1 else "patch"
         raise UsageError(
             f"{table.name}: a size of {size_text} is smaller than one {unit}."
         )
-    layout: Layout = Grid(*sizes) if len(sizes) == 2 else Sequence(sizes[0])
+    layout: Layout = Sequence(*sizes) if len(sizes) == 1 else make_grid(sizes, table.name)
     if layout.size * table.dim > MAX_RESIZED_NUMBERS:
         raise UsageError(
             f"{table.name}: a {layout} of width {table.dim} has "
@@ -292,7 +316,7 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
         raise UsageError(
             f"{table.name}: {way!r} {refusal}. Choose one of {', '.join(ways)}."
         )
-    sides = zip(_sides(table.layout), _sides(layout), strict=True)
+    sides = zip(layout_sides(table.layout), layout_sides(layout), strict=False)
     too_short = [old for old, new in sides if old < min(new, MIN_SINUSOID_ROWS)]
     if way == "sinusoids" and too_short:
         raise UsageError(
@@ -304,6 +328,8 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
 
 def available_ways(table: PositionTable) -> tuple[str, ...]:
     """Return the ways for the layout of a table."""
+    if isinstance(table.layout, Video):
+        return VIDEO_WAYS
     return GRID_WAYS if isinstance(table.layout, Grid) else SEQUENCE_WAYS
 
 
@@ -320,10 +346,10 @@ def _resize_values(
         resized = resize_both_axes(
             patches, (layout.height, layout.width), RESIZE_BY_WAY[way]
         )
+    elif isinstance(old_layout, Video):
+        patches = table.values.astype(np.float64).reshape(*layout_sides(old_layout), -1)
+        sizes = (1, *layout_sides(layout))[-3:]  # one frame is a grid
+        resized = resize_video(patches, sizes)
     else:
         resized = RESIZE_BY_WAY[way](table.values.astype(np.float64), layout.size)
     return resized.reshape(layout.size, table.dim).astype(table.values.dtype)
-
-
-def _sides(layout: Layout) -> tuple[int, ...]:
-    return (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)

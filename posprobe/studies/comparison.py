@@ -24,7 +24,7 @@ from posprobe.analyses.result import as_block
 from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, describe_environment
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.layouts import Grid
+from posprobe.layouts import Grid, check_no_video
 from posprobe.nulls import DEFAULT_DRAWS, NULL_MODELS, draw_rows, null_band, null_models
 from posprobe.progress import stage
 from posprobe.report.document import shared_block
@@ -320,6 +320,8 @@ def compare(
     """
     check_at_least_two(tables, "tables. Name another, such as sinusoidal.")
     tables = apply_labels(tuple(map(as_table, tables)), labels)
+    for table in tables:
+        check_no_video(table.layout, table.name)
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
         for table in tables

@@ -21,7 +21,13 @@ from posprobe.arrays import Floats
 from posprobe.blocks import describe_environment
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
-from posprobe.layouts import Grid, Layout, Sequence as Line, describe_layout
+from posprobe.layouts import (
+    Grid,
+    Layout,
+    Sequence as Line,
+    check_no_video,
+    describe_layout,
+)
 from posprobe.progress import stage
 from posprobe.questions.schemes import answer_kernel
 from posprobe.report.document import shared_block
@@ -307,6 +313,9 @@ def _common_layout(records: Sequence[Encoding], length: int | None) -> Layout:
         raise UsageError(
             f"distances have different units: {units_text}. Compare those with one unit."
         )
+    for record in records:
+        if isinstance(record, PositionTable):
+            check_no_video(record.layout, record.name)
     layouts = [getattr(record, "layout", None) for record in records]
     grids = [layout for layout in layouts if isinstance(layout, Grid)]
     if grids:

@@ -23,7 +23,7 @@ from posprobe.analyses.result import HIDDEN, JsonType, as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, TableBlock, describe_environment, table_block
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
-from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Grid, Layout, Video, layout_sides
 from posprobe.number_types import Text
 from posprobe.progress import stage
 from posprobe.relations.resized import Effect, Turns, Way
@@ -165,9 +165,7 @@ def _turns(axis_winding: Winding) -> Turns:
 
 def _patch_indices(layout: Layout) -> NDArray[np.intp]:
     """Return the indices of the patches ``[height, width]``; a sequence has height 1."""
-    sides = (
-        (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
-    )
+    sides = (1, *layout_sides(layout))[-2:]
     return np.arange(layout.size).reshape(sides)
 
 
@@ -293,7 +291,7 @@ class WaysCompared(Saveable):
 def compare(
     loaded: PositionTable | tuple[Scheme, ...],
     *,
-    to: int | tuple[int, int],
+    to: int | tuple[int, ...],
     how: str | None = None,
     contexts: Contexts | None = None,
     reference: str = "",
@@ -412,7 +410,7 @@ def _check_contexts(
 def compare_ways(
     table: PositionTable | ArrayLike,
     *,
-    to: int | tuple[int, int],
+    to: int | tuple[int, ...],
     ways: Sequence[str] | None = None,
     command: str | None = None,
 ) -> WaysCompared:
@@ -436,6 +434,11 @@ def compare_ways(
     from posprobe.tables import table as as_table
 
     original = as_table(table)
+    if isinstance(original.layout, Video):
+        raise UsageError(
+            f"{original.name}: it is a {original.layout}, which is resized in one way only, so "
+            "that there is nothing to compare. Write it with --how trilinear -o FILE."
+        )
     layout = new_layout(original, to)
     for way in ways or ():
         check_way(original, layout, way)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses import PCA, Result
+from posprobe.analyses import PCA, Result, VideoCodes
 from posprobe.analyses.descriptive.similarity import check_row_count
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, collect_arrays, quantisation_floor, to_json
@@ -28,6 +28,7 @@ from posprobe.blocks import (
     table_block,
 )
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Video
 from posprobe.measurements import (
     TABLE_MEASUREMENTS,
     TableInputs,
@@ -40,6 +41,7 @@ from posprobe.measurements.baselines import (
     compare_with_baselines,
     measure_formula,
 )
+from posprobe.measurements.table import VIDEO_MEASUREMENT, explain_unmet_need
 from posprobe.nulls import MAX_DRAWS, NULL_MODELS
 from posprobe.progress import stage
 from posprobe.report.document import (
@@ -54,6 +56,7 @@ from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup
 from posprobe.words import cause_clause
+from posprobe.words.lines import video_note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -252,6 +255,8 @@ def analyze(
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
         )
+    if isinstance(table.layout, Video):
+        return _analyze_video(table, names, seed, command)
     # A table that is too large is refused before its numbers are converted to float64.
     stored_positions = Positions(table.values, table.layout, table.start, "cpu")
     inputs = TableInputs(table, stored_positions, seed, tokens, {})
@@ -274,6 +279,30 @@ def analyze(
         table = replace(table, notes=(*table.notes, note))
     environment = describe_environment(device_positions.device, seed, command)
     return Analysis(table, results, null_block, environment, table_verdicts)
+
+
+def _analyze_video(
+    table: PositionTable, names: tuple[str, ...] | None, seed: int, command: str | None
+) -> Analysis:
+    """Measure the codes of a video; questions are asked of lines and grids."""
+    inputs = TableInputs(
+        table, Positions(table.values, table.layout, table.start, "cpu"), seed, None, {}
+    )
+    measurements = _select_measurements(inputs, names)
+    results: dict[str, Result] = {
+        name: measurement.compute(inputs) for name, measurement in measurements.items()
+    }
+    codes = results[VIDEO_MEASUREMENT]
+    assert isinstance(codes, VideoCodes)  # noqa: S101 - no other applies to a video
+    assert isinstance(table.layout, Video)  # noqa: S101
+    note = video_note(codes, table.layout)
+    null_block = {"draws": 0, "seed": seed, "models": dict(NULL_MODELS), "numbers": {}}
+    return Analysis(
+        replace(table, notes=(*table.notes, note)),
+        results,
+        null_block,
+        describe_environment("cpu", seed, command),
+    )
 
 
 def _measure(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
@@ -390,9 +419,7 @@ def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
 def _select_measurements(
     inputs: TableInputs, requested: tuple[str, ...] | None
 ) -> dict[str, TableMeasurement]:
-    unmet_needs = {
-        name: measurement.needs(inputs) for name, measurement in TABLE_MEASUREMENTS.items()
-    }
+    unmet_needs = {name: explain_unmet_need(name, inputs) for name in TABLE_MEASUREMENTS}
     applicable = {
         name: TABLE_MEASUREMENTS[name]
         for name, unmet_need in unmet_needs.items()

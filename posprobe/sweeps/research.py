@@ -19,6 +19,7 @@ from posprobe.arrays import positions
 from posprobe.errors import UsageError
 from posprobe.families.read import load_any
 from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs
+from posprobe.measurements.table import explain_unmet_need
 from posprobe.nulls import NULL_MODELS
 from posprobe.report.files import expand_user, path_exists
 from posprobe.studies import Analysis
@@ -248,9 +249,7 @@ def _required_measurements(
     inputs = TableInputs(table, positions(table, "cpu"), seed, None, {})
     # Measurements that do not apply are dropped; token embeddings for `scale` are found later.
     applicable = tuple(
-        name
-        for name in names
-        if name == "scale" or not TABLE_MEASUREMENTS[name].needs(inputs)
+        name for name in names if name == "scale" or not explain_unmet_need(name, inputs)
     )
     return applicable or ("norms",)
 

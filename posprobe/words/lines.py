@@ -8,6 +8,8 @@ from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from posprobe.analyses.composition.budget import BUDGET_LABELS
+from posprobe.analyses.descriptive.grid import VideoCodes
+from posprobe.layouts import Video
 from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.text import Block, format_period, use_minus_sign
 from posprobe.words import NULL_TEXTS, QUESTION_TEXTS
@@ -375,12 +377,35 @@ def answers_key(document: Block) -> str:
     return capitalise(text)
 
 
+def video_note(codes: VideoCodes, layout: Video) -> str:
+    """Return the note that stands for the answers of a table of a video's patches."""
+    advice = (
+        f"Questions are asked of lines and grids: `--rows 0:{layout.frame.size}` takes the "
+        "first frame as a grid"
+    )
+    if codes.undefined:
+        return f"{codes.undefined}. {advice}"
+    names = {"frames": "time code", "rows": "row code", "columns": "column code"}
+    shares = ", ".join(
+        f"{names[axis]} {format_whole_percent(code.share)}"
+        for axis, code in codes.axes.items()
+    )
+    return (
+        "a time code plus a row code plus a column code explains "
+        f"{format_whole_percent(codes.additive_share)} of the variance ({shares}). {advice}"
+    )
+
+
 def describe_table(table: Block) -> str:
     """Describe the size of a table and its tensor in one line."""
     layout, source = table["layout"], table["source"]
     rows = f"{table['positions']:,} positions"
     if layout["type"] == "grid":
         rows = f"{layout['height']} × {layout['width']} patches"
+    if layout["type"] == "video":
+        rows = (
+            f"{layout['frames']} frames × {layout['height']} × {layout['width']} patches"
+        )
     parts = [f"{rows} × {table['dim']}"]
     if source["tensor"]:
         parts.append(source["tensor"])

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from posprobe.data import read_data
-from posprobe.layouts import Grid
+from posprobe.layouts import Grid, layout_sides
 from posprobe.relations.fingerprints import (
     BLOCKS_PER_AXIS,
     MAX_RELATED_DISTANCE,
@@ -266,10 +266,7 @@ def _distance_scope(likeness: Likeness) -> str:
             if likeness.whole
             else f"over {likeness.rows} shared positions"
         )
-    name_a, name_b = (
-        f"{size.height} × {size.width}" if isinstance(size, Grid) else f"{size.length}"
-        for size in likeness.sizes
-    )
+    name_a, name_b = (" × ".join(map(str, layout_sides(size))) for size in likeness.sizes)
     is_grid = isinstance(likeness.sizes[0], Grid)
     blocks = f"{BLOCKS_PER_AXIS} × {BLOCKS_PER_AXIS}" if is_grid else str(N_BLOCKS)
     noun = "patches" if is_grid else "positions"

@@ -25,7 +25,7 @@ def random(*shape: int) -> Any:
 
 
 #: Names as open_clip, UniFormerV2, vit-pytorch, a course, CCT, PVT and TransUNet have them.
-MODELS = {
+MODELS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "open_clip": (
         "visual.positional_embedding",
         {"visual.conv1.weight": (D, 3, 16, 16), "visual.class_embedding": (D,)},

@@ -9,7 +9,7 @@ smooth curve.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Annotated, Any, ClassVar
 
@@ -31,7 +31,7 @@ from posprobe.analyses.result import (
 )
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
-from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Grid, Layout, Sequence, Video, layout_sides
 from posprobe.number_types import Cosine, Natural, Reasons
 from posprobe.tables import PositionTable
 
@@ -379,6 +379,103 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
             largest * columns, float((columns**2).mean(axis=0).sum()) / total_variance
         ),
     )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VideoCodes(Result):
+    """Time code, row code and column code of the patches of a video.
+
+    Parameters
+    ----------
+    frames, rows, columns
+        The three codes; None where undefined.
+    interaction_share
+        Share of the variance that no code holds.
+    layout
+        Layout of the positions.
+    undefined
+        Reason why there are no codes, or empty.
+    """
+
+    figures: ClassVar[str] = "grid.plot_axis_codes"
+
+    interaction_share: Annotated[float, JsonType(float | None)]
+    layout: Annotated[Layout, HIDDEN]
+    frames: Annotated[AxisCode | None, NumberSuffixes(" of the time code")] = None
+    rows: Annotated[AxisCode | None, NumberSuffixes(" of a video's row code")] = None
+    columns: Annotated[AxisCode | None, NumberSuffixes(" of a video's column code")] = None
+    undefined: Annotated[str, JsonType(Reasons)] = ""
+
+    @property
+    def additive_share(
+        self,
+    ) -> Annotated[
+        float,
+        JsonType(float | None),
+        Number(
+            "time code, row code and column code", "share of the variance they explain"
+        ),
+    ]:
+        """Share of the variance that the three codes hold."""
+        return 1 - self.interaction_share
+
+    @property
+    def axes(self) -> dict[str, AxisCode]:
+        """``"frames"``, ``"rows"`` and ``"columns"``; empty where undefined."""
+        codes = {"frames": self.frames, "rows": self.rows, "columns": self.columns}
+        return {name: code for name, code in codes.items() if code is not None}
+
+
+def video_codes(table: PositionTable) -> VideoCodes:
+    """Decompose a table of a video's patches into mean, three codes and interaction.
+
+    The codes are the means over each frame, over each row and over each column of the centred
+    table, so that the parts are orthogonal and their shares of the variance add up to 1.
+
+    Parameters
+    ----------
+    table
+        ``[frames * h * w, d]`` with a `Video` layout; undefined for others.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import posprobe as pp
+    >>> frames, rows, columns = (np.random.default_rng(k).normal(size=(3, 4)) for k in range(3))
+    >>> values = frames[:, None, None] + rows[:, None] + columns
+    >>> table = pp.table(values.reshape(27, 4), grid=(3, 3, 3))
+    >>> bool(pp.analyses.video_codes(table).interaction_share < 1e-12)
+    True
+    """
+    layout = table.layout
+    if not isinstance(layout, Video):
+        return VideoCodes(np.nan, layout, undefined=f"it is a {layout}, and no video")
+    as_line = replace(table, layout=Sequence(layout.size))
+    cells = to_numpy(positions(as_line).values).astype(np.float64)
+    cells = cells.reshape(*layout_sides(layout), -1)
+    centred_cells = cells - cells.mean(axis=(0, 1, 2))
+    largest = float(np.abs(centred_cells).max())
+    if largest <= 1e-13 * layout.size * float(np.abs(cells).max()):
+        return VideoCodes(
+            np.nan, layout, undefined="all patches are equal: there is no variance"
+        )
+    centred_cells = centred_cells / largest
+    total_variance = float((centred_cells**2).mean(axis=(0, 1, 2)).sum())
+    residual, codes = centred_cells, list[AxisCode]()
+    for axis in range(3):
+        other_axes = tuple(other_axis for other_axis in range(3) if other_axis != axis)
+        code = centred_cells.mean(axis=other_axes)
+        residual = residual - np.expand_dims(code, other_axes)
+        share = float((code**2).mean(axis=0).sum()) / total_variance
+        codes.append(_describe_code(largest * code, share))
+    residual_variance = float((residual**2).mean(axis=(0, 1, 2)).sum())
+    frames, rows, columns = codes
+    return VideoCodes(residual_variance / total_variance, layout, frames, rows, columns)
 
 
 def _describe_code(code: Floats, share: float) -> AxisCode:
