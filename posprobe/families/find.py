@@ -462,17 +462,7 @@ def _read_by_evidence(
     of_families = (family for rules in rules_by_ending.values() for _, family, _ in rules)
     if any(has_model_type(family, *types) for family in of_families):
         rules = []  # the configured family is known, and this is not its table
-    modules = dotted_name(info.name).split(".")
-    prefixed = [
-        rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)
-    ]
-    candidates = prefixed or rules
-    reason = (
-        f"{prefixed[0][0].title}: the module's name"
-        if prefixed
-        else f"the name {info.name}"
-    )
-    by_name = _read_by_rules(checkpoint, info, candidates, reason) if candidates else None
+    by_name = _read_by_name(checkpoint, info, rules)
     # A square number of rows may also be that of a video, which its convolution tells.
     if (
         by_name
@@ -491,6 +481,23 @@ def _read_by_evidence(
         return StoredEncoding("learned", "", reason, info, TableRule(()), rows=rows)
     by_witnesses = _read_by_witnesses(checkpoint, info, section, table_names)
     return by_witnesses or by_name or _read_generic(checkpoint, info)
+
+
+def _read_by_name(
+    checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]]
+) -> StoredEncoding | None:
+    """Read a table by the rules of the families that its module names, or of all of them."""
+    modules = dotted_name(info.name).split(".")
+    prefixed = [
+        rule_pair for rule_pair in rules if set(rule_pair[0].prefixes) & set(modules)
+    ]
+    candidates = prefixed or rules
+    reason = (
+        f"{prefixed[0][0].title}: the module's name"
+        if prefixed
+        else f"the name {info.name}"
+    )
+    return _read_by_rules(checkpoint, info, candidates, reason) if candidates else None
 
 
 def _read_by_witnesses(

@@ -61,8 +61,10 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
 }  # fmt: skip
 
 
-def write(folder: Path, name: str, rows: int, others: dict[str, tuple[int, ...]]) -> str:
-    shapes = {name: (1, rows, D), **others}
+def write(
+    folder: Path, name: str, rows: int, sibling_shapes: dict[str, tuple[int, ...]]
+) -> str:
+    shapes = {name: (1, rows, D), **sibling_shapes}
     return model_folder(folder, {key: random(*shape) for key, shape in shapes.items()})
 
 
@@ -70,13 +72,15 @@ def write(folder: Path, name: str, rows: int, others: dict[str, tuple[int, ...]]
 def test_what_makes_patches_beside_a_table_makes_it_a_grid(
     model: str, tmp_path: Path
 ) -> None:
-    name, others = MODELS[model]
-    n_special = int(any("cl" in other.rpartition(".")[2] for other in others))
-    path = write(tmp_path, name, 5 * 5 + n_special, others)
+    name, sibling_shapes = MODELS[model]
+    n_special = int(any("cl" in sibling.rpartition(".")[2] for sibling in sibling_shapes))
+    path = write(tmp_path, name, 5 * 5 + n_special, sibling_shapes)
     table = load(path)
     assert table.layout == Grid(5, 5)
     assert [row.token for row in table.prefix_rows] == ["CLS"] * n_special
-    kernel = next(key for key, shape in others.items() if len(shape) > 1 and shape[1] > 1)
+    kernel = next(
+        key for key, shape in sibling_shapes.items() if len(shape) > 1 and shape[1] > 1
+    )
     assert any(kernel in note for note in table.notes)
     (encoding,) = inspect(path)
     assert kernel in encoding["why"]
@@ -85,14 +89,14 @@ def test_what_makes_patches_beside_a_table_makes_it_a_grid(
 def test_registers_and_a_distillation_token_have_rows_where_they_fit(
     tmp_path: Path,
 ) -> None:
-    others = {
+    sibling_shapes = {
         "net.patch_embed.weight": (D, 3, 4, 4),
         "net.cls_token": (1, 1, D),
         "net.registers": (4, D),
     }
     for n_rows, tokens in ((36 + 5, 5), (36 + 1, 1), (36, 0)):
         table = load(
-            write(tmp_path / str(n_rows), "net.position_embedding", n_rows, others)
+            write(tmp_path / str(n_rows), "net.position_embedding", n_rows, sibling_shapes)
         )
         assert (table.layout, len(table.prefix_rows)) == (Grid(6, 6), tokens)
 
@@ -101,8 +105,8 @@ def test_registers_and_a_distillation_token_have_rows_where_they_fit(
 def test_patches_without_a_square_are_refused_with_what_settles_it(
     n_rows: int, tmp_path: Path
 ) -> None:
-    name, others = MODELS["open_clip"]
-    path = write(tmp_path, name, n_rows, others)
+    name, sibling_shapes = MODELS["open_clip"]
+    path = write(tmp_path, name, n_rows, sibling_shapes)
     advice = rf"visual.conv1.weight.*--grid HEIGHTxWIDTH.*--tensor {name}"
     with pytest.raises(InvalidCheckpoint, match=advice):
         load(path)
@@ -112,8 +116,8 @@ def test_patches_without_a_square_are_refused_with_what_settles_it(
 
 
 def test_open_clips_configuration_states_the_grid(tmp_path: Path) -> None:
-    name, others = MODELS["open_clip"]
-    path = write(tmp_path, name, 5 * 8 + 1, others)
+    name, sibling_shapes = MODELS["open_clip"]
+    path = write(tmp_path, name, 5 * 8 + 1, sibling_shapes)
     (tmp_path / "config.json").unlink()
     vision = {"image_size": [80, 128], "width": D, "patch_size": 16}
     model = {"embed_dim": 4, "vision_cfg": vision, "text_cfg": {"context_length": 77}}
@@ -138,9 +142,12 @@ def test_open_clips_configuration_states_the_grid(tmp_path: Path) -> None:
 def test_a_text_table_beside_an_image_tower_stays_a_sequence(
     name: str, vocabulary: str, rows: int, tmp_path: Path
 ) -> None:
-    others = {"visual.conv1.weight": (D, 3, 16, 16), "visual.class_embedding": (D,)}
-    others |= {vocabulary: (20, D)} if vocabulary else {}
-    assert load(write(tmp_path, name, rows, others)).layout == Sequence(rows)
+    sibling_shapes = {
+        "visual.conv1.weight": (D, 3, 16, 16),
+        "visual.class_embedding": (D,),
+    }
+    sibling_shapes |= {vocabulary: (20, D)} if vocabulary else {}
+    assert load(write(tmp_path, name, rows, sibling_shapes)).layout == Sequence(rows)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_grid_must_fit_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "grid", [(-4, -6), (0, 24), (4.0, 6.0), (24,), (4, 6, 1), 24, "4x6"], ids=str
+    "grid", [(-4, -6), (0, 24), (4.0, 6.0), (24,), (4, 6, 1, 1), 24, "4x6"], ids=str
 )
 def test_impossible_grids_are_refused(grid: Any) -> None:
     message = "is not a grid. Give height and width as two whole numbers above 0"
