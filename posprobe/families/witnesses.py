@@ -46,6 +46,10 @@ _PROJECTION_NAME = re.compile(
 _OTHER_KERNEL = re.compile(
     r"subsampl|audio|speech|mel|pos_conv|conv_pos|peg\.|cpe\.|decoder", re.IGNORECASE
 )
+#: Largest side of the kernels by which models of speech halve the resolution of spectrograms.
+_MAX_SUBSAMPLING_SIDE = 3
+#: Input channels of a convolution over colours.
+_N_COLOURS = 3
 _VOCABULARY_NAME = re.compile(
     r"(?:^|\.)(?:wte|tok(?:en)?_?emb\w*|word_?emb\w*|embed_tokens|text_emb\w*|vocab\w*)"
     r"(?:\.weight)?$",
@@ -163,9 +167,16 @@ def _iterate_kernels(
         if not shape or shape[0] != width:
             continue
         if len(shape) in (4, 5):
-            yield PatchKernel(info, shape[2:])
+            if _is_of_patches(dotted, shape):
+                yield PatchKernel(info, shape[2:])
         elif len(shape) == 2 and _PROJECTION_NAME.search(dotted):
             yield PatchKernel(info, ())
+
+
+def _is_of_patches(name: str, shape: tuple[int, ...]) -> bool:
+    """Tell a convolution over images from a small one, as those that shorten spectrograms are."""
+    is_small = max(shape[2:]) <= _MAX_SUBSAMPLING_SIDE
+    return not is_small or shape[1] == _N_COLOURS or "patch" in name.lower()
 
 
 def read_by_witnesses(

@@ -115,6 +115,15 @@ def test_patches_without_a_square_are_refused_with_what_settles_it(
         assert load(path, grid=(5, 8)).layout == Grid(5, 8)
 
 
+def test_convolutions_that_shorten_a_spectrogram_are_no_witness(tmp_path: Path) -> None:
+    convolutions = {
+        "encoder.conv.0.weight": (D, 1, 3, 3),
+        "encoder.conv.2.weight": (D, D, 3, 3),
+    }
+    path = write(tmp_path, "encoder.pos_emb", 1024, convolutions)
+    assert load(path).layout == Sequence(1024)
+
+
 def test_open_clips_configuration_states_the_grid(tmp_path: Path) -> None:
     name, sibling_shapes = MODELS["open_clip"]
     path = write(tmp_path, name, 5 * 8 + 1, sibling_shapes)
