@@ -182,7 +182,9 @@ def plot_code_scores(ax: Axes, code: AxisCode, axis: str) -> None:
 
 
 @single_result
-def axis_codes_figure(figure_format: FigureFormat, result: AxisCodes) -> Figure:
+def axis_codes_figure(
+    figure_format: FigureFormat, result: AxisCodes | VideoCodes
+) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
     is_wide = not figure_format.is_narrow
     legend_room = legend_height([""] * 4, figure_format.width)
@@ -208,3 +210,7 @@ def axis_codes_figure(figure_format: FigureFormat, result: AxisCodes) -> Figure:
                 write_undefined(ax, code.winding.undefined or "no further pair goes round")
         plot_code_scores(axes["C"], code, axis)
     return figure
+
+
+#: The figure of a video has a strip for each of its three axes.
+video_codes_figure = axis_codes_figure

@@ -434,6 +434,7 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         compute=lambda inputs: analyses.video_codes(inputs.table),
         record=VideoCodes,
         uses_all_rows=True,
+        drawings=(Drawing(VIDEO_MEASUREMENT),),
     ),
     Measurement[TableInputs, Winding](
         name="winding",

@@ -193,6 +193,12 @@ def test_an_analysis_holds_the_three_codes_and_asks_nothing(tmp_path: Path) -> N
     }
 
 
+def test_the_figure_names_the_three_axes() -> None:
+    figure = pp.analyze(video()).figures()["video_codes"]()
+    titles = [subfigure.get_suptitle() for subfigure in figure.subfigs]
+    assert [title.split(" code")[0] for title in titles] == ["time", "row", "column"]
+
+
 def test_one_frame_is_a_grid_and_whole_frames_are_a_video() -> None:
     table = video()
     assert table[30:60].layout == Grid(5, 6)

@@ -116,7 +116,7 @@ def test_patches_without_a_square_are_refused_with_what_settles_it(
 
 
 def test_convolutions_that_shorten_a_spectrogram_are_no_witness(tmp_path: Path) -> None:
-    convolutions = {
+    convolutions: dict[str, tuple[int, ...]] = {
         "encoder.conv.0.weight": (D, 1, 3, 3),
         "encoder.conv.2.weight": (D, D, 3, 3),
     }
