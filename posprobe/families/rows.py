@@ -539,8 +539,8 @@ def find_configured_video(
     first_size = tubelet[0] if isinstance(tubelet, list) and tubelet else tubelet
     n_merged = first_size if type(first_size) is int else stored_frames
     for key in FRAME_COUNT_KEYS:
-        n_pictures = settings.read_integer(config, key, maximum=_MAX_SIDE_PATCHES)
-        if n_pictures and 0 < n_merged < n_pictures:
+        n_pictures = config.get(key)
+        if type(n_pictures) is int and 0 < n_merged < n_pictures <= _MAX_SIDE_PATCHES:
             return Video(n_pictures // n_merged, grid.height, grid.width)
     return None
 

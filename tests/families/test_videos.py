@@ -91,6 +91,17 @@ def test_a_video_of_unknown_length_is_refused_with_an_example(tmp_path: Path) ->
     assert pp.load(path, grid=(28, 28)).layout == Grid(28, 28)
 
 
+@pytest.mark.parametrize("frames", [None, "many", [8], 1.5, -3, 2**70, True])
+@pytest.mark.parametrize("tubelet", [None, [], ["2"], 0, {}])
+def test_a_senseless_number_of_frames_makes_no_video(
+    frames: Any, tubelet: Any, tmp_path: Path
+) -> None:
+    config = {"image_size": 80, "patch_size": 16, "num_frames": frames}
+    tensors = {"pos_embed": random(1, 25, D)}
+    path = model_folder(tmp_path, tensors, **config, tubelet_size=tubelet)
+    assert pp.load(path).layout == Grid(5, 5)
+
+
 def test_a_kernel_of_one_picture_leaves_the_table_a_grid(tmp_path: Path) -> None:
     kernel = {"patch_embed.proj.weight": np.zeros((D, 3, 1, 16, 16))}
     tensors = {"pos_embed": random(1, 26, D), "cls_token": random(1, 1, D), **kernel}
