@@ -33,9 +33,7 @@ from posprobe.tables import PrefixRow
 
 #: Words in the names of convolutions and projections that make patches; other tensors are not
 #: looked up, since that can cost a request.
-_KERNEL_NAME = re.compile(
-    r"patch|conv|stem|tubelet|proj(?:ection)?\.weight$|embed", re.IGNORECASE
-)
+_KERNEL_NAME = re.compile(r"patch|conv|stem|tubelet|embed", re.IGNORECASE)
 #: Linear projections of flattened patches, which only their names tell from other matrices.
 _PROJECTION_NAME = re.compile(
     r"(?:^|\.)(?:to_patch_embedding|patch_?(?:to_?)?embed(?:ding)?s?|patch_proj(?:ection)?|patcher)"
@@ -112,16 +110,15 @@ def find_patch_kernel(
             for dotted, _ in siblings
             if _VOCABULARY_NAME.search(dotted)
         ]
-        kernels = list(_iterate_kernels(checkpoint, siblings, info.shape[-1]))
-        if vocabulary_depths:
-            kernels = [
-                kernel
-                for kernel in kernels
-                if dotted_name(kernel.tensor.name).removeprefix(module).count(".") - 1
-                < min(vocabulary_depths)
+        if vocabulary_depths:  # only what is nearer than the vocabulary is looked up
+            siblings = [
+                (dotted, stored)
+                for dotted, stored in siblings
+                if dotted.removeprefix(module).count(".") - 1 < min(vocabulary_depths)
             ]
-        if kernels:
-            return kernels[0]
+        kernel = next(_iterate_kernels(checkpoint, siblings, info.shape[-1]), None)
+        if kernel is not None:
+            return kernel
         if vocabulary_depths or is_of_text:
             return None
     return None

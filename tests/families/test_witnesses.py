@@ -13,8 +13,10 @@ from made_checkpoints import model_folder
 from made_tables import sum_codes
 
 from posprobe import check, load
+from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families import inspect
+from posprobe.families.witnesses import find_patch_kernel
 from posprobe.layouts import Grid, Sequence
 
 D = 8
@@ -122,6 +124,30 @@ def test_convolutions_that_shorten_a_spectrogram_are_no_witness(tmp_path: Path) 
     }
     path = write(tmp_path, "encoder.pos_emb", 1024, convolutions)
     assert load(path).layout == Sequence(1024)
+
+
+def test_no_layer_of_a_language_model_is_looked_up_for_a_kernel() -> None:
+    class Tensors(dict[str, TensorInfo]):
+        """Tensors whose descriptions cost a request each."""
+
+        def __getitem__(self, name: str) -> TensorInfo:
+            requested.append(name)
+            return super().__getitem__(name)
+
+    requested: list[str] = []
+    shapes = {
+        "model.positions.pos_emb": (1024, D),
+        "model.embed_tokens.weight": (20, D),
+        **{f"model.layers.{k}.conv_patch_embed.weight": (D, 3, 4, 4) for k in range(9)},
+    }
+    infos = {
+        name: TensorInfo(name, shape, "F32", "shard.safetensors")
+        for name, shape in shapes.items()
+    }
+    table = infos["model.positions.pos_emb"]
+    checkpoint = Checkpoint("here", Tensors(infos), lambda *_: b"")
+    assert find_patch_kernel(checkpoint, table, [table.name]) is None
+    assert not requested
 
 
 def test_open_clips_configuration_states_the_grid(tmp_path: Path) -> None:
