@@ -257,7 +257,11 @@ def _check_axes(relative: Relative) -> None:
         fits = len(info.shape) in axis_counts and 0 not in info.shape
         if relative.rule.kind == "log buckets":
             fits = fits and info.shape[0] % 2 == 0
-        _check_shape(expected_shape, info.subject, fits=fits)
+        if not fits:
+            raise InvalidCheckpoint(
+                f"{info.subject}: {expected_shape} is expected. If it was flattened or "
+                "quantised, use the checkpoint from which it was made."
+            )
 
 
 def _check_shape(expected_shape: str, subject: str, *, fits: bool) -> None:
