@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Cause, Number
 from posprobe.arrays import Array, Floats
 from posprobe.drawable import Drawable, format_repr
-from posprobe.layouts import Grid, Sequence, describe_layout
+from posprobe.layouts import Grid, Sequence, Video, describe_layout
 
 #: A list of at most this many values is shown among single values, because it fits on a line.
 MAX_SHORT_LIST = 8
@@ -211,7 +211,7 @@ def to_json(value: Any, format_cause: Callable[[Cause], str] = str) -> Any:
             return float(value) if math.isfinite(value) else None
         case Cause():
             return format_cause(value)
-        case Sequence() | Grid():
+        case Sequence() | Grid() | Video():
             return describe_layout(value)
         case np.ndarray() | np.generic():
             return to_json(value.tolist(), format_cause)
