@@ -105,9 +105,10 @@ def drawn(rows_by_name: dict[str, list[dict[str, Any]]], target: Path) -> None:
             ):  # fmt: skip
                 ax.loglog(sizes, [row[cost] for row in rows], "o-", markersize=3)
                 ax.set(
-                    xlabel={"n": f"positions, {WIDTH} wide", "d": f"width, {LENGTH} rows"}[
-                        axis
-                    ]
+                    xlabel={
+                        "n": f"positions, {WIDTH} wide",
+                        "d": f"width, {LENGTH} rows",
+                    }[axis]
                 )
                 label_decades(ax.xaxis, ax.yaxis)
                 ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -116,7 +116,9 @@ PARTS = {part.__name__: part for part in (similarity, plain, components, on_gpu)
 def run(name: str, n: int, d: int) -> tuple[dict[str, Any], float]:
     """Run a part in a process of its own; return what it measured and its peak memory in GiB."""
     process = subprocess.Popen(
-        [sys.executable, __file__, name, str(n), str(d)], stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, name, str(n), str(d)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     printed = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)

@@ -99,12 +99,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
         make(folder, count)
-        one_worker, all_ = (swept(folder, jobs, measurements=QUICK) for jobs in (1, cores))
+        one_worker, all_ = (
+            swept(folder, jobs, measurements=QUICK) for jobs in (1, cores)
+        )
         rate = count / all_["seconds"]
         print(f"{count} checkpoints, --only {','.join(QUICK)} --nulls 0, {cores} cores")
         print(f"  one worker     {count / one_worker['seconds']:6.1f} tables/s")
         ratio = one_worker["seconds"] / all_["seconds"]
-        print(f"  {cores} workers      {rate:6.1f} tables/s, {ratio:.2f} times one worker")
+        print(
+            f"  {cores} workers      {rate:6.1f} tables/s, {ratio:.2f} times one worker"
+        )
         swept_in_all = count + max(count // 10, 3)
         print(f"  of processors  {1e3 * all_['workers_used'] / swept_in_all:6.1f} ms per table in "
               f"workers, {1e3 * all_['parent_used'] / count:.1f} ms in the parent")  # fmt: skip

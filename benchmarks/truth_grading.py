@@ -150,7 +150,9 @@ def grade(case: Case) -> list[Grade]:
         stray = [c for c in claims if c.names or c.scheme != "fixed"]
         outcome = "wrong" if stray else "right"
         observed = "; ".join(map(str, stray)) or "nothing"
-        grades.append(Grade(case.library, case.name, "none", outcome, "nothing", observed))
+        grades.append(
+            Grade(case.library, case.name, "none", outcome, "nothing", observed)
+        )
         return grades + grade_formula(case, facts_by_scheme, claims)
     absolute = [c for c in claims if c.scheme in ("learned", "fixed")]
     grades += grade_absolute(case, absolute)
@@ -233,7 +235,9 @@ def describe(facts: Iterable[Mapping[str, Any]]) -> str:
 
 def grade_absolute(case: Case, claims: list[Claim]) -> list[Grade]:
     """Grade the tables of absolute positions: every one named, with its rows, and no other."""
-    facts = {f["tensors"][0]: f for f in case.facts if f["scheme"] in ("learned", "fixed")}
+    facts = {
+        f["tensors"][0]: f for f in case.facts if f["scheme"] in ("learned", "fixed")
+    }
     stray = {n for f in case.facts for n in (*f["tensors"], *f["allowed"])} - set(facts)
     outcomes: dict[str, list[tuple[str, str]]] = defaultdict(list)
     names: set[str] = set()
@@ -279,7 +283,9 @@ def grade_rows(fact: Mapping[str, Any], claim: Claim) -> str:
     if fact["rows"] is None:
         return "wrong"
     if fact["factored"]:
-        return "right" if claim.positions + len(claim.special) == fact["rows"] else "wrong"
+        return (
+            "right" if claim.positions + len(claim.special) == fact["rows"] else "wrong"
+        )
     special = tuple(fact["special"])
     if claim.positions != fact["rows"] - len(special) or claim.special != special:
         return "wrong"

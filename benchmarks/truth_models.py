@@ -142,7 +142,9 @@ def model_class(config_class: type, heads: bool) -> type | None:
     candidates = sorted(
         name
         for name in vars(modeling_auto)
-        if name.endswith("_MAPPING") and name.startswith("MODEL_") and name not in MAPPINGS
+        if name.endswith("_MAPPING")
+        and name.startswith("MODEL_")
+        and name not in MAPPINGS
     )
     order = (
         [*MAPPINGS[1:], *candidates, MAPPINGS[0]] if heads else [*MAPPINGS, *candidates]

@@ -200,7 +200,9 @@ def find_facts(model_built: Built) -> tuple[list[Fact], list[Undecided]]:
                     )
                 )
             continue
-        if kind == "not" or (kind == "positions" and sum(s > 1 for s in tensor.shape) < 2):
+        if kind == "not" or (
+            kind == "positions" and sum(s > 1 for s in tensor.shape) < 2
+        ):
             continue
         if kind in ("relative", "relative-allowed"):
             if stored in model_built.stored and id(tensor) not in reached:
@@ -211,7 +213,9 @@ def find_facts(model_built: Built) -> tuple[list[Fact], list[Undecided]]:
             continue
         if stored not in model_built.stored:
             if kind in ("positions", "formula"):
-                facts.append(Fact("formula", owner_path, optional=True, evidence=evidence))
+                facts.append(
+                    Fact("formula", owner_path, optional=True, evidence=evidence)
+                )
             continue
         if id(tensor) in reached or kind in ("formula", "rotary"):
             continue

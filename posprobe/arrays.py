@@ -187,7 +187,9 @@ def quotient(
 
     It is defined where ``is_defined`` says so, by default where the denominator is above 0.
     """
-    ratios: Floats = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), fill)
+    ratios: Floats = np.full(
+        np.broadcast_shapes(numerator.shape, denominator.shape), fill
+    )
     mask = denominator > 0 if is_defined is None else is_defined
     np.divide(numerator, denominator, out=ratios, where=mask)
     return ratios

@@ -66,7 +66,9 @@ def table_block(table: PositionTable) -> dict[str, Any]:
         "dim": table.dim,
         "rows": list(table.rows),
         "layout": describe_layout(table.layout),
-        "prefix_rows": [{"row": row.row, "token": row.token} for row in table.prefix_rows],
+        "prefix_rows": [
+            {"row": row.row, "token": row.token} for row in table.prefix_rows
+        ],
         "dropped_rows": [{"row": row.row, "reason": row.reason} for row in table.dropped],
         "notes": list(table.notes),
         "source": describe_source(table.source),
@@ -77,7 +79,9 @@ def describe_environment(device: str, seed: int, command: str | None) -> Environ
     """Return the ``environment`` block: versions, device, seed, command and time."""
     versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
     versions["numpy"] = np.__version__
-    libraries = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
+    libraries = [
+        name for name in ("torch", "transformers", "timm") if name in sys.modules
+    ]
     versions |= {name: version(name) for name in libraries}
     circumstances = {
         "device": device,
@@ -166,6 +170,9 @@ class RotaryBlock(SchemeBlock):
     interleaved: bool
     rule: str
     scaling: dict[str, Any]
+    unread_keys: NotRequired[
+        Annotated[list[str], "Keys of the configuration on position that no rule reads."]
+    ]
     max_positions: Natural | None
     training_length: Natural | None
     rotation: Rotation
@@ -181,6 +188,9 @@ class LinearBiasBlock(SchemeBlock):
 
     scheme: Literal["alibi"]
     slopes: Annotated[list[float], "Per head, logits per position.", limits(minItems=1)]
+    unread_keys: NotRequired[
+        Annotated[list[str], "Keys of the configuration on position that no rule reads."]
+    ]
     causal: bool
     max_positions: Natural | None
 

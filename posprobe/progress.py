@@ -166,7 +166,9 @@ def _create_display() -> Progress:
     class Numbers(ProgressColumn):
         def render(self, task: Task) -> Text:
             labels = [f"{task.completed:.0f} of {task.total:.0f}"] if task.total else []
-            labels += [str(timedelta(seconds=round(task.elapsed)))] if task.elapsed else []
+            labels += (
+                [str(timedelta(seconds=round(task.elapsed)))] if task.elapsed else []
+            )
             if task.time_remaining:
                 labels.append(f"{timedelta(seconds=round(task.time_remaining))} left")
             return Text(", ".join(labels))

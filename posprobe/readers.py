@@ -116,7 +116,9 @@ def choose_reader(name: str, first_bytes: bytes = b"") -> Reader | None:
         for reader in matching if are_decisive else readers:
             if _has_magic(first_bytes, reader):
                 return reader
-        if matching:  # a long suffix such as .weights.h5 is more specific than a short one
+        if (
+            matching
+        ):  # a long suffix such as .weights.h5 is more specific than a short one
             return max(matching, key=lambda reader: len(_longest_suffix(name, reader)))
     return None
 

@@ -191,7 +191,9 @@ class PositionTable(Drawable):
         import numpy as np
 
         values = np.asarray(to_real_array(self.values, self.name))
-        subject = f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
+        subject = (
+            f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
+        )
         if values.ndim != 2:
             raise InvalidTable(
                 f"{subject}: a position table has two dimensions, positions "

@@ -87,7 +87,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if slow else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     excluded_marks = {"slow"} if not config.option.all else set()
     excluded_marks |= set() if os.environ.get("POSPROBE_REAL") else {"real"}
     deselected = [

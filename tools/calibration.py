@@ -281,7 +281,9 @@ def field_of(kind: str, length: float) -> Draw:
             covariance = np.exp(-(np.abs(row_step) + np.abs(column_step)) / length)
         else:
             distance = np.hypot(row_step, column_step) / length
-            covariance = np.exp(-(distance**2) / 2) if kind == "rbf" else np.exp(-distance)
+            covariance = (
+                np.exp(-(distance**2) / 2) if kind == "rbf" else np.exp(-distance)
+            )
         covariance = covariance + 1e-8 * np.eye(len(covariance))
         return np.asarray(
             np.linalg.cholesky(covariance) @ rng.standard_normal((side * side, d))
@@ -321,7 +323,12 @@ def rotating_codes(rng: np.random.Generator, n: int, d: int) -> Floats:
     for _ in range(2):
         planes = np.linalg.qr(rng.standard_normal((d, 4)))[0]
         angles = 2 * np.pi * (place[:, None] * np.array([1.0, 2.0]) + rng.random(2))
-        waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * [1, 0.4, 1, 0.4]
+        waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * [
+            1,
+            0.4,
+            1,
+            0.4,
+        ]
         parts.append(waves @ planes.T)
     codes = (parts[0][:, None] + parts[1][None]).reshape(n, d)
     noise = rng.standard_normal((n, d))
@@ -867,7 +874,9 @@ def page(counts_by_process: Mapping[str, Mapping[str, Counts]]) -> str:
 def main() -> None:
     """Add to the counts, print them, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tables", type=int, default=100, help="of each process and size")
+    parser.add_argument(
+        "--tables", type=int, default=100, help="of each process and size"
+    )
     parser.add_argument("--process", action="append", help="part of a name; all without")
     parser.add_argument("--held-out", action="store_true", help="processes not tuned on")
     parser.add_argument(

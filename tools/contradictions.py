@@ -184,7 +184,9 @@ def _compare_sum(budget: Document) -> Iterator[str]:
 
 def _compare_nested_fits(clock: Document) -> Iterator[str]:
     """Check the order of nested fits (rule f)."""
-    fits = [clock[name] for name in ("fixed", "one", "own") if clock.get(name) is not None]
+    fits = [
+        clock[name] for name in ("fixed", "one", "own") if clock.get(name) is not None
+    ]
     if len(fits) == 3 and not fits[0] <= fits[1] + 1e-9 <= fits[2] + 2e-9:
         yield f"clock: fixed {fits[0]:.3f}, one {fits[1]:.3f}, own {fits[2]:.3f}"
 

@@ -123,7 +123,8 @@ class VerdictBlock(TypedDict):
         list[str], "What ends this stretch on either side, or why it is all rows."
     ]
     replaced: Annotated[
-        list[Count], "Patches in whose place the answers see the mean of their neighbours."
+        list[Count],
+        "Patches in whose place the answers see the mean of their neighbours.",
     ]
     parts: Annotated[
         list[PartBlock], "Other parts of the table that are summed up by themselves."
@@ -345,7 +346,9 @@ class ForwardDocument(TypedDict):
 class SweepOptionsBlock(TypedDict):
     """What decides the numbers."""
 
-    only: Annotated[list[str] | None, "Names of analyses; null stands for all that apply."]
+    only: Annotated[
+        list[str] | None, "Names of analyses; null stands for all that apply."
+    ]
     nulls: Annotated[Count, "Draws of each null model."]
     rows: Annotated[
         list[int | None] | None, "First position and one past the last.", PAIR_LIMITS

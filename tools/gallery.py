@@ -32,7 +32,12 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
         "column",
         "ViT's figure 7, every tile on one range",
     ),
-    ("winding", (MINILM,), "page", "two components that trace a circle, and their period"),
+    (
+        "winding",
+        (MINILM,),
+        "page",
+        "two components that trace a circle, and their period",
+    ),
     ("bridging", (MINILM,), "page", "what predicts rows that were left out"),
     (
         "axis_codes",
@@ -52,7 +57,12 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
         "page",
         "what the variance is made of",
     ),
-    ("clock", (MINILM,), "page", "circles of the rotations, and the speed of their clock"),
+    (
+        "clock",
+        (MINILM,),
+        "page",
+        "circles of the rotations, and the speed of their clock",
+    ),
 )
 HEAD = """# Gallery
 
@@ -76,7 +86,9 @@ def main() -> None:
             kind, *records, venue="neurips" if span == "page" else "acl", span=span
         )
         name = f"gallery-{number}-{kind}.png"
-        figure.figure.savefig(DOCS / "images" / name, dpi=140, metadata={"Software": None})
+        figure.figure.savefig(
+            DOCS / "images" / name, dpi=140, metadata={"Software": None}
+        )
         command = (
             f"posprobe figure {kind} {' '.join(references)} -o {kind}.pdf --span {span}"
         )

@@ -83,7 +83,9 @@ def decaying(rng: Rng, n: int = 128, d: int = 24, correlation: float = 0.8) -> F
     """Draw an Ornstein-Uhlenbeck process that keeps a share from row to row."""
     values = noise(rng, n, d)
     for t in range(1, n):
-        values[t] = correlation * values[t - 1] + math.sqrt(1 - correlation**2) * values[t]
+        values[t] = (
+            correlation * values[t - 1] + math.sqrt(1 - correlation**2) * values[t]
+        )
     return values
 
 
@@ -349,7 +351,9 @@ def model(measurement: str) -> Document:
 def image_model() -> Document:
     """Run a bundled model on random pixels."""
     contexts = pp.Contexts(count=12)
-    return pp.analyze_model("sample:digits-vit", contexts, nulls=3, device="cpu").to_dict()
+    return pp.analyze_model(
+        "sample:digits-vit", contexts, nulls=3, device="cpu"
+    ).to_dict()
 
 
 def resized(subject: Any, size: int | tuple[int, int]) -> Document:
@@ -378,7 +382,9 @@ STUDIES: Mapping[str, Callable[[], Document]] = {
     "3 rotations, null tables": lambda: analysis(planted("3 rotations"), nulls=3),
     "grid of codes, null tables": lambda: analysis(planted("grid of codes"), nulls=3),
     "smooth, all analyses": lambda: analysis(planted("smooth"), only=("all",)),
-    "grid, smooth, all analyses": lambda: analysis(planted("grid, smooth"), only=("all",)),
+    "grid, smooth, all analyses": lambda: analysis(
+        planted("grid, smooth"), only=("all",)
+    ),
     "three parts, all rows": lambda: analysis(planted("three parts"), all_rows=True),
     "several encodings": lambda: schemes(*map(scheme, ("T5", "rotary", "ALiBi"))),
     "three tables": lambda: tables("3 rotations", "walk", "40 rows"),

@@ -96,7 +96,9 @@ def bindings(node: ast.AST, function: str = "") -> Iterator[Binding]:
                 yield Binding(function, name, is_field=False)
             case ast.Name(id=name, ctx=ast.Store()) if name != "_":
                 yield Binding(function, name, is_field)
-        yield from bindings(child, child.name if isinstance(child, Function) else function)
+        yield from bindings(
+            child, child.name if isinstance(child, Function) else function
+        )
 
 
 def banned_words(names: list[Binding], published: set[str]) -> list[str]:
@@ -109,7 +111,9 @@ def banned_words(names: list[Binding], published: set[str]) -> list[str]:
         word = binding.name.strip("_").lower()
         is_published = binding.is_field and binding.name in published
         is_operand = word == "other" and binding.function.startswith("__")
-        is_paired = any(word in pair and pair <= bound[binding.function] for pair in PAIRS)
+        is_paired = any(
+            word in pair and pair <= bound[binding.function] for pair in PAIRS
+        )
         if word in BANNED and not (is_published or is_operand or is_paired):
             words.append(word)
     return words
@@ -161,7 +165,9 @@ def measure(source: str, published: set[str]) -> Module:
     for node in ast.walk(tree):
         described = descriptions(node)
         module.counts["parameters"] += len(described)
-        module.counts["fragments"] += sum(bool(FRAGMENT.match(text)) for text in described)
+        module.counts["fragments"] += sum(
+            bool(FRAGMENT.match(text)) for text in described
+        )
         if isinstance(node, Function):
             body = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             module.counts["over_50"] += len(code.keys() & set(body)) > MAX_FUNCTION_LINES
@@ -229,9 +235,13 @@ def main() -> int:
     """Print the tables, and return 1 where a limit is exceeded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("root", type=Path, help="folder of the package")
-    parser.add_argument("--commits", type=int, default=0, help="number of commits to read")
+    parser.add_argument(
+        "--commits", type=int, default=0, help="number of commits to read"
+    )
     for name in LIMITS:
-        parser.add_argument(f"--max-{name}", type=float, default=float("inf"), metavar="N")
+        parser.add_argument(
+            f"--max-{name}", type=float, default=float("inf"), metavar="N"
+        )
     options = parser.parse_args()
     root = options.root.resolve()
     published = published_keys(root)

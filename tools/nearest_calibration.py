@@ -94,7 +94,9 @@ def again(table: pp.PositionTable, values: Floats) -> tuple[Likeness, float]:
         if isinstance(table.layout, pp.layouts.Grid)
         else None
     )
-    likeness_found = likeness(fingerprint(pp.table(values, grid=grid)), fingerprint(table))
+    likeness_found = likeness(
+        fingerprint(pp.table(values, grid=grid)), fingerprint(table)
+    )
     original = table.values.astype(np.float64)
     return likeness_found, float(
         np.linalg.norm(values - original) / np.linalg.norm(original)
@@ -112,7 +114,9 @@ def main() -> None:
         distance = min(likeness_found.distance or 0.0 for likeness_found in matches)
         chance = min(likeness_found.chance or 0.0 for likeness_found in matches)
         false_kin = sum(likeness_found.related for likeness_found in matches)
-        print(f"| {name} | {len(matches)} | {false_kin} | {distance:.2f} | {chance:.1g} |")
+        print(
+            f"| {name} | {len(matches)} | {false_kin} | {distance:.2f} | {chance:.1g} |"
+        )
     rng = np.random.default_rng(1)
     changes: dict[str, Callable[[Floats], Floats]] = {
         "noise of 1 %": partial(noisy, rng, share=0.01)

@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.encodings.rotary import round_to_type
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.relations import Finding, Ladder, Projections, relate_ladders, relate_layouts
+from posprobe.relations import (
+    Finding,
+    Ladder,
+    Projections,
+    relate_ladders,
+    relate_layouts,
+)
 from posprobe.relations.tables import relate_tables, resampling_weights
 from posprobe.relations.weights import relate_projections, reorder_rows
 
@@ -94,7 +100,9 @@ def _permuted(values: Floats, draw: Draw) -> Floats:
 #: Changes of a table's values, by the cause that is to be named.
 TABLE_CHANGES: Mapping[str, Callable[[Floats, Draw], Floats]] = {
     "identical": lambda v, _: v.copy(),
-    "rounded": lambda v, draw: round_to_type(v, str(draw.choice(["float16", "bfloat16"]))),
+    "rounded": lambda v, draw: round_to_type(
+        v, str(draw.choice(["float16", "bfloat16"]))
+    ),
     "quantised": lambda v, draw: in_blocks(v, int(draw.choice([8, 4]))),
     "moved": lambda v, draw: _noise(v, float(draw.choice([0.01, 0.05, 0.1, 0.3])), draw),
     "rows_cut": lambda v, draw: v[int(draw.integers(1, 5)) :],
@@ -302,7 +310,9 @@ def _heads_moved(projections: Projections, draw: Draw) -> Projections:
     order = np.roll(np.arange(heads), int(draw.integers(1, heads)))
 
     def moved(weight: Floats) -> Floats:
-        return weight.reshape(heads, projections.head_dim, -1)[order].reshape(weight.shape)
+        return weight.reshape(heads, projections.head_dim, -1)[order].reshape(
+            weight.shape
+        )
 
     return _each(projections, moved)
 

@@ -111,7 +111,10 @@ def comparisons(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
     )
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for table in tables:
-        first, second = absolute_probe_published(table, seeds=seeds), absolute_probe(table)
+        first, second = (
+            absolute_probe_published(table, seeds=seeds),
+            absolute_probe(table),
+        )
         third, fourth = order_probe_published(table, seeds=seeds), order_probe(table)
         cells = (
             table.name,

@@ -97,7 +97,9 @@ def planted(
     return answer_heads(measure_rotary_heads(0, sums, turning, length=2 * WINDOW))
 
 
-def answers(context_share: float, spread: float, share: float, heads: int) -> Counter[str]:
+def answers(
+    context_share: float, spread: float, share: float, heads: int
+) -> Counter[str]:
     """Count the answers of planted heads, each beside one without a curve."""
     rng = np.random.default_rng(
         [int(1000 * parameter) for parameter in (context_share, spread, share)]
@@ -143,7 +145,9 @@ def tables(heads: int) -> Iterator[str]:
         yield "| nats | " + " | ".join(f"share {share:g}" for share in SHARES) + " |"
         yield "| ---: |" + " ---: |" * len(SHARES)
         for spread in SPREADS:
-            with_curve = [answers(context_share, spread, share, heads) for share in SHARES]
+            with_curve = [
+                answers(context_share, spread, share, heads) for share in SHARES
+            ]
             cells = (
                 f"{100 * verdicts['yes'] / verdicts.total():.1f} %"
                 for verdicts in with_curve

@@ -93,7 +93,9 @@ def text(schema: Mapping[str, Any]) -> str:
     def line(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
 
-    definitions = ",\n".join(f"  {line(k)}: {line(v)}" for k, v in schema["$defs"].items())
+    definitions = ",\n".join(
+        f"  {line(k)}: {line(v)}" for k, v in schema["$defs"].items()
+    )
     entries = "".join(
         f" {line(k)}: {line(v)},\n" for k, v in schema.items() if k != "$defs"
     )
@@ -223,7 +225,8 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         return _schema(arguments[0], define)
     if origin is Annotated:
         kind = next(
-            (note.target for note in arguments if isinstance(note, JsonType)), arguments[0]
+            (note.target for note in arguments if isinstance(note, JsonType)),
+            arguments[0],
         )
         item_schema = _schema(kind, define)
         for note in arguments[1:]:

@@ -99,7 +99,9 @@ def train(model: LlamaForCausalLM, text: torch.Tensor) -> None:
         schedule.step()
         if step % 100 == 0:
             seconds = time.monotonic() - started
-            print(f"step {step}: {loss.item():.3f} nats, {seconds:.0f} s", file=sys.stderr)
+            print(
+                f"step {step}: {loss.item():.3f} nats, {seconds:.0f} s", file=sys.stderr
+            )
 
 
 @torch.no_grad()

@@ -121,11 +121,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder to write into")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="folder to write into"
+    )
     parser.add_argument(
         "--seed", type=int, default=0, help="other than 0: keep the last step only"
     )
-    parser.add_argument("--run", choices=RUNS, action="append", help="train this one only")
+    parser.add_argument(
+        "--run", choices=RUNS, action="append", help="train this one only"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -145,7 +149,9 @@ def main() -> None:
             vit.config.save_pretrained(folder)
         else:
             gpt2 = reader()
-            save_step = keeper(gpt2, "transformer.wpe.weight", "wpe.weight", folder, steps)
+            save_step = keeper(
+                gpt2, "transformer.wpe.weight", "wpe.weight", folder, steps
+            )
             train_reader(save_step, gpt2)
             gpt2.config.architectures = [type(gpt2).__name__]
             gpt2.config.save_pretrained(folder)

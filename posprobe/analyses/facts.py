@@ -286,7 +286,9 @@ Correction: TypeAlias = Callable[[Mapping[str, Answer], S], Answer | None]
 
 
 def decide(
-    uncorrected_answers: Iterable[Answer], corrections: Sequence[Correction[S]], subject: S
+    uncorrected_answers: Iterable[Answer],
+    corrections: Sequence[Correction[S]],
+    subject: S,
 ) -> dict[str, Answer]:
     """Correct answers that were each found from their own numbers alone.
 

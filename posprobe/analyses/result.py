@@ -116,7 +116,9 @@ class Result(Drawable):
 
     def _card(self) -> tuple[str, dict[str, object]]:
         values_by_key = _single_values(as_block(self))
-        return type(self).__name__, {k: _format_value(v) for k, v in values_by_key.items()}
+        return type(self).__name__, {
+            k: _format_value(v) for k, v in values_by_key.items()
+        }
 
 
 def empty_array() -> NDArray[Any]:

@@ -255,7 +255,10 @@ def _check_no_labels(numbers: NDArray[np.float64]) -> None:
         )
     first_column, other_columns = numbers[:, 0], numbers[:, 1:]
     is_counting = (
-        n > 2 and d > 1 and first_column[0] % 1 == 0 and (np.diff(first_column) == 1).all()
+        n > 2
+        and d > 1
+        and first_column[0] % 1 == 0
+        and (np.diff(first_column) == 1).all()
     )
     if (
         is_counting and not (other_columns == numbers[:, :1]).all(axis=0).any()

@@ -25,7 +25,12 @@ from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.sources import Quantisation
 
 #: NumPy's dtype of every float format that can be read, by its name in a safetensors header.
-FLOAT_DTYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+FLOAT_DTYPES: Mapping[str, str] = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+}
 
 #: Largest size in bytes to which a compressed or repeated tensor is unpacked in memory: 1 GiB. A
 #: few stored bytes can unpack to any number; uncompressed tensors are mapped and have no limit.
@@ -188,7 +193,8 @@ FetchBytes: TypeAlias = Callable[[TensorInfo], "bytes | memoryview[int]"]
 #: Turns the stored bytes of a quantised tensor into its values, in its shape, and their step
 #: (None where it has none).
 Dequantise: TypeAlias = Callable[
-    [TensorInfo, "bytes | memoryview[int]"], tuple[NDArray[np.floating[Any]], float | None]
+    [TensorInfo, "bytes | memoryview[int]"],
+    tuple[NDArray[np.floating[Any]], float | None],
 ]
 
 
@@ -308,7 +314,9 @@ class Checkpoint:
         if info.quantisation and (self.format != "GGUF" or not row_numbers.size):
             return np.asarray(self.read(name).values[row_numbers])
         if info.start == info.stop:  # no offsets, or no values
-            return _widen(info, _view_stored(info, self._fetch_counted(info))[row_numbers])
+            return _widen(
+                info, _view_stored(info, self._fetch_counted(info))[row_numbers]
+            )
         runs = (
             np.split(row_numbers, np.flatnonzero(np.diff(row_numbers) > 1) + 1)
             if row_numbers.size
@@ -415,7 +423,9 @@ def join_models(
     location, revision
         Location and revision of the folder.
     """
-    prefixed = {folder: _prefix_tensors(folder, model) for folder, model in models.items()}
+    prefixed = {
+        folder: _prefix_tensors(folder, model) for folder, model in models.items()
+    }
     metadata = {
         key: value for key, value in index.items() if not isinstance(value, list | dict)
     }

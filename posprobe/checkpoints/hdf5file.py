@@ -114,7 +114,9 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
             return files.exactly(name, info.start, info.stop)
         with (
             explain_errors(
-                InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _SAVE_MODEL_ADVICE
+                InvalidCheckpoint,
+                f"{name}: it cannot be read as HDF5",
+                _SAVE_MODEL_ADVICE,
             ),
             h5py.File(stream(), "r") as file,
         ):
@@ -257,7 +259,9 @@ def _dtype_name(data_type: Any) -> str:
 
     size = data_type.get_size()
     match data_type:
-        case h5t.TypeFloatID() if size == 2 and data_type.get_fields() == _BFLOAT16_FIELDS:
+        case h5t.TypeFloatID() if (
+            size == 2 and data_type.get_fields() == _BFLOAT16_FIELDS
+        ):
             return "BF16"
         case h5t.TypeOpaqueID() if size == 2:  # as Keras stores bfloat16
             return "BF16"
@@ -279,7 +283,9 @@ def _check_unpacked_size(dataset: h5py.Dataset, info: TensorInfo) -> None:
         )
     chunk_bytes = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
     stored_bytes = dataset.id.get_storage_size()
-    if max(n_bytes, chunk_bytes) > max(MAX_UNPACKED_BYTES, 0 if filters else stored_bytes):
+    if max(n_bytes, chunk_bytes) > max(
+        MAX_UNPACKED_BYTES, 0 if filters else stored_bytes
+    ):
         raise ValueError(
             f"{stored_bytes} bytes stand for {max(n_bytes, chunk_bytes)}; "
             f"up to {MAX_UNPACKED_BYTES} may"

@@ -27,7 +27,12 @@ from posprobe.checkpoints import hub_local, transfer
 from posprobe.checkpoints.checkpoint import Checkpoint
 from posprobe.checkpoints.files import FormerNames, map_file
 from posprobe.checkpoints.hub_local import count_bytes
-from posprobe.checkpoints.local import MODEL_INDEX, choose_weights, open_model, open_models
+from posprobe.checkpoints.local import (
+    MODEL_INDEX,
+    choose_weights,
+    open_model,
+    open_models,
+)
 from posprobe.errors import (
     InvalidCheckpoint,
     UnknownReference,
@@ -112,7 +117,13 @@ class RemoteFiles(FormerNames):
             return content[start:stop]
         for chunk_start, chunk in started.chunks:
             chunk_stop = chunk_start + len(chunk)
-            if chunk_start <= start <= chunk_stop < stop <= chunk_stop + _READ_AHEAD_BYTES:
+            if (
+                chunk_start
+                <= start
+                <= chunk_stop
+                < stop
+                <= chunk_stop + _READ_AHEAD_BYTES
+            ):
                 read_stop = min(
                     max(stop, chunk_stop + len(chunk)),
                     chunk_stop + _READ_AHEAD_BYTES,
@@ -250,7 +261,9 @@ class RemoteFiles(FormerNames):
 def _download(repo_id: str, commit: str, file: str) -> Path:
     def attempt() -> str:
         try:
-            return hf_hub_download(repo_id, file, revision=commit, library_name="posprobe")
+            return hf_hub_download(
+                repo_id, file, revision=commit, library_name="posprobe"
+            )
         except LocalEntryNotFoundError as error:
             raise (
                 error.__cause__ or error
@@ -384,9 +397,13 @@ def _ask_hub(repo_id: str, revision: str | None) -> RemoteFiles:
 def _find_snapshot(repo_id: str, revision: str) -> RemoteFiles | None:
     """Find a revision with weights in the Hub's local cache."""
     try:
-        folder = Path(snapshot_download(repo_id, revision=revision, local_files_only=True))
+        folder = Path(
+            snapshot_download(repo_id, revision=revision, local_files_only=True)
+        )
         files = sorted(
-            str(p.relative_to(folder).as_posix()) for p in folder.rglob("*") if p.is_file()
+            str(p.relative_to(folder).as_posix())
+            for p in folder.rglob("*")
+            if p.is_file()
         )
         if MODEL_INDEX not in files:
             choose_weights(files, repo_id)

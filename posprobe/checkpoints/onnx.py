@@ -170,7 +170,9 @@ def _describe_tensor(
     """Describe a tensor under its listed name, with the dtype and shape after dequantisation."""
     if dequantiser is None:
         return info
-    shape = (*info.shape[:-1], 2 * info.shape[-1]) if dequantiser.is_packed else info.shape
+    shape = (
+        (*info.shape[:-1], 2 * info.shape[-1]) if dequantiser.is_packed else info.shape
+    )
     quantisation = Quantisation(dequantiser.name)
     return replace(info, name=name, dtype="F32", shape=shape, quantisation=quantisation)
 
@@ -266,6 +268,13 @@ def _parse_tensor(content: memoryview[int], start: int, stop: int) -> onnx.Tenso
     return tensor
 
 
+def _is_inside_folder(location: str) -> bool:
+    """Tell whether a location names a file in the model's folder, on any system."""
+    path = PurePosixPath(location)
+    is_outside = path.is_absolute() or bool({"..", "\\", ":"} & {*path.parts, *location})
+    return bool(path.parts) and location.isprintable() and not is_outside
+
+
 @dataclass(frozen=True)
 class _OnnxTensor:
     """A tensor with the byte range of its numbers; without one, ``tensor`` holds the numbers."""
@@ -298,13 +307,7 @@ class _OnnxTensor:
             str(entry.key): str(entry.value) for entry in tensor.external_data
         }
         location = external_entries.get("location", "")
-        path = PurePosixPath(location)
-        is_outside = (
-            path.is_absolute() or ".." in path.parts or "\\" in location or ":" in location
-        )
-        if location != _SAME_FILE and (
-            is_outside or not location.isprintable() or not path.parts
-        ):
+        if location != _SAME_FILE and not _is_inside_folder(location):
             raise InvalidCheckpoint(
                 f"{file}: tensor {key[:80]!r} says that its data are in "
                 f"{location[:80]!r}, which is no file in the model's "
@@ -325,10 +328,12 @@ class _OnnxTensor:
                 f"of {location[:80]!r}"
             )
         data_file = (
-            file if location == _SAME_FILE else str(PurePosixPath(file).parent / path)
+            file if location == _SAME_FILE else str(PurePosixPath(file).parent / location)
         )
         return cls(
-            tensor, replace(info, file=data_file, start=start, stop=start + n_bytes), files
+            tensor,
+            replace(info, file=data_file, start=start, stop=start + n_bytes),
+            files,
         )
 
     def content(self) -> bytes:
@@ -689,7 +694,8 @@ class _Flow:
         for name, input_position in input_positions.items():
             if use := self._describe_use(node, inputs, input_position):
                 label = (
-                    node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
+                    node.name
+                    or f"{node.op_type} that gives {next(iter(node.output), '')}"
                 )
                 self.uses.setdefault(self.tables[name], f"{use} {label}")
         data_inputs = (
@@ -765,6 +771,10 @@ def _numbers_differ(tensor: onnx.TensorProto) -> bool:
         return True
     try:
         values = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, LookupError):  # unknown type, or wrong number of values
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+    ):  # unknown type, or wrong number of values
         return False
     return bool(values.dtype.kind in "iu" and values.min() != values.max())

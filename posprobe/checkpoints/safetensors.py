@@ -144,7 +144,9 @@ def _parse_header(header: bytes, file: str) -> dict[str, Any]:
     """
     refusal = _header_error(header)
     subject = f"{file}: the safetensors package refuses its header"
-    advice = "The file is damaged, or of a newer version of the format: download it again."
+    advice = (
+        "The file is damaged, or of a newer version of the format: download it again."
+    )
     with explain_errors(InvalidCheckpoint, subject, advice, ValueError):
         if refusal:
             raise ValueError(refusal)

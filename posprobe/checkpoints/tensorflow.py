@@ -145,7 +145,9 @@ def _iter_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield key, value
 
 
-def _iter_block(content: bytes, start: int, n_bytes: int) -> Iterator[tuple[bytes, bytes]]:
+def _iter_block(
+    content: bytes, start: int, n_bytes: int
+) -> Iterator[tuple[bytes, bytes]]:
     """Yield the entries of a block, whose keys omit the prefix shared with the key before."""
     if not 4 <= n_bytes <= len(content) - _FOOTER_BYTES - start - 5:
         raise MalformedMessage(f"it has no block of {n_bytes} bytes at byte {start}")
@@ -192,7 +194,9 @@ class Message:
     fields: list[tuple[int, int, int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", list(iter_fields(self.data, 0, len(self.data))))
+        object.__setattr__(
+            self, "fields", list(iter_fields(self.data, 0, len(self.data)))
+        )
 
     def get_number(self, wanted_number: int) -> int:
         """Return the number in a field, 0 without the field."""

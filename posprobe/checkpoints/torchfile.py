@@ -259,7 +259,9 @@ def _check_records(
     dense_tensors = (
         member for member in tensors.values() if member.layout == torch.strided
     )
-    storages = [member.untyped_storage() for member in dense_tensors if not member.is_meta]
+    storages = [
+        member.untyped_storage() for member in dense_tensors if not member.is_meta
+    ]
     storage_lengths = {
         storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()
     }
@@ -409,6 +411,8 @@ def _training_options(content: object) -> dict[str, Any]:
             options = options.get("model", options)
         if isinstance(options, argparse.Namespace):
             options = vars(options)
-        if isinstance(options, Mapping) and all(isinstance(name, str) for name in options):
+        if isinstance(options, Mapping) and all(
+            isinstance(name, str) for name in options
+        ):
             return dict(options)
     return {}

@@ -116,7 +116,9 @@ def read_script(path: Path, file: str, members: list[zipfile.ZipInfo]) -> Checkp
     records: dict[str, _Record] = {}
     tensors: dict[str, TensorInfo] = {}
     for name, arguments in _iter_tensors(module):
-        record, dtype = _read_record(arguments, folder, f"{path.name}: tensor {name[:80]}")
+        record, dtype = _read_record(
+            arguments, folder, f"{path.name}: tensor {name[:80]}"
+        )
         if sizes.get(record.member, -1) < record.end:
             raise damaged_error(
                 f"{path.name}: tensor {name[:80]} needs {record.end} bytes of {record.member}"

@@ -219,7 +219,9 @@ def list_revisions(repo_id: str) -> list[tuple[str, str]]:
         named_commits = [
             (ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)
         ]
-        named_commits += [(commit.title, commit.commit_id) for commit in reversed(commits)]
+        named_commits += [
+            (commit.title, commit.commit_id) for commit in reversed(commits)
+        ]
         return [
             (str(name), commit)
             for name, commit in named_commits
@@ -304,7 +306,11 @@ def read_range(
             follow_redirects=True,
         ) as response:
             status, fields = response.status_code, response.headers
-            if status == 416 and start == 0 and fields.get("Content-Range") == "bytes */0":
+            if (
+                status == 416
+                and start == 0
+                and fields.get("Content-Range") == "bytes */0"
+            ):
                 expected_version = Version(expected_version.etag, 0)
                 return
             if status >= 300:
@@ -404,14 +410,18 @@ def _check_range(
             f"bytes {start}-{stop - 1} were asked for and {content_range[:80]!r} are sent"
         )
     if status != 200 or start:
-        raise ValueError("the server sends only whole files, not the byte range asked for")
+        raise ValueError(
+            "the server sends only whole files, not the byte range asked for"
+        )
     content_length = headers.get("Content-Length", "")
     if not _LENGTH_PATTERN.fullmatch(content_length):
         return None, None
     return min(stop, int(content_length)), int(content_length)
 
 
-def _refusal_error(status: int, headers: Mapping[str, str], subject: str) -> PosprobeError:
+def _refusal_error(
+    status: int, headers: Mapping[str, str], subject: str
+) -> PosprobeError:
     """Return the error for a status that no further attempt changes."""
     code, server_message = (
         headers.get("X-Error-Code"),

@@ -18,7 +18,12 @@ from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.arrays import Floats
 from posprobe.checkpoints import TensorInfo
 from posprobe.checks.sides import Side
-from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
+from posprobe.errors import (
+    InvalidCheckpoint,
+    InvalidTable,
+    NoPositionTable,
+    PosprobeError,
+)
 from posprobe.families.configurations import list_sections
 from posprobe.families.projections import HeadRanges, RotaryWeights
 from posprobe.families.rotary import read_logit_scale
@@ -110,7 +115,9 @@ def compare(
             not_compared.append(NotCompared(kind, "several", counts))
         findings += _relate_encoding_pairs(encoding_pairs)
     if "rotary" in a.encodings and "rotary" in b.encodings:
-        weight_findings, weights_not_compared = relate_weights(a, b, all_layers=all_layers)
+        weight_findings, weights_not_compared = relate_weights(
+            a, b, all_layers=all_layers
+        )
         findings += weight_findings
         not_compared += weights_not_compared
         if a.checkpoint is not None and b.checkpoint is not None:
@@ -170,7 +177,9 @@ def _rotary_findings(a: Rotary, b: Rotary) -> Iterator[Finding]:
     if (a.rotated, a.head_dim) == (b.rotated, b.head_dim):
         yield Finding("columns", "same_columns", a.rotated, a.head_dim)
     elif a.rotated == b.rotated:
-        yield Finding("columns", "columns", a.head_dim, b.head_dim, more={"of": a.rotated})
+        yield Finding(
+            "columns", "columns", a.head_dim, b.head_dim, more={"of": a.rotated}
+        )
     if a.window and b.window and a.window != b.window:
         yield Finding("window", "window", a.window, b.window)
     if "formula" not in (a.family, b.family):  # a formula states no sections
@@ -400,7 +409,9 @@ class _Layer:
 
     def read(self, blocks: Sequence[HeadRanges]) -> Iterator[Projections]:
         """Read blocks of heads, in their order; adjacent blocks on the Hub in one request."""
-        block_numbers = len(blocks[0][0]) * self.rotary.head_dim * self.query_info.shape[1]
+        block_numbers = (
+            len(blocks[0][0]) * self.rotary.head_dim * self.query_info.shape[1]
+        )
         batch_blocks = max(MAX_BATCH_NUMBERS // block_numbers, 1) if self.is_remote else 1
         for begin in range(0, len(blocks), batch_blocks):
             batch = blocks[begin : begin + batch_blocks]
@@ -465,7 +476,9 @@ def _relate_whole_layer(a: _Layer, b: _Layer, max_numbers: int) -> _OrderAndFind
         return None, Finding("weights", "other_weights")
     related_blocks = [*map(relate_projections, a.read(blocks), b.read(blocks))]
     findings = [finding for _, finding in related_blocks]
-    if len(findings) > 1 and all(finding.cause == "other_weights" for finding in findings):
+    if len(findings) > 1 and all(
+        finding.cause == "other_weights" for finding in findings
+    ):
         sketch_a, transposed_product = a.sketch(blocks)
         sketch_b, _ = b.sketch(blocks)
         return relate_sketches(sketch_a, sketch_b, transposed_product)

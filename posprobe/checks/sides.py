@@ -90,10 +90,14 @@ def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
         except NoPositionTable:
             unread_schemes.append(stored_encoding.scheme)
             continue
-        encodings.setdefault(_encoding_kind(encoding), {})[stored_encoding.name] = encoding
+        encodings.setdefault(_encoding_kind(encoding), {})[stored_encoding.name] = (
+            encoding
+        )
         if weights is None and isinstance(stored_encoding.spec, RotarySpec):
             # Layers of all types are compared together, because they differ in their ladder alone.
-            weights = find_rotary_weights(checkpoint, stored_encoding.spec, all_kinds=True)
+            weights = find_rotary_weights(
+                checkpoint, stored_encoding.spec, all_kinds=True
+            )
     return Side(
         parsed.text,
         encodings,
@@ -114,7 +118,9 @@ def _read_dump_arrays(archive: Checkpoint) -> Dump:
                 "few thousand tell as much."
             )
         if info.dtype in _DUMP_INTEGER_DTYPES:
-            integers = np.frombuffer(archive.fetch(info), _DUMP_INTEGER_DTYPES[info.dtype])
+            integers = np.frombuffer(
+                archive.fetch(info), _DUMP_INTEGER_DTYPES[info.dtype]
+            )
             arrays[name] = integers.astype(np.float64).reshape(info.shape)
         elif info.dtype in FLOAT_DTYPES:
             arrays[name] = archive.read(name).values.astype(np.float64)

@@ -66,7 +66,12 @@ app = typer.Typer(
 )
 #: Commands by purpose, in the order of the help.
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Look": {"analyze": analyze, "inspect": inspect, "figure": figure, "list": list_names},
+    "Look": {
+        "analyze": analyze,
+        "inspect": inspect,
+        "figure": figure,
+        "list": list_names,
+    },
     "Compare": {
         "compare": compare,
         "check": check,
@@ -169,7 +174,9 @@ def _run(arguments: list[str]) -> int:
         if _is_out_of_memory(error):
             cause = error or type(error).__name__
             message = f"out of memory ({cause}). Analyse fewer positions with"
-            return _print_failure(f"{message} --rows A:B.", OUT_OF_MEMORY_EXIT_CODE, debug)
+            return _print_failure(
+                f"{message} --rows A:B.", OUT_OF_MEMORY_EXIT_CODE, debug
+            )
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
             message = "the working directory was deleted. Run it in one that exists."
             return _print_failure(message, UsageError.exit_code, debug)

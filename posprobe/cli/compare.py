@@ -58,7 +58,9 @@ def compare(
         seed=seed,
         command=typed_command(),
     )
-    print_analysis(result.to_dict(), result.save(folder), as_json=as_json, verbose=verbose)
+    print_analysis(
+        result.to_dict(), result.save(folder), as_json=as_json, verbose=verbose
+    )
 
 
 def check(

@@ -49,7 +49,11 @@ def figure(
         _write(_draw_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
-        from posprobe.studies.figure import RUN_FIGURES, check_figure_request, paper_figure
+        from posprobe.studies.figure import (
+            RUN_FIGURES,
+            check_figure_request,
+            paper_figure,
+        )
     if kind in RUN_FIGURES:
         if _any_set(label, centred, columns, rows):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")

@@ -193,7 +193,8 @@ def load_records(
         if len(loaded_records) > 1 and (len(refs) > 1 or ref in labels_by_reference):
             label = labels_by_reference.get(ref, Path(ref).name)
             loaded_records = tuple(
-                replace(scheme, name=f"{label}#{scheme.name}") for scheme in loaded_records
+                replace(scheme, name=f"{label}#{scheme.name}")
+                for scheme in loaded_records
             )
         elif ref in labels_by_reference:
             loaded_records = (replace(loaded_records[0], name=labels_by_reference[ref]),)

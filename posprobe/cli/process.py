@@ -34,7 +34,9 @@ def trim_freed_memory() -> None:
     """
     import ctypes
 
-    with suppress(OSError, AttributeError, TypeError):  # other C libraries have no mallopt
+    with suppress(
+        OSError, AttributeError, TypeError
+    ):  # other C libraries have no mallopt
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _MALLOPT_SETTINGS:
             mallopt(parameter, value)

@@ -93,7 +93,9 @@ def _print_outcome(prepared: Sweep, *, as_json: bool) -> None:
         counts = summary["counts"]
         references = _format_count(counts["references"], "reference")
         rows = _format_count(counts["rows"], "row")
-        typer.echo(f"{references}: {rows}, {_format_count(counts['failures'], 'failure')}")
+        typer.echo(
+            f"{references}: {rows}, {_format_count(counts['failures'], 'failure')}"
+        )
     for failure in failures[:MAX_PRINTED_FAILURES]:
         reference, message = (
             escape_invisible(failure["reference"]),
@@ -132,7 +134,9 @@ def _print_plan(sweep: Sweep, jobs: int | None) -> None:
     """Print the number of references, and where the sweep differs from the request."""
     engine = sweep.engine
     if sweep.repeated:
-        print_note(f"note: {_format_count(sweep.repeated, 'repeated reference')} left out")
+        print_note(
+            f"note: {_format_count(sweep.repeated, 'repeated reference')} left out"
+        )
     if jobs is not None and engine.jobs < jobs:
         print_note(
             f"note: {_format_count(engine.jobs, 'worker')}: this machine has no more cores"

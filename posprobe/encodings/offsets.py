@@ -120,7 +120,9 @@ def deberta_buckets(
     log_distances = _log_float32(np.maximum(distance, middle), middle) / _log_float32(
         max_distance - 1, middle
     )
-    log_buckets = np.ceil(log_distances * np.float32(middle - 1)).astype(np.int64) + middle
+    log_buckets = (
+        np.ceil(log_distances * np.float32(middle - 1)).astype(np.int64) + middle
+    )
     return np.asarray(
         np.where(distance <= middle, offset_array, np.sign(offset_array) * log_buckets),
         dtype=np.int64,

@@ -137,7 +137,9 @@ def _linear_rule(head: RotaryHead) -> tuple[Floats, float]:
 
 def _dynamic_rule(head: RotaryHead) -> tuple[Floats, float]:
     if head.dim < 3:
-        raise UsageError(f"rotary: the rule 'dynamic' has no base for {head.dim} columns.")
+        raise UsageError(
+            f"rotary: the rule 'dynamic' has no base for {head.dim} columns."
+        )
     if head.stated.get("alpha"):
         base_factor = head.number("alpha")
     elif head.max_positions is None:
@@ -529,7 +531,8 @@ def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
         fast_omega = omega[omega * positions[-1] > min_angle]
         exact_angles = np.outer(positions, fast_omega)
         rounded = round_to_type(
-            np.outer(round_to_type(positions, name), round_to_type(fast_omega, name)), name
+            np.outer(round_to_type(positions, name), round_to_type(fast_omega, name)),
+            name,
         )
         is_wrong = (np.abs(rounded - exact_angles) > MAX_ANGLE_ERROR_RADIANS).any(axis=1)
         if is_wrong.any():

@@ -17,4 +17,7 @@ from posprobe.families.read import (
     open_reference as open_reference,
     read_table as read_table,
 )
-from posprobe.families.tokens import TokenSample as TokenSample, load_tokens as load_tokens
+from posprobe.families.tokens import (
+    TokenSample as TokenSample,
+    load_tokens as load_tokens,
+)

@@ -283,7 +283,9 @@ def _translate_rotary(
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     parameters: dict[str, Any] = {
-        "rope_theta": _undo_rounding(architecture_settings.get("rope.freq_base", 10_000.0))
+        "rope_theta": _undo_rounding(
+            architecture_settings.get("rope.freq_base", 10_000.0)
+        )
     }
     parameters |= _translate_scaling(architecture_settings, settings, config)
     sections = architecture_settings.get("rope.dimension_sections")
@@ -339,10 +341,10 @@ def _translate_scaling(
         return _translate_divisors(divisors, architecture_settings, config)
     rule = architecture_settings.get("rope.scaling.type")
     factor = _undo_rounding(architecture_settings.get("rope.scaling.factor"))
-    if (
-        factor is None and "rope.scale_linear" in architecture_settings
-    ):  # before there was a choice of rules
-        rule, factor = "linear", _undo_rounding(architecture_settings["rope.scale_linear"])
+    if factor is None and "rope.scale_linear" in architecture_settings:
+        # The key of files from before there was a choice of rules.
+        rule = "linear"
+        factor = _undo_rounding(architecture_settings["rope.scale_linear"])
     if rule not in ("linear", "yarn"):
         return {"rope_type": "default"}
     parameters |= {"rope_type": rule, "factor": factor}
@@ -350,7 +352,9 @@ def _translate_scaling(
         return parameters
     for key, name in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
         if f"rope.scaling.{name}" in architecture_settings:
-            parameters[key] = _undo_rounding(architecture_settings[f"rope.scaling.{name}"])
+            parameters[key] = _undo_rounding(
+                architecture_settings[f"rope.scaling.{name}"]
+            )
     if "rope.scaling.yarn_log_multiplier" in architecture_settings:
         # llama.cpp moves this factor from the rotation to the logits, where it cancels out.
         parameters["attention_factor"] = attention_factor
@@ -420,6 +424,8 @@ def _translate_projector(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the settings of llama.cpp's image encoders (``mmproj``)."""
     keys = {key: f"clip.vision.{name}" for key, name in _LLAMA_CPP["projector"].items()}
     config = {
-        key: settings[name] for key, name in keys.items() if settings.get(name) is not None
+        key: settings[name]
+        for key, name in keys.items()
+        if settings.get(name) is not None
     }
     return {"model_type": "mmproj_vision", **config} if config else {}

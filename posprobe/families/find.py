@@ -286,7 +286,9 @@ def pick_encodings(
     if name is None:
         return encodings
     prefixes = (f"{name}-",) if name in checkpoint.models else ()
-    matching = tuple(e for e in encodings if e.name == name or e.name.startswith(prefixes))
+    matching = tuple(
+        e for e in encodings if e.name == name or e.name.startswith(prefixes)
+    )
     if not matching and name not in checkpoint.models:
         raise UnknownReference(
             f"{reference.text}: it has no encoding called {name!r}. "
@@ -703,7 +705,10 @@ def _stated_names(encoding: StoredEncoding) -> list[str]:
 def _shorten_paths(names: list[str]) -> list[str]:
     """Shorten paths of modules to the words that differ, such as ``layers.0``."""
     words = [name.split(".") for name in names]
-    start, n_trailing = _count_shared(words), _count_shared([path[::-1] for path in words])
+    start, n_trailing = (
+        _count_shared(words),
+        _count_shared([path[::-1] for path in words]),
+    )
     if any(path[start : start + 1] and path[start].isdigit() for path in words):
         start = max(start - 1, 0)  # a number needs the word before it, such as "layers"
     shortened = (".".join(path[start : len(path) - n_trailing]) for path in words)
@@ -777,9 +782,7 @@ def _find_computed(sections: tuple[ConfigSection, ...]) -> Iterator[StoredEncodi
     """List the tables that the model computes and no checkpoint stores."""
     for section in sections:
         if formula_name := load_registry().computed.get(section.model_type or ""):
-            reason = (
-                f"model_type is {section.model_type}: {formula_name}, computed at run time"
-            )
+            reason = f"model_type is {section.model_type}: {formula_name}, computed at run time"
             yield StoredEncoding("fixed", section.name, reason, family=section.model_type)
     for layer in sections[0].config.get("keras_layers", ()) if sections else ():
         if formula_name := load_registry().computed_layers.get(layer):

@@ -320,7 +320,11 @@ def table_at_layer(model: TableInModel, layer: int) -> PositionTable:
 
 
 def _read_content(
-    checkpoint: Checkpoint, position_name: str, token_type: str, content: Content, dim: int
+    checkpoint: Checkpoint,
+    position_name: str,
+    token_type: str,
+    content: Content,
+    dim: int,
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Return the content of every position, and a note that describes it."""
     if content == "none":
@@ -415,7 +419,11 @@ class LayerHeads:
 
 
 def load_heads(
-    reference: str, layer: int = 0, *, heads: int | None = None, **reading: Unpack[Reading]
+    reference: str,
+    layer: int = 0,
+    *,
+    heads: int | None = None,
+    **reading: Unpack[Reading],
 ) -> LayerHeads:
     """Read what a layer's heads compute from positions, without building the model.
 

@@ -180,7 +180,8 @@ class RotaryWeights:
         """Return the weights of some layers; of all layers for None."""
         kept_layers = set(self.layers if layers is None else layers)
         return replace(
-            self, layers={k: names for k, names in self.layers.items() if k in kept_layers}
+            self,
+            layers={k: names for k, names in self.layers.items() if k in kept_layers},
         )
 
     def iter_blocks(self, layer: int, max_numbers: int) -> Iterator[HeadRanges]:
@@ -275,7 +276,9 @@ class RotaryWeights:
         norm_names = (
             f"{names.prefix}{norm}.{parameter}" for norm in _PROJECTION_NAMES["norms"]
         )
-        name = next((name for name in norm_names if name in self.checkpoint.tensors), None)
+        name = next(
+            (name for name in norm_names if name in self.checkpoint.tensors), None
+        )
         if name is None:
             return None
         values = self.checkpoint.read(name).values
@@ -349,7 +352,8 @@ def find_rotary_weights(
         layers=layers,
         head_dim=spec.head_dim,
         config=section.config,
-        scale=(read_logit_scale(section, spec.head_dim) or 1.0) / math.sqrt(spec.head_dim),
+        scale=(read_logit_scale(section, spec.head_dim) or 1.0)
+        / math.sqrt(spec.head_dim),
         normed=any(map(section.config.get, _PROJECTION_NAMES["query_norm_keys"]))
         or _has_query_norms(checkpoint, layers),
         declared=any(section.model_type for section in sections),
@@ -473,7 +477,9 @@ def read_projections(
         for head_order in (query_heads, key_heads)
     )
     if not names.fused:
-        return checkpoint.read_rows(query_name, query), checkpoint.read_rows(key_name, key)
+        return checkpoint.read_rows(query_name, query), checkpoint.read_rows(
+            key_name, key
+        )
     if parameter == "bias" or names.fused == "columns":
         fused = checkpoint.read(query_name).values.T  # a bias has one axis
         return fused[query], fused[key]

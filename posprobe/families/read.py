@@ -492,7 +492,9 @@ def read_table(
                 [values[: rows.tail.start], later_rows[rows.tail.start :]]
             )
         positions = (
-            np.delete(values, rows.excluded_rows, axis=0) if rows.excluded_rows else values
+            np.delete(values, rows.excluded_rows, axis=0)
+            if rows.excluded_rows
+            else values
         )
         step = info.quantisation.step if info.quantisation else None
         formula = fixed_formula(positions, rows.layout, info.dtype, step or 0.0)
@@ -602,7 +604,9 @@ def choose_table(
     if grid is None or encoding.tensor is None or encoding.rule is None:
         return encoding
     rule = replace(encoding.rule, grid=True, tokens=encoding.rule.tokens or "stored")
-    rows = resolve_rows(checkpoint, encoding.tensor, rule, make_grid(grid, reference.text))
+    rows = resolve_rows(
+        checkpoint, encoding.tensor, rule, make_grid(grid, reference.text)
+    )
     return replace(encoding, rows=rows)
 
 
@@ -617,7 +621,9 @@ def _choose_named(
     ]:
         raise NoPositionTable(describe_no_table(checkpoint))
     if reference.table and reference.table not in checkpoint.models:
-        tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
+        tables = [
+            t for t in tables if reference.table in (t.name, _stored_name(t.tensor))
+        ]
         if not tables:
             raise UnknownReference(
                 f"{reference.text}: it has no table called {reference.table!r}. "
@@ -671,9 +677,7 @@ def _list_tables(stored_encodings: tuple[StoredEncoding, ...], source: str) -> s
         for encoding in stored_encodings
         if encoding.rule is not None and (info := encoding.tensor)
     ]
-    return (
-        f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
-    )
+    return f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
 
 
 def find_model_source(reference: Reference) -> str:

@@ -192,7 +192,10 @@ def read_relative(
 
 
 def _normalise_vectors(
-    checkpoint: Checkpoint, relative: Relative, section: ConfigSection, vectors: FloatArray
+    checkpoint: Checkpoint,
+    relative: Relative,
+    section: ConfigSection,
+    vectors: FloatArray,
 ) -> FloatArray:
     """Apply DeBERTa v2's layer normalisation of the vectors (``norm_rel_ebd``)."""
     if "layer_norm" not in str(section.config.get("norm_rel_ebd", "none")):
@@ -284,9 +287,8 @@ def _read_buckets(
     buckets = _read_integer_or(config, size_keys[0], rule.sizes[0] or len(table))
     max_distance = _read_integer_or(config, size_keys[1], rule.sizes[1])
     if rule.kind == "prompt buckets":
-        table = table[
-            :buckets
-        ]  # the first half of the rows is for text, the other for prompts
+        # The first half of the rows is for text, the other for prompts.
+        table = table[:buckets]
     if len(table) != buckets:
         raise settings.contradiction_error(subject, f"{size_keys[0]} = {buckets}")
     heads = config.get("num_heads", config.get("num_attention_heads"))
@@ -346,7 +348,9 @@ def _read_window(
     if n_extra:
         names = ("token to CLS", "CLS to token", "CLS to CLS")
         # The order of the three rows is CLS as query, CLS as key, both.
-        special_biases = dict(zip((names[1], names[0], names[2]), table[-3:], strict=True))
+        special_biases = dict(
+            zip((names[1], names[0], names[2]), table[-3:], strict=True)
+        )
         table = table[:-3]
     by_displacement = table.T.reshape(-1, 2 * grid.height - 1, 2 * grid.width - 1)
     return build(

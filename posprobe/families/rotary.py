@@ -79,7 +79,9 @@ def _iter_layer_kinds(section: ConfigSection) -> Iterator[LayerKind | None]:
     """Yield the kind of every layer, or of one period; None for layers without attention."""
     flags = _read_rotation_flags(section)
     layer_types = _read_layer_types(section, flags)
-    has_window = _read_layer_window(section, section.config, _SLIDING_NAMES[0]) is not None
+    has_window = (
+        _read_layer_window(section, section.config, _SLIDING_NAMES[0]) is not None
+    )
     layer_configs = _read_layer_configs(section.config)
     dense_layers = _find_dense_layers(section.config)
     for layer, name in enumerate(layer_types):
@@ -294,7 +296,9 @@ def find_rotary_evidence(section: ConfigSection) -> str | None:
     scheme = config.get("position_embedding_type", config.get("position_embeddings_type"))
     if scheme in ("rotary", "rope"):
         return f"position_embedding_type is {scheme}"
-    if isinstance(scheme, str) or ("position_embedding_type" in config and scheme is None):
+    if isinstance(scheme, str) or (
+        "position_embedding_type" in config and scheme is None
+    ):
         return None
     if any(
         config.get(key) == off_value
@@ -361,7 +365,10 @@ def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
             section, declared, "global", find_layer_kind(section, "full_attention")
         )
         yield _build_spec(
-            section, {"rope_theta": local_base}, "local", find_layer_kind(section, "local")
+            section,
+            {"rope_theta": local_base},
+            "local",
+            find_layer_kind(section, "local"),
         )
         return
     layer_kinds = list(
@@ -392,7 +399,10 @@ def _local_base(config: Mapping[str, Any]) -> Any:
 
 
 def _build_spec(
-    section: ConfigSection, declared: Mapping[str, Any], layers: str, layer_kind: LayerKind
+    section: ConfigSection,
+    declared: Mapping[str, Any],
+    layers: str,
+    layer_kind: LayerKind,
 ) -> RotarySpec:
     rule_name = _read_rule_name(declared)
     rope_section = ConfigSection("rope_parameters", declared)

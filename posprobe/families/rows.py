@@ -65,7 +65,9 @@ class Rows:
     @property
     def excluded_rows(self) -> list[int]:
         """Indices of the stored rows that are not positions, in order."""
-        return sorted([row.row for row in self.prefix] + [row.row for row in self.dropped])
+        return sorted(
+            [row.row for row in self.prefix] + [row.row for row in self.dropped]
+        )
 
     @property
     def n_leading_excluded(self) -> int:
@@ -243,7 +245,9 @@ def count_video(
     n_rows = math.prod(info.shape[:-1])
     prefix = _find_special_rows(checkpoint, section, n_rows, video.size)
     return (
-        None if prefix is None else (Rows(video, prefix=prefix), f"the configured {video}")
+        None
+        if prefix is None
+        else (Rows(video, prefix=prefix), f"the configured {video}")
     )
 
 
@@ -291,7 +295,9 @@ def _read_square(
         square_grid = fit_grid(n_rows - len(tokens), None)
         if square_grid is not None:
             prefix = tuple(PrefixRow(row, token) for row, token in enumerate(tokens))
-            note = f"no grid size is configured: {square_grid.size} patches read as square"
+            note = (
+                f"no grid size is configured: {square_grid.size} patches read as square"
+            )
             return Rows(
                 square_grid, prefix=prefix, notes=(note,)
             ), "a square number of patches"
@@ -300,7 +306,9 @@ def _read_square(
 
 def is_reserved_count(n_rows: int) -> bool:
     """Tell whether a count looks like a round number with reserved rows: 514, 1026, 4098."""
-    return n_rows > 64 and any((n_rows - n_reserved) % 64 == 0 for n_reserved in (1, 2, 4))
+    return n_rows > 64 and any(
+        (n_rows - n_reserved) % 64 == 0 for n_reserved in (1, 2, 4)
+    )
 
 
 def stored_layout(info: TensorInfo) -> Layout:
@@ -379,6 +387,27 @@ def _count_reserved(
     return config_value + 1, f"positions start at padding_idx + 1 = {config_value + 1}"
 
 
+def _unfit_grid_error(
+    info: TensorInfo,
+    n_rows: int,
+    declared_grid: Grid | Video | None,
+    stated_grid: Grid | Video | None,
+    token_counts: list[int],
+) -> InvalidCheckpoint:
+    """Return the error of rows that are no grid with any number of special tokens."""
+    advice = "State the grid with --grid HEIGHTxWIDTH"
+    if stated_grid is not None:
+        sizes = " or ".join(str(n_rows - count) for count in token_counts)
+        advice = f"State a grid of {sizes} patches"
+    counts = " or ".join(map(str, token_counts))
+    return InvalidCheckpoint(
+        f"{info.subject}: {n_rows} rows do not fit a "
+        f"{declared_grid or 'square grid'} of patches with {counts} "
+        f"special tokens. {advice}, or "
+        f"take every row as a sequence with --tensor {info.name}."
+    )
+
+
 def _read_patches(
     checkpoint: Checkpoint,
     info: TensorInfo,
@@ -398,7 +427,12 @@ def _read_patches(
         for tokens in token_options
         if fit_grid(n_rows - len(tokens), declared_grid) is not None
     ]
-    if declared_grid is not None and not fits and grid is None and rule.tokens == "stored":
+    if (
+        declared_grid is not None
+        and not fits
+        and grid is None
+        and rule.tokens == "stored"
+    ):
         # timm states an input size but not the stride of every patch embedding.
         declared_grid = None
         fits = [
@@ -408,19 +442,8 @@ def _read_patches(
         ]
     layout = fit_grid(n_rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
     if layout is None:
-        counts = " or ".join(str(len(tokens)) for tokens in token_options)
-        sizes = " or ".join(str(n_rows - len(tokens)) for tokens in token_options)
-        advice = (
-            "State the grid with --grid HEIGHTxWIDTH"
-            if grid is None
-            else f"State a grid of {sizes} patches"
-        )
-        raise InvalidCheckpoint(
-            f"{info.subject}: {n_rows} rows do not fit a "
-            f"{declared_grid or 'square grid'} of patches with {counts} "
-            f"special tokens. {advice}, or "
-            f"take every row as a sequence with --tensor {info.name}."
-        )
+        token_counts = [len(tokens) for tokens in token_options]
+        raise _unfit_grid_error(info, n_rows, declared_grid, grid, token_counts)
     start = layout.size if rule.tokens_last else 0
     prefix = tuple(PrefixRow(start + row, token) for row, token in enumerate(fits[0]))
     notes = (

@@ -131,7 +131,9 @@ def load_tokens(
     if rows is not None and rows < 1:
         raise UsageError(f"rows={rows}: it must be at least 1.")
     parsed = parse_reference(source.reference)
-    checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
+    checkpoint = open_reference(
+        replace(parsed, revision=source.revision), offline=offline
+    )
     try:  # callers can still analyse the positions without tokens
         return sample_tokens(
             checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows
@@ -187,7 +189,9 @@ def sample_tokens(
             "embeddings and no projection of patches by a name that is "
             "known"
         )
-    sample = _sample_patches if token_tensor.endswith(_PATCH_PROJECTIONS) else _sample_rows
+    sample = (
+        _sample_patches if token_tensor.endswith(_PATCH_PROJECTIONS) else _sample_rows
+    )
     return sample(
         checkpoint, position_tensor, checkpoint.tensors[token_tensor], seed, rows or 0
     )
@@ -250,7 +254,9 @@ def _choose_blocks(
 ) -> tuple[tuple[int, int], ...]:
     """Choose the stored rows: all of a small matrix, else equally spaced runs, the first random."""
     length = max(
-        1, SAMPLE_NUMBERS // (N_SAMPLE_RUNS * max(1, width)), -(-min_rows // N_SAMPLE_RUNS)
+        1,
+        SAMPLE_NUMBERS // (N_SAMPLE_RUNS * max(1, width)),
+        -(-min_rows // N_SAMPLE_RUNS),
     )
     if rows <= N_SAMPLE_RUNS * length:
         return ((0, rows),) if rows else ()
@@ -320,7 +326,9 @@ def _sample_patches(
     n_patches = max(
         MIN_SAMPLED_PATCHES, min(min_rows, MAX_PATCH_NUMBERS // max(flat_weight.shape))
     )
-    pixels = np.random.default_rng(seed).standard_normal((n_patches, flat_weight.shape[1]))
+    pixels = np.random.default_rng(seed).standard_normal(
+        (n_patches, flat_weight.shape[1])
+    )
     white_norm = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
     plain_norm = math.hypot(
         float(np.linalg.norm(weight.sum(axis=(2, 3)))), float(np.linalg.norm(bias))
@@ -336,7 +344,9 @@ def _sample_patches(
     error = (
         float(norms.std() / norms.mean()) / math.sqrt(n_patches) if norms.any() else 0.0
     )
-    return TokenSample(patch_values, "white-noise patch", info, (), seed, 1.0, error, note)
+    return TokenSample(
+        patch_values, "white-noise patch", info, (), seed, 1.0, error, note
+    )
 
 
 def _widen_usable(stored: NDArray[np.floating[Any]]) -> NDArray[np.float64] | None:

@@ -98,7 +98,9 @@ def find_patch_kernel(
     other_modules = {_module_of(dotted_name(n)) for n in table_names} - {_module_of(name)}
     is_of_text = bool(_TEXT_WORDS & set(re.split(r"[._]", name.lower())))
     for module in _iterate_modules(name):
-        hidden_modules = [m for m in other_modules if m.startswith(module) and m != module]
+        hidden_modules = [
+            m for m in other_modules if m.startswith(module) and m != module
+        ]
         siblings = [
             (dotted, stored)
             for stored in checkpoint.tensors
@@ -239,7 +241,9 @@ def _no_video_error(
 ) -> InvalidCheckpoint:
     """Say that frames, height and width of a video are not known, with an example that fits."""
     side = _USUAL_IMAGE_PIXELS // kernel.patch[1]
-    frame_counts = [(n_rows - len(tokens)) / side**2 for tokens in options] if side else []
+    frame_counts = (
+        [(n_rows - len(tokens)) / side**2 for tokens in options] if side else []
+    )
     fits = [int(count) for count in frame_counts if count > 1 and count.is_integer()]
     example = f", such as {fits[0]}x{side}x{side}" if fits else ""
     return InvalidCheckpoint(

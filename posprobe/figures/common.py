@@ -95,7 +95,9 @@ class FigureFormat:
         if self.is_exact or width is None:
             width = self.width
         size = min(width, self.width), min(height, self.max_height)
-        figure = Figure(figsize=size, layout="compressed" if compressed else "constrained")
+        figure = Figure(
+            figsize=size, layout="compressed" if compressed else "constrained"
+        )
         if self.is_exact:
             # Columns are narrow, so that padding at the edges is kept small.
             engine: Any = figure.get_layout_engine()
@@ -309,7 +311,9 @@ def map_figure(
         MAX_MATRIX_INCHES,
     )
     height = rows * (side + 0.2) + (0.85 if figure_format.is_narrow else 0.4)
-    figure = figure_format.make_figure(height, width=side * columns + 1.3, compressed=True)
+    figure = figure_format.make_figure(
+        height, width=side * columns + 1.3, compressed=True
+    )
     plot_maps(figure, maps_shown, max_panels, label, axes, **colors)
     return figure
 
@@ -388,7 +392,9 @@ def pick_evenly(items: Sequence[_T], max_items: int) -> list[_T]:
     """Pick at most ``max_items`` items, evenly spaced, the first and the last among them."""
     if len(items) <= max_items:
         return list(items)
-    return [items[round(k * (len(items) - 1) / (max_items - 1))] for k in range(max_items)]
+    return [
+        items[round(k * (len(items) - 1) / (max_items - 1))] for k in range(max_items)
+    ]
 
 
 def annotate_point(
@@ -458,7 +464,9 @@ def thin_curve(
     return x[extreme_indices], values[extreme_indices]
 
 
-def fill_between_curves(ax: Axes, edges: tuple[NDArray[Any], ...], **options: Any) -> None:
+def fill_between_curves(
+    ax: Axes, edges: tuple[NDArray[Any], ...], **options: Any
+) -> None:
     """Fill the area between two curves, thinned to the extremes of neighbouring points.
 
     Parameters
@@ -519,6 +527,11 @@ def label_layer_axis(ax: Axes) -> None:
 def write_undefined(ax: Axes, reason: str) -> None:
     """Write in an empty drawing why the result is undefined."""
     ax.text(
-        0.5, 0.5, f"undefined:\n{reason}", ha="center", va="center", transform=ax.transAxes
+        0.5,
+        0.5,
+        f"undefined:\n{reason}",
+        ha="center",
+        va="center",
+        transform=ax.transAxes,
     )
     ax.set(xticks=[], yticks=[])

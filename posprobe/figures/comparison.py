@@ -296,7 +296,10 @@ N_DECAY_DISTANCES = 400
 
 
 def rotary_scaling_figures(
-    ladders: Mapping[str, Floats], training: int, target: int, losses: Mapping[str, Floats]
+    ladders: Mapping[str, Floats],
+    training: int,
+    target: int,
+    losses: Mapping[str, Floats],
 ) -> dict[str, Callable[[], Figure]]:
     """Return functions that draw rules for scaling rotary frequencies.
 
@@ -359,7 +362,9 @@ def _copy_curves_builder(x: str, y: str) -> Builder:
 
 #: Figures of the check of two copies of a model, by name.
 CHECK_FIGURES: Mapping[str, Builder] = {
-    "ladder": _copy_curves_builder("pair, fastest first", "frequency in B over that in A"),
+    "ladder": _copy_curves_builder(
+        "pair, fastest first", "frequency in B over that in A"
+    ),
     "rows": _copy_curves_builder("row of A", "distance of B's row, over a row's length"),
 }
 
@@ -456,7 +461,11 @@ def series_figure(
         heights.append(ANSWER_LINE_INCHES * len(answers) + 0.35)
     figure = figure_format.make_figure(sum(heights) + 0.5)
     axes = figure.subplots(
-        len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+        len(heights),
+        1,
+        sharex=True,
+        squeeze=False,
+        gridspec_kw={"height_ratios": heights},
     )[:, 0]
     for ax, (label, series) in zip(axes, numbers.items(), strict=False):
         _plot_series_number(ax, label, steps, series)

@@ -345,7 +345,9 @@ def plot_budget(
             if term.period
             else BUDGET_LABELS[term.part]
         )
-        has_light_label = term.part in DARK_TERMS or (term.part == "rotation" and rank > 2)
+        has_light_label = term.part in DARK_TERMS or (
+            term.part == "rotation" and rank > 2
+        )
         label_lines = [name, f"{100 * term.share:.0f} %"]
         if term.period and term.share * width <= BUDGET_LETTER_INCHES * len(name):
             label_lines[0] = format_period(term.period)

@@ -88,7 +88,9 @@ def _mark_lines(ax: Axes, result: Spectrum, label_height: float) -> None:
             for labelled_frequency in labelled
         ):
             labelled.append(line.frequency)
-            ax.plot([line.frequency] * 2, [height, label_height], color=RED, linewidth=0.5)
+            ax.plot(
+                [line.frequency] * 2, [height, label_height], color=RED, linewidth=0.5
+            )
             label_point = (line.frequency, label_height)
             ax.annotate(f"{line.period:.1f}", label_point, ha="center", va="bottom")
 
@@ -213,7 +215,12 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     ax.plot(np.cos(angles), np.sin(angles), color=MUTED, linewidth=0.7, zorder=1)
     eigenvalues = result.eigenvalues
     ax.plot(
-        eigenvalues.real, eigenvalues.imag, ".", color=MUTED, markersize=2.5, label="other"
+        eigenvalues.real,
+        eigenvalues.imag,
+        ".",
+        color=MUTED,
+        markersize=2.5,
+        label="other",
     )
     mode_angles = 2 * np.pi / result.periods
     modes = result.moduli * np.exp(1j * mode_angles)

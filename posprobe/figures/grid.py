@@ -54,7 +54,9 @@ def lay_out_mosaic(result: Patches) -> Floats:
     block, step = tile_block(result.layout), tile_stride(result.layout) // result.every
     tiles = result.mosaic[::step, ::step]
     if block > 1:
-        row_starts, column_starts = (np.arange(0, side, block) for side in (height, width))
+        row_starts, column_starts = (
+            np.arange(0, side, block) for side in (height, width)
+        )
         sums = np.add.reduceat(
             np.add.reduceat(tiles, row_starts, axis=2), column_starts, axis=3
         )
@@ -64,7 +66,9 @@ def lay_out_mosaic(result: Patches) -> Floats:
     n_rows, n_columns, tile_height, tile_width = tiles.shape
     gapped_tiles = np.full((n_rows, tile_height + 1, n_columns, tile_width + 1), np.nan)
     gapped_tiles[:, :tile_height, :, :tile_width] = tiles.transpose(0, 2, 1, 3)
-    canvas = gapped_tiles.reshape(n_rows * (tile_height + 1), n_columns * (tile_width + 1))
+    canvas = gapped_tiles.reshape(
+        n_rows * (tile_height + 1), n_columns * (tile_width + 1)
+    )
     return canvas[:-1, :-1]
 
 
@@ -207,7 +211,9 @@ def axis_codes_figure(
                 ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%}")
                 ax.locator_params(nbins=4)
             else:
-                write_undefined(ax, code.winding.undefined or "no further pair goes round")
+                write_undefined(
+                    ax, code.winding.undefined or "no further pair goes round"
+                )
         plot_code_scores(axes["C"], code, axis)
     return figure
 

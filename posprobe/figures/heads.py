@@ -228,7 +228,9 @@ def _plot_received(ax: Axes, layers: Mapping[int, Floats], uniform: float | None
     """Draw every head's attention to some tokens: a dot per head, a line for the mean."""
     for number, values in layers.items():
         side = (
-            number + 0.3 * np.linspace(-1, 1, len(values)) if len(values) > 1 else [number]
+            number + 0.3 * np.linspace(-1, 1, len(values))
+            if len(values) > 1
+            else [number]
         )
         ax.plot(side, values, ".", color=BLUE, markersize=2.5, alpha=0.7)
     means = [float(np.mean(values)) for values in layers.values()]

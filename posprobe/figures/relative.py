@@ -19,7 +19,12 @@ from posprobe.figures.common import (
     balance_panels,
     pick_evenly,
 )
-from posprobe.figures.styles import DIVERGING_COLORMAP, LINE_STYLES, MUTED, SIGNED_COLORMAP
+from posprobe.figures.styles import (
+    DIVERGING_COLORMAP,
+    LINE_STYLES,
+    MUTED,
+    SIGNED_COLORMAP,
+)
 from posprobe.layouts import Grid
 from posprobe.schemes import MAX_KERNEL_ROWS, RelativeBias
 

@@ -360,7 +360,9 @@ def weights_curves_figure(figure_format: FigureFormat, use: WeightUse) -> Figure
         for curves, color in ((layer.self_match, MUTED), (layer.bias_curve, BLUE)):
             if curves is not None:
                 curve = curves[head_index.head] - curves[head_index.head].mean()
-                ax.plot(label_distance_axis(ax, np.arange(len(curve))), curve, color=color)
+                ax.plot(
+                    label_distance_axis(ax, np.arange(len(curve))), curve, color=color
+                )
 
     figure = _plot_head_grid(figure_format, rows, draw)
     figure.supxlabel("distance (tokens)", fontsize="medium")

@@ -52,7 +52,10 @@ def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
     """Draw each pair's wavelength beside the context lengths."""
     if isinstance(result, Rotary):
         lengths = map(result.seen, (result.training_length, result.max_positions))
-        frequencies, unscaled = result.frequencies(result.max_positions), result.unscaled()
+        frequencies, unscaled = (
+            result.frequencies(result.max_positions),
+            result.unscaled(),
+        )
         _plot_wavelengths(ax, wavelengths(frequencies), wavelengths(unscaled), *lengths)
     else:
         _plot_wavelengths(
@@ -165,7 +168,9 @@ def plot_slopes(ax: Axes, record: LinearBias) -> None:
     from matplotlib import colormaps
 
     values = record.slopes
-    distance = np.array([1, max((record.max_positions or DEFAULT_SLOPE_POSITIONS) - 1, 2)])
+    distance = np.array(
+        [1, max((record.max_positions or DEFAULT_SLOPE_POSITIONS) - 1, 2)]
+    )
     # The lightest colours of the map are invisible on white.
     colors = colormaps[ONE_SIDED_COLORMAP](np.linspace(0, 0.85, len(values)))
     stride = math.ceil(len(values) / 8)
@@ -206,7 +211,9 @@ def plot_smoothness(ax: Axes, result: Smoothness) -> None:
     if not np.isfinite(result.correlation).any():
         write_undefined(ax, "every head has the same value at every distance")
         return
-    ax.bar(head, result.p95, width=0.8, color=PALE, label="95 % of permutations lie below")
+    ax.bar(
+        head, result.p95, width=0.8, color=PALE, label="95 % of permutations lie below"
+    )
     ax.plot(head, result.correlation, "o", color=BLUE, markersize=3.5, label="head")
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set(xlabel="head", ylabel="correlation of neighbouring distances")
@@ -240,7 +247,9 @@ def depth_figure(
     ax.bar(
         positions, highest, width=0.8, color=PALE, label="95 % of permutations lie below"
     )
-    finite_correlations = [_keep_finite(result.correlation) for result in results.values()]
+    finite_correlations = [
+        _keep_finite(result.correlation) for result in results.values()
+    ]
     median = [
         float(np.median(heads)) if heads.size else np.nan for heads in finite_correlations
     ]
@@ -346,7 +355,8 @@ def _group_learned_heads(
             group = {
                 name: heads
                 for name, heads in all_heads.items()
-                if heads.quantity == quantity and isinstance(heads.layout, Grid) == on_grid
+                if heads.quantity == quantity
+                and isinstance(heads.layout, Grid) == on_grid
             }
             if group:
                 yield ending, group

@@ -99,7 +99,9 @@ def plot_profile(ax: Axes, result: Similarity, centred: bool | None = None) -> N
         curve = thin_curve(offset, cosine.offset_mean)
         ax.plot(*curve, color=color, linestyle=dash, label=label)
         if cosine.pooled == 1 and (label == "centred" or centred is False):
-            low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
+            low, high = (
+                cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1)
+            )
             fill_between_curves(
                 ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd"
             )

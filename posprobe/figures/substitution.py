@@ -255,7 +255,9 @@ def _cost_label(effect: SubstitutionEffect) -> str:
 
 
 @single_result
-def substitution_figure(figure_format: FigureFormat, effect: SubstitutionEffect) -> Figure:
+def substitution_figure(
+    figure_format: FigureFormat, effect: SubstitutionEffect
+) -> Figure:
     """Draw the worth kept over the number of components, and that of the other substitutes."""
     n_lines = sum(substitute.kind not in SIZE_CURVES for substitute in effect.substitutes)
     if effect.scheme != "table":

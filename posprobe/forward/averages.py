@@ -341,7 +341,9 @@ def measure_heads(
     )
 
 
-def _measure_layer_heads(model: TableInModel, layer: int, heads: int | None) -> HeadLogits:
+def _measure_layer_heads(
+    model: TableInModel, layer: int, heads: int | None
+) -> HeadLogits:
     weights = read_heads(model, layer, heads)
     return head_logits(
         weights.table,

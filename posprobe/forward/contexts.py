@@ -332,7 +332,9 @@ def sum_over_contexts(
         if not sums:
             raise
         is_interrupted = True
-        _log.warning("Interrupted: the result is over the %d contexts until then.", n_done)
+        _log.warning(
+            "Interrupted: the result is over the %d contexts until then.", n_done
+        )
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -397,7 +399,9 @@ def context_length(model: Any) -> int | None:
     """
     config = getattr(model, "config", None)
     keys = ("max_position_embeddings", "max_target_positions")
-    max_length = next((getattr(config, key) for key in keys if hasattr(config, key)), None)
+    max_length = next(
+        (getattr(config, key) for key in keys if hasattr(config, key)), None
+    )
     is_rotary = getattr(config, "rope_parameters", None) and not _position_tables(model)
     if not isinstance(max_length, int) or max_length < 1 or is_rotary:
         return None

@@ -151,7 +151,8 @@ def permutation_effect(
     if class_labels is not None and len(class_labels) != contexts and not is_interrupted:
         raise UsageError(f"{title}: {len(class_labels)} labels for {contexts} contexts.")
     with_positions, without_positions = (
-        _summarise_change(sums[key], classified=class_labels is not None) for key in (0, 1)
+        _summarise_change(sums[key], classified=class_labels is not None)
+        for key in (0, 1)
     )
     return PermutationEffect(
         with_positions, without_positions, contexts, seed, path, is_interrupted
@@ -279,7 +280,9 @@ def _permute_positions(
     return patches.permute(0, 3, 1, 4, 2, 5).reshape(batch.shape)
 
 
-def _count_right(model: Any, batch: torch.Tensor, labels: NDArray[Any], title: str) -> int:
+def _count_right(
+    model: Any, batch: torch.Tensor, labels: NDArray[Any], title: str
+) -> int:
     logits = compute_logits(model, batch)
     if logits is None or logits.shape[1] != 1 or len(labels) != len(batch):
         raise UsageError(
@@ -376,7 +379,9 @@ def phase_shift(
             chosen_shifts.append(_choose_shifts(model, batch.shape[1], shifts, title))
             tasks.append(find_task(model, batch, title))
             _check_start(model, batch, title)
-        inputs, targets = prepare_prediction(tasks[0], batch, mask_token, seed, n_previous)
+        inputs, targets = prepare_prediction(
+            tasks[0], batch, mask_token, seed, n_previous
+        )
         return _sum_by_shift(model, inputs, targets, chosen_shifts[0], title, n_previous)
 
     sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
@@ -517,7 +522,9 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
         states: dict[int, NDArray[np.float64]] = {}
 
         def keep_states(layer: int, layer_states: torch.Tensor) -> None:
-            check_finite(model, layer_states, f"the hidden states at layer {layer}", title)
+            check_finite(
+                model, layer_states, f"the hidden states at layer {layer}", title
+            )
             states[layer] = layer_states.cpu().double().numpy()
 
         visit_tensors(
@@ -559,7 +566,9 @@ def _measure_pattern(
             alignment = float(
                 ((table * centred_states).sum(axis=1) / norm_products).mean()
             )
-        with suppress(InvalidTable):  # The table is constant, or its rows are equidistant.
+        with suppress(
+            InvalidTable
+        ):  # The table is constant, or its rows are equidistant.
             closeness = cka(states, rows)
     return Pattern(
         share=float((centred_states**2).sum()) / power if power else None,
@@ -614,7 +623,9 @@ def token_losses(
     """
     task = ""
 
-    def measure(batch: torch.Tensor, n_previous: int, _: object) -> dict[int, TokenLosses]:
+    def measure(
+        batch: torch.Tensor, n_previous: int, _: object
+    ) -> dict[int, TokenLosses]:
         nonlocal task
         task = task or find_task(model, batch, name)
         inputs, targets = prepare_prediction(task, batch, mask_token, seed, n_previous)
@@ -699,7 +710,9 @@ def prepare_prediction(
     return batch.masked_fill(is_masked, mask_token), batch.masked_fill(~is_masked, -100)
 
 
-def compute_logits(model: Any, batch: torch.Tensor, **options: Any) -> torch.Tensor | None:
+def compute_logits(
+    model: Any, batch: torch.Tensor, **options: Any
+) -> torch.Tensor | None:
     """Return a head's logits, ``[b, t, v]`` or ``[b, 1, v]``; None without an answering head.
 
     A head with a single output chooses among no answers, and other heads may return anything, such

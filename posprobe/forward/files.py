@@ -242,7 +242,8 @@ def image_files(
         )
     decoded = islice(_decode_images(paths), count)
     while pixels := [
-        np.asarray(prepare(picture), np.float32) for picture in islice(decoded, batch_size)
+        np.asarray(prepare(picture), np.float32)
+        for picture in islice(decoded, batch_size)
     ]:
         if len({image.shape for image in pixels}) > 1:
             raise UsageError(
@@ -283,7 +284,9 @@ def _decode_image(path: Path) -> Any:
     from PIL import Image
 
     with open_regular(path, MAX_IMAGE_BYTES) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Sizes that Pillow warns about are refused below.
+        warnings.simplefilter(
+            "ignore"
+        )  # Sizes that Pillow warns about are refused below.
         picture = Image.open(file, formats=_IMAGE_FORMATS)
         pixels = picture.width * picture.height
         if pixels > MAX_IMAGE_PIXELS:
@@ -349,7 +352,9 @@ def check_tokenizer_files(reference: str) -> None:
     )
     has_vocabulary = any("vocab_size" in section.config for section in sections)
     is_of_bytes = any(section.model_type in _BYTE_MODELS for section in sections)
-    has_files = any(_TOKENIZER_FILES.search(path.name) for path in config.parent.iterdir())
+    has_files = any(
+        _TOKENIZER_FILES.search(path.name) for path in config.parent.iterdir()
+    )
     if has_vocabulary and not (is_of_bytes or has_files):
         raise UsageError(
             f"{reference}: no tokenizer lies beside the model. {_TOKENIZER_ADVICE}"
@@ -501,7 +506,9 @@ def load_preparation(
 
     def preprocess(picture: Any) -> Any:
         picture = picture.convert("L") if is_grey else picture
-        subject = f"{reference}: what is written beside the model cannot prepare a picture"
+        subject = (
+            f"{reference}: what is written beside the model cannot prepare a picture"
+        )
         with explain_errors(
             UsageError, subject, "Fix preprocessor_config.json, or leave out --images."
         ):

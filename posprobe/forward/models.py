@@ -172,7 +172,9 @@ def forbid_prompts() -> Iterator[None]:
 
 def build_without_weights(transformers: Any, model_class: Any, config: Any) -> Any:
     """Build a model on the meta device, without memory for its weights, in a tenth of a second."""
-    build = model_class._from_config if model_class else transformers.AutoModel.from_config
+    build = (
+        model_class._from_config if model_class else transformers.AutoModel.from_config
+    )
     with __import__("torch").device("meta"):
         return build(copy.deepcopy(config))
 
@@ -251,9 +253,7 @@ def check_lost_weights(
             problems.append(f"{verb} {', '.join(names[:_MAX_NAMED_TENSORS])}{suffix}")
     if not problems:
         return lost_weights
-    message = (
-        f"{source}: {'; '.join(problems)}. What is missing has random numbers in the model"
-    )
+    message = f"{source}: {'; '.join(problems)}. What is missing has random numbers in the model"
     if not allow_missing:
         raise InvalidCheckpoint(
             f"{message}, which show nothing: use the whole checkpoint and "
@@ -388,7 +388,9 @@ def _check_one_device(reference: str, device_map: str | None) -> None:
 def _find_dtype(name: str) -> torch.dtype:
     """Return PyTorch's type of a precision."""
     if name not in get_args(Precision):
-        raise UsageError(f"dtype={name!r}: it is one of {', '.join(get_args(Precision))}.")
+        raise UsageError(
+            f"dtype={name!r}: it is one of {', '.join(get_args(Precision))}."
+        )
     dtype: torch.dtype = getattr(import_package("torch"), name)
     return dtype
 
@@ -549,7 +551,9 @@ def is_timm_source(source: str) -> bool:
     config = Path(source) / "config.json"
     if not config.is_file():
         return source.startswith("timm/")
-    return "architecture" in read_json(LocalFiles(config.parent, config.name), config.name)
+    return "architecture" in read_json(
+        LocalFiles(config.parent, config.name), config.name
+    )
 
 
 def _load_timm(
@@ -576,7 +580,9 @@ def _load_timm(
     with _show_loading(source):
         # The check below finds missing weights, whatever strictness the configuration states.
         model = create_model(
-            f"local-dir:{Path(source).resolve()}", pretrained=True, pretrained_strict=False
+            f"local-dir:{Path(source).resolve()}",
+            pretrained=True,
+            pretrained_strict=False,
         )
     model_tensors, stored_tensors = model.state_dict(), open_local(Path(source)).tensors
     report = {

@@ -599,7 +599,8 @@ def _find_bias_target(model: Any, batch: torch.Tensor) -> Target | None:
     parameters = {
         name: tensor
         for name, tensor in model.named_parameters()
-        if name.endswith("relative_attention_bias.weight") and tensor.device.type != "meta"
+        if name.endswith("relative_attention_bias.weight")
+        and tensor.device.type != "meta"
     }
     if not parameters or batch.ndim != 2:
         return None

@@ -368,7 +368,9 @@ def _run_at_shift(
         batch[:, :max_length],
     ):
         run_observed(model, tokens, first_inputs.__setitem__, title, 0)
-        run_observed(model, tokens, later_inputs.__setitem__, title, CHECK_SHIFT_POSITIONS)
+        run_observed(
+            model, tokens, later_inputs.__setitem__, title, CHECK_SHIFT_POSITIONS
+        )
         run_ladders = current_ladders(model)
         if len(run_ladders) == len(ladders) and all(
             map(np.array_equal, run_ladders, ladders)
@@ -669,7 +671,11 @@ def _sum_head_window(
 ) -> dict[str, NDArray[Any]]:
     """Sum the window of some heads, ``[heads, t, d]`` each, in one context."""
     pt = import_package("torch")
-    rotation, first_query, stop_query = layer.rotation, layer.first_query, layer.stop_query
+    rotation, first_query, stop_query = (
+        layer.rotation,
+        layer.first_query,
+        layer.stop_query,
+    )
     distances, n_queries = rotation.distances, stop_query - first_query
     first_key = first_query - int(distances[-1])
     window_query = query[:, first_query:stop_query]

@@ -74,7 +74,9 @@ def check_finite(
     elif next(model.parameters()).element_size() < 4:
         advice = "It overflowed. Run it in float32: --dtype float32."
     else:
-        advice = "It overflowed, in float32 or wider. Use other contexts, or a sound copy."
+        advice = (
+            "It overflowed, in float32 or wider. Use other contexts, or a sound copy."
+        )
     context = n_previous + int((~is_finite).nonzero()[0]) + 1
     raise InvalidTable(
         f"{title}: {subject} hold NaN or infinity in context {context}. {advice}"

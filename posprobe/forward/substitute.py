@@ -445,7 +445,9 @@ def _build_result(
     unknown = [Cost(None, None, None, None)]
     (total_loss,) = costs(sums.losses[None], sums.weights, 0) if has_loss else unknown
     weight, count, losses = sums.position_weights
-    position_curve = by_position(sums.position_costs, weight, count, norm=main == "states")
+    position_curve = by_position(
+        sums.position_costs, weight, count, norm=main == "states"
+    )
     has_positions = len(weight) > 1
     has_position_errors = has_positions and main != "states"
     repeat_cost = costs_by_measure[main][0].value
@@ -476,7 +478,9 @@ def _build_result(
             has_positions=has_positions,
         ),
         stopped=is_interrupted,
-        notes=(f"repeated runs differ, which accounts for {repeat_cost:.1e} of the costs",)
+        notes=(
+            f"repeated runs differ, which accounts for {repeat_cost:.1e} of the costs",
+        )
         if repeat_cost
         else (),
     )

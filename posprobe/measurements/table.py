@@ -378,7 +378,8 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         record=Clock,
         drawings=(
             Drawing(
-                "clock", help_text="circles of the rotations, and the speed of their clock"
+                "clock",
+                help_text="circles of the rotations, and the speed of their clock",
             ),
         ),
         needs=_needs_sequence,
@@ -490,7 +491,9 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         record=Spectrum,
         uses_all_rows=True,
         drawings=(
-            Drawing("spectrum", help_text="power by frequency", shows_several_tables=True),
+            Drawing(
+                "spectrum", help_text="power by frequency", shows_several_tables=True
+            ),
         ),
     ),
     Measurement[TableInputs, Spectrogram](

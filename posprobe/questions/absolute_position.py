@@ -70,7 +70,9 @@ STATIONARY_NULL_NAMES = ("stationary", "smooth", "columns")
 CLOCK_KEYS = ("clock.shared", "clock.variation")
 ABSOLUTE_POSITION_KEYS = ("similarity.centered.translation_invariance",)
 
-PathBehaviour: TypeAlias = Literal["exact", "equally_far", "bounded", "wanders", "unknown"]
+PathBehaviour: TypeAlias = Literal[
+    "exact", "equally_far", "bounded", "wanders", "unknown"
+]
 SignName: TypeAlias = Literal["products", "norms", "speed", "mirrored", "opposed"]
 _SIGNS: tuple[SignName, ...] = ("products", "norms", "speed", "mirrored")
 
@@ -213,7 +215,9 @@ def ask_absolute_position(view: View) -> Answer:
         reason = "slow"
     elif path == "bounded" and not MAX_YES_P < test.p <= MAX_OPEN_P:
         answer, reason = "no", "bounded" if test.p > MAX_OPEN_P else "small"
-    return Answer("absolute_position", answer, reason, facts, test, ABSOLUTE_POSITION_KEYS)
+    return Answer(
+        "absolute_position", answer, reason, facts, test, ABSOLUTE_POSITION_KEYS
+    )
 
 
 def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
@@ -297,7 +301,9 @@ def _draw_statistics(
     amplitudes = _column_amplitudes(rows)
     rng = view.rng(2)
     null_draws = np.full((3, N_STATIONARY_DRAWS, 4), -np.inf)
-    for first_draw, n_drawn in pairwise((0, N_FIRST_STATIONARY_DRAWS, N_STATIONARY_DRAWS)):
+    for first_draw, n_drawn in pairwise(
+        (0, N_FIRST_STATIONARY_DRAWS, N_STATIONARY_DRAWS)
+    ):
         for draw in range(first_draw, n_drawn, DRAWS_PER_BATCH):
             batch = slice(draw, min(draw + DRAWS_PER_BATCH, n_drawn))
             white = rng.standard_normal((batch.stop - draw, *rows.shape))
@@ -353,7 +359,9 @@ def _independent_steps(view: View) -> int:
             break
         overlap = float(np.vdot(displacement[stride:], displacement[:-stride]))
         squares = float(np.square(displacement).sum())
-        if overlap > 0.15 * squares and squares >= largest_mean_square * len(displacement):
+        if overlap > 0.15 * squares and squares >= largest_mean_square * len(
+            displacement
+        ):
             block_steps = 2 * stride
         largest_mean_square = max(largest_mean_square, squares / len(displacement))
     return block_steps
@@ -374,7 +382,9 @@ def _position_statistics(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     n = rows.shape[-2]
     points = rows - rows.mean(axis=-2, keepdims=True)
     gram = points @ points.swapaxes(-1, -2)
-    total_power = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
+    total_power = np.maximum(
+        np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny
+    )
     lag_sums, centre_sums = (
         sum_by_displacement(products, n, 1, np)[..., 0].astype(gram.dtype)
         for products in (gram, gram[..., ::-1])

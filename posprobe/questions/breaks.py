@@ -137,7 +137,9 @@ def ask_seams(view: View) -> Answer | None:
     """Ask whether a whole table breaks into stretches that differ."""
     if (seams := view.seams) is None:
         return None
-    pairs = tuple((view.start + left, view.start + right) for left, right in seams.between)
+    pairs = tuple(
+        (view.start + left, view.start + right) for left, right in seams.between
+    )
     facts = Breaks(len(seams.norms), pairs, seams.reasons, seams.undefined)
     answer, reason = _judge_findings(facts, has_findings=bool(pairs))
     return Answer("seams", answer, reason, facts, keys=("seams.between", "seams.reasons"))

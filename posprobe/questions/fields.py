@@ -111,7 +111,9 @@ class Field:
             mean_square = float(np.square(centred).sum(axis=-1).mean())
             if share > 0 and mean_square > 0:
                 if not n_columns:
-                    centred = centred @ _random_embedding(rng, centred.shape[-1], max_rank)
+                    centred = centred @ _random_embedding(
+                        rng, centred.shape[-1], max_rank
+                    )
                 patches += np.float32(np.sqrt(share / mean_square)) * centred
         return patches.reshape(height * width, -1)
 
@@ -226,7 +228,9 @@ def ask_patch_smooth(view: View) -> Answer:
             for k in range(len(best_scores))
         ]
 
-    null_draws, p = draw_null(draw, lambda draws: max(ranks(draws)), *N_PATCH_SMOOTH_DRAWS)
+    null_draws, p = draw_null(
+        draw, lambda draws: max(ranks(draws)), *N_PATCH_SMOOTH_DRAWS
+    )
     nearest = int(np.argmax(ranks(null_draws)))
     best_stride = int(np.argmax(scores(null_draws)[0][nearest]))
     null_cosines = null_draws[:, nearest, best_stride]
@@ -431,7 +435,9 @@ def _position_statistics(
     rows = patches.reshape(height * width, -1)
     total_power = float(np.square(rows.T @ rows).sum())
     norms = np.linalg.norm(rows, axis=1)
-    logs = np.log(np.maximum(norms, 1e-9 * max(float(norms.max()), 1e-300))).reshape(shape)
+    logs = np.log(np.maximum(norms, 1e-9 * max(float(norms.max()), 1e-300))).reshape(
+        shape
+    )
     row_waves, column_waves = (
         np.cos(np.pi * np.outer(np.arange(3), np.arange(n) + 0.5) / n) / np.sqrt(n / 2)
         for n in shape
@@ -454,7 +460,7 @@ def position_by_order(position_answer: Answer, order_answer: Answer) -> Answer |
                 "no", "patch_unordered", "order", test=None
             )
         return position_answer.with_correction("no", "patch_order_open", "order")
-    if position_answer.yes and order_answer.answer == "no":
+    if position_answer.yes:
         return position_answer.with_correction(
             "cannot tell", "patch_yes_unordered", "order"
         )

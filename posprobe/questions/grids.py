@@ -371,7 +371,10 @@ def _long_codes(view: View) -> list[tuple[Code, Floats]]:
     """Return the centred codes ``[length, d]`` that are long enough and more than noise."""
     height, width = view.shape
     rows, columns, _ = split_codes(view.points, (height, width))
-    powers = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
+    powers = (
+        width * float(np.square(rows).sum()),
+        height * float(np.square(columns).sum()),
+    )
     # With less power than this, a code is noise.
     min_power = max(
         1e-9 * float(np.square(view.points).sum()), MIN_CODE_SHARE * max(powers)
@@ -552,7 +555,11 @@ def axis_rotations_by_formula(
     rotations_answer: Answer, closed_form: Answer
 ) -> Answer | None:
     """Affirm that a formula makes both codes of rotations, one plane for each frequency."""
-    if not closed_form.yes or rotations_answer.reason in {"too_few", "all_equal", "large"}:
+    if not closed_form.yes or rotations_answer.reason in {
+        "too_few",
+        "all_equal",
+        "large",
+    }:
         return None
     keys = (*AXIS_ROTATION_KEYS, *closed_form.keys)
     return rotations_answer.with_correction(

@@ -106,7 +106,9 @@ class ModelRun:
             for result in self.results.values()
             if getattr(result, "source", "") != "sampled"
         ]
-        return max((getattr(result, "contexts", 0) for result in given_results), default=0)
+        return max(
+            (getattr(result, "contexts", 0) for result in given_results), default=0
+        )
 
 
 #: Function that answers a question about a run; None where it is not asked.
@@ -272,7 +274,11 @@ def _answer_change(
     """Answer whether a change exceeds both the rounding and ``min_change``."""
     answer: Verdict = "yes" if change >= max(rounding, min_change) else "no"
     reason = (
-        "rounding" if change < rounding else "slight" if change < min_change else "changed"
+        "rounding"
+        if change < rounding
+        else "slight"
+        if change < min_change
+        else "changed"
     )
     # A change that is too slight to matter is no evidence either.
     test = Test(change, math.nan, rounding, (0.0, max(rounding, min_change)), "rounding")
@@ -671,9 +677,7 @@ def _cost_measure(effect: SubstitutionEffect) -> CostMeasure:
 
 
 def _cost_key(effect: SubstitutionEffect, substitute: Substitute) -> str:
-    return (
-        f"substitution.substitutes.{effect.substitutes.index(substitute)}.{effect.measure}"
-    )
+    return f"substitution.substitutes.{effect.substitutes.index(substitute)}.{effect.measure}"
 
 
 def ask_needed(run: ModelRun) -> Answer | None:
@@ -719,12 +723,16 @@ def _judge_cost(cost: Cost, upper_bound: float | None) -> tuple[Verdict, str]:
     if cost.kept is None:
         return "cannot tell", "open"
     return (
-        ("yes", "loses") if cost.value >= MIN_RELEVANT_CHANGE else ("cannot tell", "small")
+        ("yes", "loses")
+        if cost.value >= MIN_RELEVANT_CHANGE
+        else ("cannot tell", "small")
     )
 
 
 def _has_few_components(substitute: Substitute) -> bool:
-    return substitute.kind == "components" and (substitute.size or 0) <= MAX_FEW_COMPONENTS
+    return (
+        substitute.kind == "components" and (substitute.size or 0) <= MAX_FEW_COMPONENTS
+    )
 
 
 def _ask_substitutes(question: str, is_candidate: Callable[[Substitute], bool]) -> AskRun:

@@ -183,7 +183,9 @@ def nearest_sinusoid_cka(view: View) -> float | None:
 
 def _rotation_test(facts: Rotations, rotation_fit: RotationFit) -> Test:
     """Return the test of the strongest rotation against the shares of lines in noise."""
-    share = max((line.share for line in facts.lines), default=rotation_fit.strongest_share)
+    share = max(
+        (line.share for line in facts.lines), default=rotation_fit.strongest_share
+    )
     p = min((line.p for line in facts.lines), default=rotation_fit.p)
     if facts.preferred is not None:
         # The strongest wave is noise with a preferred period, tested by the radius of its plane.
@@ -472,7 +474,9 @@ def measure_turns(phase: Floats) -> Floats:
     """
     rising_phase = np.maximum.accumulate(phase) + 1e-9 * np.arange(len(phase))
     starts = np.flatnonzero(rising_phase + 2 * np.pi <= rising_phase[-1])
-    ends = np.interp(rising_phase[starts] + 2 * np.pi, rising_phase, np.arange(len(phase)))
+    ends = np.interp(
+        rising_phase[starts] + 2 * np.pi, rising_phase, np.arange(len(phase))
+    )
     return np.asarray(ends - starts)
 
 
@@ -624,7 +628,9 @@ def _ask_even_periods(view: View, facts: Ladder) -> Answer:
     deviation = float(
         np.abs((log_periods - log_periods[0]) / log_range - even_spacing).max()
     )
-    null_draws = np.sort(view.rng(4).random((N_PERIOD_SETS, len(log_periods) - 2)), axis=1)
+    null_draws = np.sort(
+        view.rng(4).random((N_PERIOD_SETS, len(log_periods) - 2)), axis=1
+    )
     null_deviations = np.abs(null_draws - even_spacing[1:-1]).max(axis=1)
     p = rank_p_value(-deviation, -null_deviations)
     mean_step = log_range / n_steps

@@ -407,7 +407,9 @@ def _count_preferences(block: Block) -> HeadPreference:
 
 def _exceeds_permutations(block: Block, head: int) -> bool:
     correlation = block["smoothness"]["correlation"][head]
-    return correlation is not None and bool(correlation > block["smoothness"]["p95"][head])
+    return correlation is not None and bool(
+        correlation > block["smoothness"]["p95"][head]
+    )
 
 
 def _is_line(block: Block) -> bool:
@@ -422,7 +424,9 @@ def _is_sideless(block: Block) -> bool:
 def ask_near_distances(question: str, schemes: NumberedBlocks) -> Answer:
     """Ask whether most heads favour near positions."""
     facts = _near_facts(tuple(_count_preferences(block) for _, block in schemes))
-    keys = _scheme_keys(schemes, "heads.near", "heads.half_width", "smoothness.structured")
+    keys = _scheme_keys(
+        schemes, "heads.near", "heads.half_width", "smoothness.structured"
+    )
     return Answer(question, *_judge_near(facts), facts, keys=keys)
 
 
@@ -642,7 +646,10 @@ KERNEL_QUESTIONS: Mapping[str, tuple[str, Callable[[float], Verdict]]] = {
         lambda share: "yes" if share >= MIN_FALLING_STEP_SHARE else "no",
     ),
     "kernel_offset": ("translation_invariance", _judge_offset_share),
-    "kernel_sides": ("asymmetry", lambda share: "yes" if share <= MIN_ODD_SHARE else "no"),
+    "kernel_sides": (
+        "asymmetry",
+        lambda share: "yes" if share <= MIN_ODD_SHARE else "no",
+    ),
 }
 
 

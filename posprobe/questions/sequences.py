@@ -131,7 +131,11 @@ def ask_order(view: View) -> Answer:
     if answer == "yes" and 3 * cosine_p > MAX_YES_P:
         has_wave = 3 * wave_p <= MAX_YES_P
         reason = (
-            "wave" if 3 * norm_p > MAX_YES_P else "norms_and_wave" if has_wave else "norms"
+            "wave"
+            if 3 * norm_p > MAX_YES_P
+            else "norms_and_wave"
+            if has_wave
+            else "norms"
         )
     effect = (
         abs(cosine - chance_mean)
@@ -344,7 +348,9 @@ def ask_low_dimensional(view: View) -> Answer:
         )
     if view.half_length > n / MIN_HALF_LENGTHS:
         # With few independent stretches, any slow curve has few directions.
-        return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
+        return Answer(
+            "low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS
+        )
     p = _small_dimension_p(facts.participation, null_draws)
     test = null_test(
         facts.participation,

@@ -291,5 +291,7 @@ def _query_residual(
 def _complex_pairs(queries: Floats, pair_order: str, n_pairs: int) -> np.ndarray:
     rotated_columns = queries[:, : 2 * n_pairs]
     if pair_order == "halves":
-        return np.asarray(rotated_columns[:, :n_pairs] + 1j * rotated_columns[:, n_pairs:])
+        return np.asarray(
+            rotated_columns[:, :n_pairs] + 1j * rotated_columns[:, n_pairs:]
+        )
     return np.asarray(rotated_columns[:, 0::2] + 1j * rotated_columns[:, 1::2])

@@ -231,7 +231,9 @@ def _block_weights(n: int, n_blocks: int) -> NDArray[np.float64]:
     """Return the share of each of ``n`` rows in the mean of equal blocks, ``[blocks, n]``."""
     edges = np.arange(n_blocks + 1) * n / n_blocks
     index = np.arange(n)
-    overlaps = np.minimum(edges[1:, None], index + 1) - np.maximum(edges[:-1, None], index)
+    overlaps = np.minimum(edges[1:, None], index + 1) - np.maximum(
+        edges[:-1, None], index
+    )
     return np.asarray(np.maximum(overlaps, 0) * n_blocks / n)
 
 

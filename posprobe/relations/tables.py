@@ -238,7 +238,9 @@ def _find_resizing(
                 continue
             patches = a.reshape(*old, -1)
             for axis in range(len(old)):
-                weights = resampling_weights(old[axis], new[axis], method, corners=corners)
+                weights = resampling_weights(
+                    old[axis], new[axis], method, corners=corners
+                )
                 patches = np.moveaxis(np.tensordot(weights, patches, (1, axis)), 0, axis)
             fits.append(
                 (_centred_distance(patches.reshape(len(b), -1), b), method, corners)

@@ -109,7 +109,9 @@ def default_folder(name: str, sources: set[tuple[str, str | None]]) -> Path:
     raise AssertionError
 
 
-def list_sources(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str | None]]:
+def list_sources(
+    records: Iterable[PositionTable | Scheme],
+) -> set[tuple[str, str | None]]:
     """Return the resolved source and the tensor of each table or encoding."""
     return {(record.source.resolved, record.source.tensor) for record in records}
 

@@ -164,7 +164,9 @@ def _answer_questions(view: View) -> dict[str, Answer]:
     is_grid = isinstance(view.layout, Grid)
     answers = [
         answer_question(view)
-        for answer_question in (GRID_QUESTIONS if is_grid else SEQUENCE_QUESTIONS).values()
+        for answer_question in (
+            GRID_QUESTIONS if is_grid else SEQUENCE_QUESTIONS
+        ).values()
     ]
     rules = corrections.GRID_CORRECTIONS if is_grid else corrections.SEQUENCE_CORRECTIONS
     return decide(filter(None, answers), rules, view)

@@ -350,7 +350,9 @@ def _read_seal(page: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return (
-        checksums if checksums.pop(PAGE_NAME, None) == _checksum_content(content) else None
+        checksums
+        if checksums.pop(PAGE_NAME, None) == _checksum_content(content)
+        else None
     )
 
 

@@ -121,7 +121,8 @@ def _escape_value(value: Any) -> Any:
 
 
 def _mark_code(text: str) -> Markup:
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(escape_invisible(text))))  # noqa: S704 - escaped
+    marked = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(escape_invisible(text)))
+    return Markup(marked)  # noqa: S704 - escaped
 
 
 def _draw_strip(line: AnswerLine) -> Markup:

@@ -183,7 +183,9 @@ def _draw_budget(document: Block) -> str:
         else:
             narrow_labels.append(f"{term.label} {term.value}")
         left_edge += share
-    note = ", ".join(filter(None, ["variance around the mean row", budget_note(document)]))
+    note = ", ".join(
+        filter(None, ["variance around the mean row", budget_note(document)])
+    )
     elements.append(
         f'<text class="lab note" x="100%" y="16" text-anchor="end">{note}</text>'
     )
@@ -213,7 +215,9 @@ def budget_legend(document: Block) -> str:
 
 
 def _bar_label(x: str, y: int, label: str, css_class: str) -> str:
-    return f'<text class="{css_class}" x="{x}" y="{y}" text-anchor="middle">{label}</text>'
+    return (
+        f'<text class="{css_class}" x="{x}" y="{y}" text-anchor="middle">{label}</text>'
+    )
 
 
 def _draw_similarity(
@@ -279,7 +283,9 @@ def _draw_ticks(
     return elements
 
 
-def _mark_rows(n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]) -> list[str]:
+def _mark_rows(
+    n: int, seam_rows: Sequence[int], outlier_rows: Sequence[int]
+) -> list[str]:
     """Mark seams by lines across the map, and outlier rows by triangles at its edges."""
     left_edge, top, side = STYLE.map_left, STYLE.map_top, STYLE.map_side
     elements = []
@@ -324,7 +330,9 @@ def _lay_out_mosaic(cosines: NDArray[Any], height: int, width: int) -> Floats:
 MAX_LABELLED_NORMS = 1
 
 
-def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) -> list[str]:
+def _draw_norms(
+    norms: Floats, outlier_rows: list[int], seam_rows: list[int]
+) -> list[str]:
     """Draw the norms of the rows; outlier rows do not set the scale."""
     n = len(norms)
     top, height = 352, 40
@@ -340,11 +348,8 @@ def _draw_norms(norms: Floats, outlier_rows: list[int], seam_rows: list[int]) ->
     curve_x, curve_norms = x, norms
     if n > 2 * STYLE.max_curve_points:
         edges = np.arange(0, n, -(-n // STYLE.max_curve_points))
-        block_extremes = (
-            np.minimum.reduceat(norms, edges),
-            np.maximum.reduceat(norms, edges),
-        )
-        curve_x, curve_norms = np.repeat(x[edges], 2), np.stack(block_extremes, 1).ravel()
+        extremes = [np.minimum.reduceat(norms, edges), np.maximum.reduceat(norms, edges)]
+        curve_x, curve_norms = np.repeat(x[edges], 2), np.stack(extremes, 1).ravel()
     relative_norms = (curve_norms - lowest) / (highest - lowest or 1.0)
     curve_y = top + height * (1 - np.clip(relative_norms, -0.1, 1.1))
     seam_lines = [
@@ -519,7 +524,9 @@ def _draw_clock(document: Block, arrays: Arrays) -> str:
         elements.append(text_element(left_edge - 6, label_y, label, "ax", "end"))
     for tick in position_ticks(n, first):
         tick_x = float(x(np.array(float(tick))))
-        elements.append(text_element(tick_x, top + height + 15, str(tick), "ax", "middle"))
+        elements.append(
+            text_element(tick_x, top + height + 15, str(tick), "ax", "middle")
+        )
     positions = x(first + np.arange(n, dtype=np.float64))
     legend_y = top + height - 11
     elements.append(text_element(left_edge + 6, legend_y + 4, "period"))
@@ -703,7 +710,9 @@ def _draw_code_spectra(codes: dict[str, Floats]) -> str:
     ]
     x, y, elements = _draw_spectrum_axes(all_periods, all_powers, "patches", ticks)
     side = STYLE.plot_side
-    elements.insert(0, rect_element("plotbg", STYLE.plot_left, STYLE.plot_top, side, side))
+    elements.insert(
+        0, rect_element("plotbg", STYLE.plot_left, STYLE.plot_top, side, side)
+    )
     for k, (name, (periods, power)) in enumerate(spectra.items()):
         css_class = ("rowc", "colc")[k]
         points = (x(periods), y(power))
@@ -735,7 +744,9 @@ def draw_answer_strip(line: AnswerLine) -> str:
         path_element("val", f"M{tested_x:.1f},8v36"),
     ]
     label = f"{line.question} {line.value}, by chance {line.chance}"
-    return svg_element(560, 50, label, elements).replace("<svg ", '<svg class="strip" ', 1)
+    return svg_element(560, 50, label, elements).replace(
+        "<svg ", '<svg class="strip" ', 1
+    )
 
 
 def make_standalone(svg: str) -> str:

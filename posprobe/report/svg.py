@@ -172,7 +172,11 @@ def dot_commands(points: NDArray[np.float64]) -> str:
 
 
 def svg_element(
-    width: int, height: int, label: str, elements: Sequence[str], data_attributes: str = ""
+    width: int,
+    height: int,
+    label: str,
+    elements: Sequence[str],
+    data_attributes: str = "",
 ) -> str:
     """Return a drawing of these elements."""
     aria_label = escape(escape_invisible(label))
@@ -230,6 +234,8 @@ def position_ticks(length: int, first: int = 0) -> list[int]:
     last = first + length - 1
     inner = range(-(-(first + 1) // step) * step, last, step)
     spaced = [
-        position for position in inner if min(position - first, last - position) > step / 3
+        position
+        for position in inner
+        if min(position - first, last - position) > step / 3
     ]
     return sorted({first, *spaced, last})

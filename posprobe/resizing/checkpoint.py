@@ -383,7 +383,9 @@ class _CopiedFiles:
                     new_tensor.content,
                 )
             elif name == _CONFIG_FILE and config is not None:
-                copy_path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+                copy_path.write_text(
+                    json.dumps(config, indent=2) + "\n", encoding="utf-8"
+                )
             elif name.endswith(".index.json"):
                 copy_path.write_text(
                     _resized_index(source_path, new_tensor), encoding="utf-8"

@@ -21,7 +21,11 @@ from posprobe.forward.contexts import context_length
 from posprobe.forward.experiments import TokenLosses, token_losses
 from posprobe.forward.models import evaluation_mode, rebuild_model
 from posprobe.forward.replacements import find_target
-from posprobe.measurements.model.contexts import Contexts, ModelInputs, read_context_source
+from posprobe.measurements.model.contexts import (
+    Contexts,
+    ModelInputs,
+    read_context_source,
+)
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.relations.resized import Cost, Part
@@ -79,7 +83,9 @@ def run_ways(
         copy_reference = f"{folder}#{table_name}" if table_name else str(folder)
         before = forward.load_model(reference, head=True, **location)
         after = forward.load_model(copy_reference, head=True)
-        used_contexts = replace(contexts, length=context_length(after) or len(first_table))
+        used_contexts = replace(
+            contexts, length=context_length(after) or len(first_table)
+        )
         inputs = _make_inputs(copy_reference, after, used_contexts)
         losses = partial(_measure_losses, inputs, reference)
         unchanged = losses("before", before, context_length(before))
@@ -268,7 +274,9 @@ def rebuild_scaled(model: Any, scaling: Mapping[str, Any], rules: RulesCompared)
     rope_parameters = config.rope_parameters
     config.rope_parameters = {
         "rope_type": "default",
-        **{key: rope_parameters[key] for key in _KEPT_ROPE_KEYS if key in rope_parameters},
+        **{
+            key: rope_parameters[key] for key in _KEPT_ROPE_KEYS if key in rope_parameters
+        },
         **scaling,
     }
     # NTK-aware scaling depends on how far the context exceeds the stated length.

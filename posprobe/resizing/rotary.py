@@ -128,7 +128,9 @@ class RulesCompared(Saveable):
         return rotary_scaling_figures(self.ladders, self.training, self.to, losses)
 
 
-def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> RulesCompared:
+def compare_rules(
+    record: Rotary, *, to: int, command: str | None = None
+) -> RulesCompared:
     """Compare the rules that scale rotary positions to another length.
 
     The rules are those of `posprobe.encodings.rotary_frequencies` with the factor ``to /
@@ -290,7 +292,9 @@ def _measure_rule(
         whole_turn=int(np.count_nonzero(turns_fully)),
         interpolated=int(np.count_nonzero(~turns_fully & ~is_extrapolated)),
         extrapolated=int(np.count_nonzero(~turns_fully & is_extrapolated)),
-        longest_wavelength=longest_wavelength if np.isfinite(longest_wavelength) else None,
+        longest_wavelength=longest_wavelength
+        if np.isfinite(longest_wavelength)
+        else None,
         kernel_at_1=kernel[0],
         kernel_at_training=kernel[1],
         kernel_at_to=kernel[2],

@@ -281,7 +281,9 @@ def new_layout(table: PositionTable, size: int | tuple[int, ...]) -> Layout:
                 f"{prefix} FRAMESxROWSxCOLUMNS, such as 8x24x24, and not {size_text}."
             )
         if isinstance(table.layout, Grid):
-            raise UsageError(f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {size_text}.")
+            raise UsageError(
+                f"{prefix} ROWSxCOLUMNS, such as 24x24, and not {size_text}."
+            )
         raise UsageError(
             f"{prefix} as a number of positions, such as 1024, and not "
             f"{size_text}. Where its rows are patches of an image, say how "
@@ -312,7 +314,9 @@ def check_way(table: PositionTable, layout: Layout, way: str) -> None:
     """
     ways = available_ways(table)
     if way not in ways:
-        refusal = f"does not resize a {table.layout}" if way in WAYS else "is not a method"
+        refusal = (
+            f"does not resize a {table.layout}" if way in WAYS else "is not a method"
+        )
         raise UsageError(
             f"{table.name}: {way!r} {refusal}. Choose one of {', '.join(ways)}."
         )

@@ -267,7 +267,9 @@ def scheme_length(rows: slice | None) -> int | None:
     if rows is None:
         return None
     if rows.start not in (None, 0) or rows.stop is None or rows.stop < 2:
-        start, stop = ("" if bound is None else bound for bound in (rows.start, rows.stop))
+        start, stop = (
+            "" if bound is None else bound for bound in (rows.start, rows.stop)
+        )
         raise UsageError(
             f"--rows {start}:{stop}: an encoding without a table depends on "
             "distances alone. Name a length of at least 2: --rows 0:N."

@@ -103,7 +103,9 @@ class PairwiseComparison(Saveable):
         arrays: dict[str, NDArray[Any]] = dict(self._matrices())
         for index in range(len(self.labels)):
             encoding_arrays = self._encoding_arrays(index)
-            arrays |= {f"{index}_{name}": array for name, array in encoding_arrays.items()}
+            arrays |= {
+                f"{index}_{name}": array for name, array in encoding_arrays.items()
+            }
         return arrays
 
     def _encoding_arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
@@ -184,7 +186,9 @@ class Comparison(PairwiseComparison):
             "environment": self.environment,
         }
         answers = dict(
-            zip(self.labels, (analysis.answers for analysis in self.analyses), strict=True)
+            zip(
+                self.labels, (analysis.answers for analysis in self.analyses), strict=True
+            )
         )
         if all(answers.values()):
             document["verdict"] = shared_block(answers)
@@ -354,7 +358,9 @@ def compare(
         length=min(len(table) for table in tables),
         distances={pair: distance for pair, (distance, _) in pairs.items()},
         bands={pair: band for pair, (_, band) in pairs.items()},
-        environment=describe_environment(analyses[0].environment["device"], seed, command),
+        environment=describe_environment(
+            analyses[0].environment["device"], seed, command
+        ),
     )
 
 
@@ -389,7 +395,9 @@ def measure_pairs(
     return results
 
 
-def symmetric_matrix(size: int, numbers: Mapping[tuple[int, int], float | None]) -> Floats:
+def symmetric_matrix(
+    size: int, numbers: Mapping[tuple[int, int], float | None]
+) -> Floats:
     """Return numbers of pairs as ``[size, size]``, NaN on the diagonal and where undefined."""
     matrix = np.full((size, size), np.nan)
     for (i, j), number in numbers.items():

@@ -193,7 +193,8 @@ def draw_tables(
     if kind != "table":
         results_by_name = _measure_tables(drawing, drawables, seed, device)
         drawables = {
-            name: next(iter(results.values())) for name, results in results_by_name.items()
+            name: next(iter(results.values()))
+            for name, results in results_by_name.items()
         }
         if kind == "comparison":
             spectra = {

@@ -175,7 +175,9 @@ class KernelComparison(PairwiseComparison):
         match self.records[i], self.records[j]:
             case MeasuredHeads() as first, MeasuredHeads() as second:
                 curves = _visible_curves(first, second, self.layout.size)
-                pair["heads"] = to_json(match_heads(curves, (first.places, second.places)))
+                pair["heads"] = to_json(
+                    match_heads(curves, (first.places, second.places))
+                )
         return pair
 
     def _encoding_arrays(self, index: int) -> dict[str, NDArray[Any]]:
@@ -484,7 +486,9 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
             for head in use["heads"]
         )
         share = use["summary"]["share"]
-        if use["source"] not in get_args(Origin) or not (share is None or 0 <= share <= 1):
+        if use["source"] not in get_args(Origin) or not (
+            share is None or 0 <= share <= 1
+        ):
             raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
         return MeasuredHeads(
             values=_offset_curves(curves, use["layers"], places),

@@ -158,7 +158,9 @@ def find_published(table: PositionTable) -> tuple[Published, ...]:
     matches = {name: _match_model(model, table) for name, model in _models().items()}
     return tuple(
         replace(
-            value, matched=matches[value.model], differs=_describe_difference(value, table)
+            value,
+            matched=matches[value.model],
+            differs=_describe_difference(value, table),
         )
         for value in published_values()
         if matches[value.model]

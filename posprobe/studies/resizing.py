@@ -21,7 +21,12 @@ from posprobe.analyses.descriptive.similarity import MAX_MATRIX_ROWS, similarity
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.result import HIDDEN, JsonType, as_block
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock, TableBlock, describe_environment, table_block
+from posprobe.blocks import (
+    EnvironmentBlock,
+    TableBlock,
+    describe_environment,
+    table_block,
+)
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.layouts import Grid, Layout, Video, layout_sides
 from posprobe.number_types import Text
@@ -75,7 +80,9 @@ def measure_effect(
         Seams as pairs of positions, and outlier rows as positions. Undefined numbers are None, with
         a reason.
     """
-    values, old_values = (table.values.astype(np.float64) for table in (resized, original))
+    values, old_values = (
+        table.values.astype(np.float64) for table in (resized, original)
+    )
     mean, row_norms, new_seams = old_values.mean(axis=0), norms(resized), seams(resized)
     nearest_rows = _nearest_patches(original.layout, resized.layout)
     old_shared, new_shared = _shared_patches(original.layout, resized.layout)
@@ -85,10 +92,8 @@ def measure_effect(
         else _created_seams(original, new_seams.between, resized, stretched=stretched)
     )
     special = tuple(outlier.row + resized.start for outlier in new_seams.special)
-    zero_message, too_many = (
-        "no row differs from the mean row",
-        f"more than {MAX_MATRIX_ROWS} positions",
-    )
+    zero_message = "no row differs from the mean row"
+    too_many = f"more than {MAX_MATRIX_ROWS} positions"
     undefined = {
         "same_place": zero_message,
         "same_position": zero_message,
@@ -109,7 +114,8 @@ def measure_effect(
         translation_invariance=invariance,
         copies=len(resized) - len({row.tobytes() for row in resized.values}),
         turns={
-            name: _turns(axis_winding) for name, axis_winding in _windings(resized).items()
+            name: _turns(axis_winding)
+            for name, axis_winding in _windings(resized).items()
         },
         seams=created_seams,
         special=None if new_seams.no_special else special,
@@ -180,7 +186,9 @@ def _nearest_patches(old: Layout, new: Layout) -> NDArray[np.intp]:
     return patches[np.ix_(*nearest)].ravel()
 
 
-def _shared_patches(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _shared_patches(
+    old: Layout, new: Layout
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the indices, in the old and in the new layout, of the patches that both have."""
     old_patches, new_patches = _patch_indices(old), _patch_indices(new)
     height, width = np.minimum(old_patches.shape, new_patches.shape)
@@ -449,7 +457,9 @@ def compare_ways(
         original_effect = measure_effect(original, original, stretched=False)
         for way in ("before", *requested_ways):
             try:
-                resized = original if way == "before" else resize(original, to=to, how=way)
+                resized = (
+                    original if way == "before" else resize(original, to=to, how=way)
+                )
             except (MissingExtra, UsageError) as error:
                 if ways:
                     raise

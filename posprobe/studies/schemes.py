@@ -85,7 +85,8 @@ class SchemeAnalysis(Plottable):
         if len(self.records) == 1:
             return self.records[0].name
         return (
-            Path(self.records[0].source.reference).name or self.records[0].source.reference
+            Path(self.records[0].source.reference).name
+            or self.records[0].source.reference
         )
 
     def _schemes(self) -> list[dict[str, Any]]:
@@ -126,7 +127,9 @@ class SchemeAnalysis(Plottable):
             for name, result in scheme_results.items()
         }
         return dict(
-            sorted(results_by_name.items(), key=lambda item: not item[0].endswith("heads"))
+            sorted(
+                results_by_name.items(), key=lambda item: not item[0].endswith("heads")
+            )
         )
 
     def _prefixed_results(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
@@ -291,10 +294,15 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 along=axis_ladders(record.along_axes(), record.extent),
             )
             curves = record.curves(_curve_length(record, length))
-            return {"rotation": rotation_result, "heads": heads(curves, quantity="cosine")}
+            return {
+                "rotation": rotation_result,
+                "heads": heads(curves, quantity="cosine"),
+            }
 
 
 def _curve_length(record: Scheme, length: int | None) -> int:
     if isinstance(record, RelativeBias) and isinstance(record.layout, Grid):
         return record.layout.size
-    return length or min(declared_length(record) or DEFAULT_CURVE_LENGTH, MAX_CURVE_LENGTH)
+    return length or min(
+        declared_length(record) or DEFAULT_CURVE_LENGTH, MAX_CURVE_LENGTH
+    )

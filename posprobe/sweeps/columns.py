@@ -219,7 +219,9 @@ def table_row(document: Block) -> dict[str, Any]:
         for key in columns()
         if key.partition(".")[0] in TABLE_MEASUREMENTS
     }
-    row |= {f"{key}.sinusoid": baseline["sinusoid"] for key, baseline in baselines.items()}
+    row |= {
+        f"{key}.sinusoid": baseline["sinusoid"] for key, baseline in baselines.items()
+    }
     row |= {key: table[key] for key in ("positions", "dim")} | {"scheme": table["kind"]}
     return _select_defined(
         row

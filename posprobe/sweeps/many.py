@@ -603,7 +603,9 @@ class Sweep:
     def __repr__(self) -> str:
         """Return the number of references, the state and the folder."""
         state = (
-            "not run yet" if self.about is None else f"{self.about['counts']['rows']} rows"
+            "not run yet"
+            if self.about is None
+            else f"{self.about['counts']['rows']} rows"
         )
         return f"Sweep({len(self.entries)} references, {state}, {self.folder})"
 

@@ -205,7 +205,9 @@ def _iterate_folders(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         start = pending_folders.pop(0)
         for directory, folders, files in os.walk(start):
             resolved_path = os.path.realpath(directory)
-            if resolved_path in visited_folders:  # a link that leads back, or a second one
+            if (
+                resolved_path in visited_folders
+            ):  # a link that leads back, or a second one
                 folders.clear()
                 continue
             visited_folders.add(resolved_path)

@@ -382,7 +382,9 @@ def _run_name(key: _RunKey, keys: Sequence[_RunKey]) -> str:
     """Return the shortest unique name of a run: its name in the list, or that of its folder."""
     location, _, tensor, positions, dim = key
     short_names = {
-        run_location: run_location if is_named else Path(run_location).name or run_location
+        run_location: run_location
+        if is_named
+        else Path(run_location).name or run_location
         for run_location, is_named, *_ in keys
     }
     is_unique = list(short_names.values()).count(short_names[location]) == 1

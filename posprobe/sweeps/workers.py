@@ -583,7 +583,9 @@ def _connect(scheduler: str | None) -> Iterator[Any]:
     for name in ("distributed", "distributed.client", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(scheduler, timeout=SCHEDULER_TIMEOUT_SECONDS, set_as_default=False)
+        client = Client(
+            scheduler, timeout=SCHEDULER_TIMEOUT_SECONDS, set_as_default=False
+        )
     except (OSError, ValueError, TypeError) as error:
         error_class = Unreachable if isinstance(error, OSError) else UsageError
         raise error_class(

@@ -165,14 +165,18 @@ def _wave_reason(result: SinusoidFit) -> str:
 
 
 def _pair_reason(result: Winding) -> str:
-    return result.undefined or ("" if result.pairs else "no pair of components goes round")
+    return result.undefined or (
+        "" if result.pairs else "no pair of components goes round"
+    )
 
 
 def _receiver_reason(result: AttentionByOffset) -> str:
     from posprobe.figures.heads import list_receivers
 
     return (
-        "" if list_receivers(result) else "there is no first position and no special token"
+        ""
+        if list_receivers(result)
+        else "there is no first position and no special token"
     )
 
 
@@ -220,7 +224,9 @@ def join_caption(*sentences: str) -> str:
     Bytes of a file name that are not text are written as escapes.
     """
     credit = f"Made with posprobe {version('posprobe')}."
-    text = escape_invisible(" ".join(" ".join([*filter(None, sentences), credit]).split()))
+    text = escape_invisible(
+        " ".join(" ".join([*filter(None, sentences), credit]).split())
+    )
     return text.encode(errors="backslashreplace").decode() + "\n"
 
 
@@ -260,7 +266,9 @@ def _describe_table(record: PositionTable) -> str:
     text = f"{record.kind} table, {size}, d = {record.dim}"
     rows = [row.row for row in record.dropped]
     if rows:
-        rows_text = f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
+        rows_text = (
+            f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
+        )
         text += f", {rows_text} as stored left out"
     if record.prefix_rows:
         text += ", without " + " and ".join(row.token for row in record.prefix_rows)

@@ -70,7 +70,9 @@ def pair_sentence(pair: Block) -> str:
     noun, band = _chance_band(pair)
     if band is None:
         return f"{first} and {second} have a CKA of {format_similarity(pair['cka'])} (0 to 1)."
-    comparison = "more similar" if similarity_verdict(pair) == "yes" else "no more similar"
+    comparison = (
+        "more similar" if similarity_verdict(pair) == "yes" else "no more similar"
+    )
     low, high = format_similarity(band["p5"]), format_similarity(band["p95"])
     kept_property = "the same steps" if noun == "random walks" else "the same smoothness"
     return (

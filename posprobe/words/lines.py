@@ -31,7 +31,9 @@ TEST_KEY = "yes: p ≤ 0.02; by chance: all but 2 % of random tables."
 def _format_share(value: float) -> str:
     """Format a share in per cent, with two digits where it is small."""
     return (
-        f"{100 * value:.2g} %" if 0.0001 <= value < 0.0095 else format_whole_percent(value)
+        f"{100 * value:.2g} %"
+        if 0.0001 <= value < 0.0095
+        else format_whole_percent(value)
     )
 
 
@@ -222,7 +224,9 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
         return AnswerLine(name, answer["answer"], question, "pace of the clock", value)
     if name == "absolute_position" and facts.get("invariance") is not None:
         share = _format_share(facts["invariance"])
-        return AnswerLine(name, answer["answer"], question, "explained by distance", share)
+        return AnswerLine(
+            name, answer["answer"], question, "explained by distance", share
+        )
     return AnswerLine(name, answer["answer"], question)
 
 

@@ -148,7 +148,9 @@ def _substitute_clause(substitute: SufficientSubstitute) -> str:
     verb = "keep" if (substitute.size or 1) > 1 else "keeps"
     task = _MEASURE_PHRASES.get(cost_measure.measure) or _task_phrase(cost_measure)
     suffix = (
-        ", worse than no positions" if kept_share < -N_SURE_STANDARD_ERRORS * error else ""
+        ", worse than no positions"
+        if kept_share < -N_SURE_STANDARD_ERRORS * error
+        else ""
     )
     return (
         f"{subject} {verb} {format_percent_with_error(kept_share, error)} of what "
@@ -272,7 +274,9 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
 # Lines of answers and their key, from the blocks of a document.
 
 #: Key to the ranges by chance.
-RUN_KEY = "By chance: sampling noise (2–98 %), rounding, or random subspaces and a margin."
+RUN_KEY = (
+    "By chance: sampling noise (2–98 %), rounding, or random subspaces and a margin."
+)
 
 
 def _change_measure(_: Block) -> tuple[str, str]:

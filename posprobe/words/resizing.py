@@ -43,7 +43,9 @@ def _iterate_way_sentences(way: Way) -> Iterator[str]:
         yield "All rows are equal, before and after: the table tells no positions apart."
     else:
         is_stretched = way.kind == "stretches"
-        yield from _stretched_sentences(way) if is_stretched else _continued_sentences(way)
+        yield from (
+            _stretched_sentences(way) if is_stretched else _continued_sentences(way)
+        )
         yield from map(_period_sentence, way.periods)
         for name in way.changed:
             old_value, new_value = (
@@ -86,7 +88,10 @@ def _continued_sentences(way: Way) -> Iterator[str]:
             min(way.old.height, way.new.height),
             min(way.old.width, way.new.width),
         )
-        kept_text, n_patches = f"The upper left {height} × {width} patches", height * width
+        kept_text, n_patches = (
+            f"The upper left {height} × {width} patches",
+            height * width,
+        )
     else:
         n_patches = min(way.old.size, way.new.size)
         kept_text = f"The first {format_count(n_patches, 'position')}"

@@ -114,12 +114,16 @@ def _rules_sentence(facts: SchemeFacts[RotaryLadder]) -> str:
 
 
 def _falls_sentences(facts: SchemeFacts[LinearSlopes]) -> str:
-    slopes = [slope for linear_slopes in facts.encodings for slope in linear_slopes.slopes]
+    slopes = [
+        slope for linear_slopes in facts.encodings for slope in linear_slopes.slopes
+    ]
     heads = format_count(len(slopes), "head")
     sentences = [
         f"The bias falls by {_format_range(slopes)} logits per position in {heads}."
     ]
-    for length in dict.fromkeys(linear_slopes.length for linear_slopes in facts.encodings):
+    for length in dict.fromkeys(
+        linear_slopes.length for linear_slopes in facts.encodings
+    ):
         windows = [
             window
             for linear_slopes in facts.encodings
@@ -425,7 +429,9 @@ def curve_line(pair: Block, name: str, walk: Block | None) -> AnswerLine:
         value = use_minus_sign(format_hundredths(heads["correlation"]))
         return AnswerLine(name, "", question, "correlation of heads", value)
     value = (
-        NO_VALUE if pair["correlation"] is None else format_hundredths(pair["correlation"])
+        NO_VALUE
+        if pair["correlation"] is None
+        else format_hundredths(pair["correlation"])
     )
     chance = (
         NO_VALUE if walk is None else f"below {format_hundredths(walk['correlation'])}"
@@ -461,9 +467,7 @@ def _matched_heads_sentences(heads: Block) -> Iterator[str]:
     """Yield sentences on the similarity of the heads of two runs, matched by their curves."""
     text = f"a median correlation of {format_hundredths(heads['correlation'])}"
     if within_correlation := heads["within"]:
-        text += (
-            f" (heads of one run with each other: {format_hundredths(within_correlation)})"
-        )
+        text += f" (heads of one run with each other: {format_hundredths(within_correlation)})"
     yield f"Heads matched by their curves have {text}."
     if heads["same"] is not None:
         n_heads = format_count(heads["heads"], "head")

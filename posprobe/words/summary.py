@@ -144,7 +144,9 @@ def _name_part(name: str, shares: Sequence[Share], *, is_grid: bool) -> tuple[st
 
 
 def _name_rotations(shares: Sequence[Share]) -> tuple[str, bool]:
-    large_shares = [share for share in shares if share.share >= MIN_EFFECT_SHARE] or shares
+    large_shares = [
+        share for share in shares if share.share >= MIN_EFFECT_SHARE
+    ] or shares
     noun = "rotation" if all(share.part == "rotation" for share in large_shares) else ""
     noun = noun or "periodic component"
     periods = [format_period(share.period or 0.0) for share in large_shares]
@@ -225,7 +227,9 @@ def _extra_clauses(verdicts: Verdicts) -> list[str]:
         }
         plurals = {f"{noun} of zeros": f"{noun}{'es' if is_grid else 's'} of zeros"}
         texts = [
-            format_count(n, name, plurals.get(name, "")) for name, n in counts.items() if n
+            format_count(n, name, plurals.get(name, ""))
+            for name, n in counts.items()
+            if n
         ]
         clauses.append(f"has {join_words(texts)}")
     main_range = (verdicts.first, verdicts.stop - 1)

@@ -173,7 +173,9 @@ def _break_sentences(facts: Breaks) -> str:
     cause_text = cause_clause(facts.causes[0])
     if len(facts.pairs) == 1:
         left, right = facts.pairs[0]
-        sentence = f"The table breaks between positions {left} and {right} ({cause_text})."
+        sentence = (
+            f"The table breaks between positions {left} and {right} ({cause_text})."
+        )
     else:
         positions_text = join_words([str(right) for _, right in facts.pairs], 8)
         sentence = f"The table breaks before positions {positions_text}."
@@ -194,7 +196,9 @@ def basis_sentences(verdicts: Verdicts) -> str:
     """Return sentences on the positions of the answers; empty where they concern all."""
     if verdicts.is_whole:
         return ""
-    breaks = [f"{end.numbers[1]:.0f}" for end in verdicts.end_causes if end.kind == "seam"]
+    breaks = [
+        f"{end.numbers[1]:.0f}" for end in verdicts.end_causes if end.kind == "seam"
+    ]
     exclusions = (
         ["outliers"] if any(end.kind == "special" for end in verdicts.end_causes) else []
     )

@@ -37,7 +37,11 @@ def weights_line(block: Block) -> AnswerLine:
     idle_share = block["never"]
     value = NO_VALUE if idle_share is None else format_whole_percent(idle_share)
     return AnswerLine(
-        "weights", "", "Strength of pairs, from weights", "in pairs that never turn", value
+        "weights",
+        "",
+        "Strength of pairs, from weights",
+        "in pairs that never turn",
+        value,
     )
 
 

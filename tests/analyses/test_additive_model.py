@@ -251,7 +251,9 @@ def test_whisper_has_a_fixed_period_beside_others() -> None:
 def test_offset_sums_are_those_of_the_gram_matrix() -> None:
     values = gaussian(13, 4)
     gram = values @ values.T
-    np.testing.assert_allclose(offset_sums(values), [np.trace(gram, k) for k in range(13)])
+    np.testing.assert_allclose(
+        offset_sums(values), [np.trace(gram, k) for k in range(13)]
+    )
 
 
 @pytest.mark.parametrize("length", [2.0, 5.0, 15.0])

@@ -147,9 +147,9 @@ def test_row_numbers_follow_a_cut_table() -> None:
 @pytest.mark.parametrize("slope", [0.0, 0.37])
 def test_the_rounding_of_a_straight_line_is_no_spectrum(slope: float) -> None:
     rng = np.random.default_rng(0)
-    line = slope * np.arange(512)[:, None] * rng.standard_normal(32) + rng.standard_normal(
+    line = slope * np.arange(512)[:, None] * rng.standard_normal(
         32
-    )
+    ) + rng.standard_normal(32)
     spectrum = pp.spectrum(line.astype(np.float32))
     assert spectrum.entropy is None
     assert "nothing is left" in spectrum.undefined

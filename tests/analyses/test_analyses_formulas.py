@@ -240,7 +240,9 @@ def test_noise_is_not_translation_invariant_although_its_diagonal_looks_so() -> 
     cosine = pp.similarity(gaussian(512, 384)).raw
     assert cosine.translation_invariance == pytest.approx(0.004, abs=5e-4)
     # The trap: with the diagonal of ones the same matrix seems to have structure.
-    assert naive_invariance(cosine.matrix, diagonal=True) == pytest.approx(0.431, abs=4e-3)
+    assert naive_invariance(cosine.matrix, diagonal=True) == pytest.approx(
+        0.431, abs=4e-3
+    )
     assert cosine.translation_invariance == pytest.approx(
         naive_invariance(cosine.matrix), abs=1e-10
     )
@@ -257,7 +259,9 @@ def test_effective_dimensions_of_the_sinusoid_follow_its_gram_matrix() -> None:
     share = eigenvalues / eigenvalues.sum()
     np.testing.assert_allclose(components.explained_variance_ratio, share, atol=1e-10)
     assert components.stable_rank == pytest.approx(1 / share[0], rel=1e-10)
-    assert components.participation_ratio == pytest.approx(1 / (share**2).sum(), rel=1e-10)
+    assert components.participation_ratio == pytest.approx(
+        1 / (share**2).sum(), rel=1e-10
+    )
     assert components.effective_rank == pytest.approx(59.09, abs=5e-3)
     for threshold, count in zip((0.90, 0.95, 0.99), (90, 111, 133), strict=True):
         assert components.components_for(threshold) == count

@@ -25,7 +25,9 @@ def test_scaling_a_table_changes_no_unitless_number(
     values = walk(n, d, seed)
     original, scaled = pp.similarity(values), pp.similarity(values * scale)
     np.testing.assert_allclose(scaled.raw.matrix, original.raw.matrix, atol=1e-12)
-    np.testing.assert_allclose(scaled.centered.matrix, original.centered.matrix, atol=1e-9)
+    np.testing.assert_allclose(
+        scaled.centered.matrix, original.centered.matrix, atol=1e-9
+    )
     np.testing.assert_allclose(
         pp.pca(values * scale).explained_variance_ratio,
         pp.pca(values).explained_variance_ratio,

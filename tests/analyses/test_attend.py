@@ -195,7 +195,9 @@ def test_repeated_tokens_without_positions_get_uniform_attention() -> None:
     layer = attend(model, words).layers[0]
     # Without positions all words look alike: attention is uniform.
     np.testing.assert_allclose(layer.curves[:, 1:], 1 / LENGTH, atol=1e-6)
-    assert layer.locality == pytest.approx(locality(np.full((LENGTH, LENGTH), 1 / LENGTH)))
+    assert layer.locality == pytest.approx(
+        locality(np.full((LENGTH, LENGTH), 1 / LENGTH))
+    )
 
 
 def test_attention_by_offset_alone_is_translation_invariant() -> None:

@@ -99,7 +99,8 @@ def test_the_covariance_of_a_fit_has_its_spectrum() -> None:
         if wave.is_line:
             is_member = mixture.wave_indices == k
             stationary -= (
-                mixture.fit.components.power[:, is_member] @ mixture.fit.weights[is_member]
+                mixture.fit.components.power[:, is_member]
+                @ mixture.fit.weights[is_member]
             )
             total -= (
                 mixture.fit.weights[is_member].sum()
@@ -132,7 +133,9 @@ def test_every_gap_has_known_rows_on_both_sides() -> None:
             for start, stop in pairwise(edges.tolist()):
                 index = fold[start]
                 if index < 0:
-                    assert start == 0 or stop == n or stop - start >= gaps[fold[start - 1]]
+                    assert (
+                        start == 0 or stop == n or stop - start >= gaps[fold[start - 1]]
+                    )
                     continue
                 indices.add(int(index))
                 if index < len(gaps):

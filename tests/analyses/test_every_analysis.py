@@ -198,7 +198,9 @@ UNITLESS_KEYS: dict[Measure, tuple[Any, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("measure", tiers(UNITLESS_KEYS))
 @pytest.mark.parametrize("scale", [1e-80, -3.0, 1e80])
-def test_neither_basis_nor_origin_nor_unit_matters(measure: Measure, scale: float) -> None:
+def test_neither_basis_nor_origin_nor_unit_matters(
+    measure: Measure, scale: float
+) -> None:
     table, keys = UNITLESS_KEYS[measure]
     if measure is pp.spectrogram:  # fourth powers would overflow
         scale = float(np.cbrt(scale))

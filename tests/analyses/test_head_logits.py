@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def make_table(values: NDArray[np.float64], layout: Layout | None = None) -> PositionTable:
+def make_table(
+    values: NDArray[np.float64], layout: Layout | None = None
+) -> PositionTable:
     layout = layout or Sequence(len(values))
     return PositionTable(values, layout, "made", Source("made", "made"))
 

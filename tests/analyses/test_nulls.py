@@ -34,7 +34,9 @@ GRID = Grid(5, 12)
 LAYOUTS = pytest.mark.parametrize("layout", [SEQUENCE, GRID], ids=["line", "plane"])
 
 
-def draw(values: Floats, name: str, layout: Layout | None = None, seed: int = 0) -> Floats:
+def draw(
+    values: Floats, name: str, layout: Layout | None = None, seed: int = 0
+) -> Floats:
     rng = np.random.default_rng(seed)
     return np.asarray(draw_rows(values, name, rng, layout or Sequence(len(values))))
 
@@ -235,7 +237,9 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
     )
     for key in numbers:
         for name in NULL_MODELS:
-            assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
+            assert scaled[key][name] == pytest.approx(
+                plain[key][name], rel=1e-4, abs=1e-5
+            )
 
 
 def test_without_draws_bands_hold_the_sinusoid_alone() -> None:
@@ -322,7 +326,8 @@ def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> 
     values = np.random.default_rng(0).standard_normal((rows, 16)) + 2.0
     for name in null_models(layout):
         null_tables = (
-            build_null_table(draw(sign * values, name, layout), layout) for sign in (1, -1)
+            build_null_table(draw(sign * values, name, layout), layout)
+            for sign in (1, -1)
         )
         numbers, negative_numbers = map(measure_numbers, null_tables)
         for key, value in numbers.items():
@@ -355,7 +360,10 @@ def test_a_surrogate_has_the_shape_and_positions_of_its_table() -> None:
     table = pp.table(100 * structured())[10:50]
     for name in NULL_NAMES:
         surrogate = pp.surrogate(table, name)
-        assert (surrogate.values.shape, surrogate.rows) == (table.values.shape, table.rows)
+        assert (surrogate.values.shape, surrogate.rows) == (
+            table.values.shape,
+            table.rows,
+        )
         assert not differs(surrogate.values, pp.surrogate(table, name).values)
         assert differs(surrogate.values, pp.surrogate(table, name, seed=1).values)
     walk_of = pp.surrogate(table, "walk")

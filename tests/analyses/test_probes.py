@@ -210,7 +210,11 @@ def test_a_single_seed_has_no_spread() -> None:
     for name in ("absolute_published", "order_published"):
         assert summary[name]["sd"] is None
         assert summary[name]["undefined"] == {"sd": "a single seed"}
-    assert set(summary["order_disjoint"]["undefined"]) == {"sd", "blocked_sd", "chance_sd"}
+    assert set(summary["order_disjoint"]["undefined"]) == {
+        "sd",
+        "blocked_sd",
+        "chance_sd",
+    }
     with pytest.raises(ValueError, match="at least one"):
         probes(minilm(), seeds=0)
 

@@ -118,7 +118,9 @@ def test_units_change_nothing_and_longer_positions_only_lengths(
     lengthened = scale(factor * values, tokens)
     for name in LENGTH_NUMBERS:
         assert getattr(in_other_unit, name) == pytest.approx(getattr(original, name))
-        assert getattr(lengthened, name) == pytest.approx(factor * getattr(original, name))
+        assert getattr(lengthened, name) == pytest.approx(
+            factor * getattr(original, name)
+        )
     assert in_other_unit.ratio_band == pytest.approx(original.ratio_band)
     for name in UNITLESS_NUMBERS:
         assert getattr(in_other_unit, name) == pytest.approx(getattr(original, name))
@@ -136,7 +138,11 @@ def test_units_change_nothing_and_longer_positions_only_lengths(
             np.zeros((4, 2)),
             {*LENGTH_NUMBERS, "ratio_band", *UNITLESS_NUMBERS},
         ),
-        (np.ones((1, 2)), gaussian(4, 2) + 1, {"neighbour_distance", "smallest_distance"}),
+        (
+            np.ones((1, 2)),
+            gaussian(4, 2) + 1,
+            {"neighbour_distance", "smallest_distance"},
+        ),
         (np.ones((3, 2)), np.ones((1, 2)), {"variance_share"}),
         (np.zeros((3, 2)), gaussian(4, 2) + 1, {"mean_cosine"}),
         (gaussian(3, 2), np.array([[1.0, 0], [-1, 0]]), {"mean_cosine"}),
@@ -291,7 +297,9 @@ SCALED_MODELS: dict[str, tuple[Any, float]] = {
 
 @pytest.mark.parametrize("name", SCALED_MODELS)
 @torch.no_grad()
-def test_token_samples_are_scaled_by_the_model_s_factor(name: str, tmp_path: Path) -> None:
+def test_token_samples_are_scaled_by_the_model_s_factor(
+    name: str, tmp_path: Path
+) -> None:
     build, factor = SCALED_MODELS[name]
     tiny = build()
     tiny.model.save_pretrained(tmp_path)
@@ -421,7 +429,9 @@ def test_white_noise_patches_have_the_norm_that_the_weights_promise(
     assert (sample.values**2).sum(axis=1).mean() == pytest.approx(squares[0], rel=0.05)
     assert sample.values.mean(axis=0) == pytest.approx(noise.mean(axis=0), abs=0.15)
     norm = np.sqrt(
-        sum(float((state[f"patch_embed.proj.{k}"] ** 2).sum()) for k in ("weight", "bias"))
+        sum(
+            float((state[f"patch_embed.proj.{k}"] ** 2).sum()) for k in ("weight", "bias")
+        )
     )
     assert f"root-mean-square norm {norm:.4g}" in sample.note
     assert norm**2 == pytest.approx(squares[0], rel=0.05)

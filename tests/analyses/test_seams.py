@@ -232,7 +232,9 @@ def randomise_phases(table: Floats, seed: int) -> Floats:
     """Return columns of equal power with random phases."""
     spectrum = np.abs(np.fft.rfft(table, axis=0))
     noise = np.fft.rfft(np.random.default_rng(seed).normal(size=table.shape), axis=0)
-    return np.asarray(np.fft.irfft(spectrum * noise / np.abs(noise), n=len(table), axis=0))
+    return np.asarray(
+        np.fft.irfft(spectrum * noise / np.abs(noise), n=len(table), axis=0)
+    )
 
 
 def permute_rows(table: Floats, seed: int) -> Floats:
@@ -247,7 +249,9 @@ def make_pulled_walk(n: int, d: int, seed: int) -> Floats:
     """Return a walk that is pulled to its mean within 10 positions."""
     table = gaussian(n, d, seed)
     for row in range(1, n):
-        table[row] = np.exp(-0.1) * table[row - 1] + np.sqrt(1 - np.exp(-0.2)) * table[row]
+        table[row] = (
+            np.exp(-0.1) * table[row - 1] + np.sqrt(1 - np.exp(-0.2)) * table[row]
+        )
     return table
 
 
@@ -306,7 +310,9 @@ def test_a_row_unlike_the_rest_is_special_however_large_the_steps(memory: float)
     background = rng.standard_normal((448, 128))
     background /= np.sqrt(rng.chisquare(24, (448, 1)) / 24) if memory > 0.9 else 1.0
     for t in range(1, 448):
-        background[t] = memory * background[t - 1] + (1 - memory**2) ** 0.5 * background[t]
+        background[t] = (
+            memory * background[t - 1] + (1 - memory**2) ** 0.5 * background[t]
+        )
     background *= np.sqrt(0.17 / np.median(np.square(background).sum(axis=1)))
     shared_direction, odd_direction = np.linalg.qr(rng.standard_normal((128, 2)))[0].T
     values = background + np.sqrt(0.83) * shared_direction

@@ -56,7 +56,9 @@ def test_a_planted_ladder_is_found_again(seed: int) -> None:
     assert operator.rotations.tolist() == [True] * 4 + [False]
 
 
-@pytest.mark.parametrize(("order", "endpoint"), [("interleaved", False), ("halves", True)])
+@pytest.mark.parametrize(
+    ("order", "endpoint"), [("interleaved", False), ("halves", True)]
+)
 def test_the_sinusoid_recovers_its_own_ladder(order: Order, endpoint: bool) -> None:
     operator: Any = shift(sinusoidal(512, 64, order=order, endpoint=endpoint))
     ladder = 2 * np.pi / frequencies(64, endpoint=endpoint)
@@ -181,7 +183,9 @@ def test_the_figure_shows_the_eigenvalues_and_the_periods() -> None:
     eigenvalues = points["rotation"]
     np.testing.assert_allclose(np.hypot(*eigenvalues.T), np.tile(operator.moduli[:4], 2))
     angle = 2 * np.pi / operator.periods[:4]
-    np.testing.assert_allclose(np.arctan2(eigenvalues[:, 1], eigenvalues[:, 0])[:4], angle)
+    np.testing.assert_allclose(
+        np.arctan2(eigenvalues[:, 1], eigenvalues[:, 0])[:4], angle
+    )
     assert len(points["mode, no rotation"]) == 2
     circle = max(ax.lines, key=lambda line: len(line.get_xdata()))
     np.testing.assert_allclose(np.hypot(*circle.get_xydata().T), 1)

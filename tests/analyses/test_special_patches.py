@@ -38,7 +38,9 @@ def make_odd_patch(height: int, width: int, seed: int) -> tuple[Floats, int]:
 
 
 @given(st.integers(0, 10_000), st.sampled_from([1e-5, 0.3, 1e6]))
-def test_special_patches_ignore_scale_basis_and_mirroring(seed: int, scale: float) -> None:
+def test_special_patches_ignore_scale_basis_and_mirroring(
+    seed: int, scale: float
+) -> None:
     height, width = 9, 14
     values, _ = make_odd_patch(height, width, seed)
     special = special_patches(values, height, width)
@@ -148,7 +150,9 @@ def test_one_odd_patch_changes_no_answer_about_the_others() -> None:
         for table, all_rows in ((values, False), (spoilt, False), (spoilt, True))
     )
     assert (
-        answers_without["special_rows"].value == answers_with["special_rows"].value == [75]
+        answers_without["special_rows"].value
+        == answers_with["special_rows"].value
+        == [75]
     )
     for name in set(clean_answers) - {"special_rows"}:
         assert answers_without[name].answer == clean_answers[name].answer, name

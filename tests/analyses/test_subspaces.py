@@ -43,7 +43,9 @@ def test_overlaps_are_squared_lengths_of_projections() -> None:
     np.testing.assert_allclose(overlap.overlap, expected, rtol=1e-8)
     np.testing.assert_allclose(overlap.matrix.sum(axis=0), overlap.overlap)
     assert overlap.overlap.sum() == pytest.approx(5)  # tokens span everything
-    np.testing.assert_allclose(overlap.token_share, values[::-1] / values.sum(), rtol=1e-8)
+    np.testing.assert_allclose(
+        overlap.token_share, values[::-1] / values.sum(), rtol=1e-8
+    )
     explained = pp.pca(rows).explained_variance_ratio[:5]
     np.testing.assert_allclose(overlap.position_share, explained, rtol=1e-9)
     tenth = directions[:2]

@@ -102,5 +102,7 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
             pair.phase - pair.phase[0],
             atol=1e-6,
         )
-        np.testing.assert_allclose(transformed_pair.radius, scale * pair.radius, rtol=1e-6)
+        np.testing.assert_allclose(
+            transformed_pair.radius, scale * pair.radius, rtol=1e-6
+        )
         assert transformed_pair.pitch == pytest.approx(scale * pair.pitch, rel=1e-6)

@@ -283,7 +283,9 @@ def test_hdf5_bombs_and_unknown_filters_are_refused_unopened(
         file.create_dataset("chunk", (8, 8), "f4", chunks=(2**18, 8), maxshape=(None, 8),
                             compression="gzip")  # fmt: skip
         file.create_dataset("never", (2**40, 8), "f4")
-        lies = file.create_dataset("lies", (8, 8), "f4", chunks=(8, 8), compression="gzip")
+        lies = file.create_dataset(
+            "lies", (8, 8), "f4", chunks=(8, 8), compression="gzip"
+        )
         lies.id.write_direct_chunk((0, 0), zlib.compress(bytes(2**25)))
         file.create_dataset("many", (4096, 32), "f4", chunks=(1, 1))
         file.create_dataset("scaled", data=numbers((8, 8), 0), scaleoffset=2)
@@ -372,7 +374,9 @@ def test_flax_values_of_every_kind_and_moments_of_training_are_passed_over(
     values = numbers((40, 8), 0)
     table = {"embedding": array([40, 8], "float32", values.tobytes())}
     path = tmp_path / "x.msgpack"
-    path.write_bytes(msgpack.packb({"odd": odd, "wpe": table, "opt_state": {"mu": table}}))
+    path.write_bytes(
+        msgpack.packb({"odd": odd, "wpe": table, "opt_state": {"mu": table}})
+    )
     checkpoint = open_local(path)
     assert list(checkpoint.tensors) == ["wpe/embedding"]
     np.testing.assert_array_equal(checkpoint.read("wpe/embedding").values, values)
@@ -392,4 +396,6 @@ def test_tables_in_many_chunks_are_read(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("wpe", data=values, chunks=(5, 3), compression="gzip")
     assert (tmp_path / "x.h5").stat().st_size > 2**30 // 1032
-    np.testing.assert_array_equal(open_local(tmp_path / "x.h5").read("wpe").values, values)
+    np.testing.assert_array_equal(
+        open_local(tmp_path / "x.h5").read("wpe").values, values
+    )

@@ -153,7 +153,9 @@ def same_as_config(path: str, folder: Path, config: Mapping[str, Any]) -> None:
     save_file({"x": np.zeros(1, np.float32)}, folder / "model.safetensors")
     ours, reference = rotary(path), rotary(str(folder))
     assert np.allclose(ours.frequencies(), reference.frequencies(), rtol=2e-6, atol=0)
-    assert ours.attention_factor() == pytest.approx(reference.attention_factor(), rel=1e-6)
+    assert ours.attention_factor() == pytest.approx(
+        reference.attention_factor(), rel=1e-6
+    )
     assert (ours.head_dim, ours.base, ours.rule) == (
         reference.head_dim,
         reference.base,
@@ -176,7 +178,11 @@ LLAMA = {
         ("linear", {"rope_type": "linear", "factor": 4.0}),
         (
             "yarn",
-            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024},
+            {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 1024,
+            },
         ),
     ],
 )
@@ -228,7 +234,9 @@ def test_gguf_rope_divisors_divide_the_frequencies(tmp_path: Path) -> None:
     assert scheme.attention_factor() == 1.0
     divisors[-1] = np.inf
     path = write(tmp_path / "model.gguf", "llama", tensors, llama)
-    with pytest.raises(InvalidCheckpoint, match="a mapping of finite numbers is expected"):
+    with pytest.raises(
+        InvalidCheckpoint, match="a mapping of finite numbers is expected"
+    ):
         rotary(path)
 
 
@@ -324,8 +332,14 @@ LIES = {
     "version": (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1"),
     "byte order": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version 50331648"),
     "settings": (header(b"", 2**60), f"{2**60} settings"),
-    "tensors": (header(b"", 0, bytes(3_000_000), 100_001), "100001 tensors are announced"),
-    "a long name": (header(struct.pack("<Q", 2**62) + bytes(40), 1), f"{2**62} bytes are"),
+    "tensors": (
+        header(b"", 0, bytes(3_000_000), 100_001),
+        "100001 tensors are announced",
+    ),
+    "a long name": (
+        header(struct.pack("<Q", 2**62) + bytes(40), 1),
+        f"{2**62} bytes are",
+    ),
     "endless texts": (
         header(KEY + struct.pack("<IIQ", 9, 8, 2**40) + bytes(2**16), 1),
         f"{2**40} texts are",
@@ -345,7 +359,9 @@ LIES = {
         "can't decode",
     ),
     "alignment": (
-        header(struct.pack("<Q", 17) + b"general.alignment" + struct.pack("<II", 4, 3), 1),
+        header(
+            struct.pack("<Q", 17) + b"general.alignment" + struct.pack("<II", 4, 3), 1
+        ),
         "not a power of two",
     ),
     "huge tensor": (

@@ -46,10 +46,15 @@ def rotary(folder: Path, **scaling: Any) -> Any:
 
 
 @pytest.mark.parametrize("length", [-5, True, 10**400, 0, 2.5, "4096", [1]])
-def test_a_training_length_that_is_none_is_refused(length: object, tmp_path: Path) -> None:
+def test_a_training_length_that_is_none_is_refused(
+    length: object, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidCheckpoint, match="original_max_position_embeddings"):
         rotary(
-            tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=length
+            tmp_path,
+            rope_type="yarn",
+            factor=2.0,
+            original_max_position_embeddings=length,
         )
     sound = rotary(
         tmp_path, rope_type="yarn", factor=2.0, original_max_position_embeddings=1024

@@ -161,7 +161,9 @@ def test_a_sample_of_gpt2_tokens_is_a_megabyte_in_few_requests(server: Hub) -> N
     assert server.sent() < 1_100_000
     assert len(sample.values) * 3072 < server.sent()
     server.forget()
-    repeated = sample_tokens(open_hub("gpt2", None, offline=True), checkpoint.tensors[WPE])
+    repeated = sample_tokens(
+        open_hub("gpt2", None, offline=True), checkpoint.tensors[WPE]
+    )
     np.testing.assert_array_equal(repeated.values, sample.values)
     assert server.requests == []
 
@@ -267,7 +269,9 @@ def test_a_checkpoint_of_the_hub_is_copied_at_another_size(
     write_checkpoint("someone/bert", resized, tmp_path / "copy")
     copied = load_file(tmp_path / "copy" / "model.safetensors")
     assert np.array_equal(copied["embeddings.position_embeddings.weight"], resized.values)
-    assert np.array_equal(copied["embeddings.word_embeddings.weight"], table(5, 8, seed=1))
+    assert np.array_equal(
+        copied["embeddings.word_embeddings.weight"], table(5, 8, seed=1)
+    )
     assert (tmp_path / "copy" / "vocab.txt").read_bytes() == b"a"
     assert not any("pytorch_model" in request.path for request in server.requests)
     with pytest.raises(UnknownReference):

@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 from hub_server import Hub, Sparse
 from huggingface_hub import constants, hf_hub_download
-from made_hub import WPE, entries, gpt2, limit_file_size, read, server, small, table, waits
+from made_hub import (
+    WPE,
+    entries,
+    gpt2,
+    limit_file_size,
+    read,
+    server,
+    small,
+    table,
+    waits,
+)
 
 from posprobe.checkpoints import hub, hub_local
 from posprobe.checkpoints.hub import open_hub
@@ -253,7 +263,9 @@ def test_a_download_is_compared_with_its_checksum(server: Hub, tmp_path: Path) -
     content = torch_file({WPE: table(32, 16)})
     server.add("someone/old", {"pytorch_model.bin": content})
     announced = hashlib.sha256(b"another file").hexdigest()
-    fault = server.fail("headers", "pytorch_model.bin", headers={"ETag": f'"{announced}"'})
+    fault = server.fail(
+        "headers", "pytorch_model.bin", headers={"ETag": f'"{announced}"'}
+    )
     with pytest.raises(
         Unreachable, match=r"the download is not the file that the Hub announced"
     ):

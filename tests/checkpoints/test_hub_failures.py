@@ -24,7 +24,12 @@ from made_hub import (
 
 from posprobe.checkpoints import hub_local, transfer
 from posprobe.checkpoints.hub import open_hub
-from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, Unreachable
+from posprobe.errors import (
+    InvalidCheckpoint,
+    PosprobeError,
+    UnknownReference,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -325,7 +330,9 @@ def test_an_entry_of_the_cache_that_holds_another_tensor_is_not_believed(
     # Both lie behind the beginning of the file, which is an entry of its own.
     names = {"first": (100, 100), WPE: (32, 16), "b": (32, 16)}
     values, other_values = table(32, 16, 0), table(32, 16, 1)
-    server.add(ID, {"model.safetensors": weights(names, {WPE: values, "b": other_values})})
+    server.add(
+        ID, {"model.safetensors": weights(names, {WPE: values, "b": other_values})}
+    )
     checkpoint = open_hub(ID, None, offline=False)
     begun = set(entries(tmp_path / "own"))
     np.testing.assert_array_equal(checkpoint.read("b").values, other_values)

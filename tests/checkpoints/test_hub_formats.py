@@ -15,7 +15,12 @@ from hub_server import Hub, Sparse
 from made_hub import FORMATS, server, table, waits
 
 from posprobe.checkpoints.hub import open_hub
-from posprobe.errors import AmbiguousTable, InvalidCheckpoint, NoPositionTable, Unreachable
+from posprobe.errors import (
+    AmbiguousTable,
+    InvalidCheckpoint,
+    NoPositionTable,
+    Unreachable,
+)
 from posprobe.families import load
 
 __all__ = ["server", "waits"]
@@ -79,7 +84,9 @@ def large(file: str, folder: Path) -> dict[str, bytes | Sparse]:
     return {file: with_holes(folder / file)}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="holes in files are found as on Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="holes in files are found as on Linux"
+)
 @pytest.mark.parametrize(
     ("file", "name", "tensor"),
     [

@@ -17,7 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
-from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
+from posprobe.errors import (
+    InvalidCheckpoint,
+    InvalidTable,
+    NoPositionTable,
+    PosprobeError,
+)
 from posprobe.families import inspect, load_schemes
 from posprobe.schemes import RelativeBias
 
@@ -245,7 +250,9 @@ def test_every_float_format_is_read_raw_and_typed(dtype: str, tmp_path: Path) ->
 
     values = TABLE.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     raw = numpy_helper.from_array(values, "pos_embed")
-    typed = helper.make_tensor("pos_embed", raw.data_type, values.shape, TABLE.reshape(-1))
+    typed = helper.make_tensor(
+        "pos_embed", raw.data_type, values.shape, TABLE.reshape(-1)
+    )
     for name, tensor in (("raw", raw), ("typed", typed)):
         graph = helper.make_graph([], "graph", [], [], [tensor])
         onnx.save(helper.make_model(graph), tmp_path / f"{name}.onnx")
@@ -361,7 +368,9 @@ def test_quantised_tables_are_codes_less_zero_points_times_scales(
     quantisation = table.source.quantisation
     assert quantisation is not None
     blocks = " in blocks of 4" if kind == "blocks" else ""
-    assert quantisation.name == f"{np.dtype(dtype).name}{blocks} with scale and zero point"
+    assert (
+        quantisation.name == f"{np.dtype(dtype).name}{blocks} with scale and zero point"
+    )
     assert quantisation.step == pytest.approx(float(np.median(scale)))
     assert table.source.tensor == "wpe.weight"
 
@@ -412,7 +421,8 @@ SAMPLES = Path(__file__).parents[1] / "data" / "formats"
 
 
 @pytest.mark.parametrize(
-    "name", ["uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"]
+    "name",
+    ["uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"],
 )
 def test_gathered_blocks_equal_onnxruntime(name: str) -> None:
     """Models and answers are onnxruntime's (``tools/format_samples.py``)."""

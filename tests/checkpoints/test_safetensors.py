@@ -133,7 +133,8 @@ def test_names_written_twice_are_refused_though_the_package_takes_one(
     twice = b'"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
     content = b"{" + twice + b"," + twice + b"}"
     path = write(
-        tmp_path / "m.safetensors", len(content).to_bytes(8, "little") + content + bytes(8)
+        tmp_path / "m.safetensors",
+        len(content).to_bytes(8, "little") + content + bytes(8),
     )
     with pytest.raises(InvalidCheckpoint, match="'a' twice"):
         open_local(path)

@@ -109,7 +109,8 @@ def table(
 
 def entry(shape: tuple[int, ...], size: int, shard: int = 0, kind: int = 1) -> bytes:
     axes = b"".join(
-        b"\x12" + number(len(axis)) + axis for axis in (b"\x08" + number(n) for n in shape)
+        b"\x12" + number(len(axis)) + axis
+        for axis in (b"\x08" + number(n) for n in shape)
     )
     return (
         b"\x08" + number(kind) + b"\x12" + number(len(axes)) + axes

@@ -147,7 +147,8 @@ def test_a_call_that_acts_is_named_in_the_refusal(
 
 
 @pytest.mark.parametrize(
-    "name", ["last.ckpt", "model_best.pth.tar", "vit.th", "dump.model", "weights", "x.bin"]
+    "name",
+    ["last.ckpt", "model_best.pth.tar", "vit.th", "dump.model", "weights", "x.bin"],
 )
 @both_formats
 def test_the_first_bytes_tell_a_torch_file_by_any_name(
@@ -156,7 +157,9 @@ def test_the_first_bytes_tell_a_torch_file_by_any_name(
     path = save({"state_dict": STATE}, tmp_path / name)
     checkpoint = open_local(path)
     assert checkpoint.format == "PyTorch"
-    np.testing.assert_array_equal(checkpoint.read("transformer.wpe.weight").values, VALUES)
+    np.testing.assert_array_equal(
+        checkpoint.read("transformer.wpe.weight").values, VALUES
+    )
 
 
 def test_a_folder_with_a_single_ckpt_is_that_checkpoint(tmp_path: Path) -> None:
@@ -180,7 +183,9 @@ def test_a_file_that_torch_did_not_write_is_said_to_be_what_it_is(
         open_local(write(tmp_path / "m.pt", content))
 
 
-def test_an_archive_of_something_else_is_named_by_its_first_member(tmp_path: Path) -> None:
+def test_an_archive_of_something_else_is_named_by_its_first_member(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "m.pt"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("word/document.xml", "<w/>")

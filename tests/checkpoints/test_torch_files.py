@@ -266,7 +266,9 @@ def test_rows_of_a_long_table_are_those_of_the_whole(
         tmp_path / "model.safetensors",
     )
     config = {"model_type": "yolos", "image_size": [3, 4], "patch_size": 1}
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_detection_tokens": 2}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"num_detection_tokens": 2})
+    )
     table = pp.load(str(tmp_path), rows=slice(*bounds))
     monkeypatch.setattr("posprobe.families.rows.MAX_WHOLE_READ_NUMBERS", 10)
     part = pp.load(str(tmp_path), rows=slice(*bounds))

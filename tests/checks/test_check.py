@@ -100,7 +100,8 @@ def stated(folder: Path, config: Any) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
     save_file(
-        {"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors"
+        {"model.embed_tokens.weight": np.ones((4, 64), "f4")},
+        folder / "model.safetensors",
     )
     return str(folder)
 
@@ -190,7 +191,8 @@ def test_a_copy_that_was_trained_on_and_then_quantised_is_both(
 ) -> None:
     draw = np.random.default_rng(0)
     a = {
-        k: v + 0.03 * v.std() * draw.normal(size=v.shape) for k, v in projections().items()
+        k: v + 0.03 * v.std() * draw.normal(size=v.shape)
+        for k, v in projections().items()
     }
     quant = gguf.GGMLQuantizationType[kind]
     b = converted(tmp_path / "b.gguf", kind=quant)
@@ -215,7 +217,9 @@ def test_a_copy_that_was_trained_on_and_then_quantised_is_both(
     assert causes(pp.check(llama(tmp_path / "c"), b, same_weights=True)) == []
 
 
-def test_a_conversion_without_rope_freqs_lost_the_scaling_by_parts(tmp_path: Path) -> None:
+def test_a_conversion_without_rope_freqs_lost_the_scaling_by_parts(
+    tmp_path: Path,
+) -> None:
     a = llama(tmp_path / "a", rope=LLAMA3)
     result = pp.check(a, converted(tmp_path / "b.gguf"))
     assert causes(result) == ["parts_lost"]
@@ -276,9 +280,9 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
     result = pp.check(table, pp.table(resampled.numpy(), grid=(12, 12)))
     assert causes(result) == ["resized"]
     assert result.causes[0].more == {"method": "bicubic_antialias", "corners": False}
-    plain = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0, antialias=False)[
-        0
-    ]
+    plain = resample_abs_pos_embed(
+        values, (12, 12), num_prefix_tokens=0, antialias=False
+    )[0]
     result = pp.check(table, pp.table(plain.numpy(), grid=(12, 12)))
     assert result.causes[0].more["method"] == "bicubic"
 
@@ -422,7 +426,8 @@ def test_rounded_cosines_are_alike_and_hide_no_other_ladder(tmp_path: Path) -> N
     # Over 64 positions only the sines of slow pairs tell that they were stretched.
     scaling = {**LLAMA3, "original_max_position_embeddings": 8192}
     wrong_base = pp.check(
-        "rotary:8192x128", dumped(pp.encodings.rotary_frequencies(128, scaling=scaling)[0])
+        "rotary:8192x128",
+        dumped(pp.encodings.rotary_frequencies(128, scaling=scaling)[0]),
     )
     assert wrong_base.alike is False
 
@@ -623,7 +628,12 @@ def test_check_knows_architectures_with_neighbouring_pairs(
     model_type: str, module: str, turn: str, tmp_path: Path
 ) -> None:
     modeling = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
-    assert getattr(modeling, turn)(torch.tensor([1.0, 2, 3, 4])).tolist() == [-2, 1, -4, 3]
+    assert getattr(modeling, turn)(torch.tensor([1.0, 2, 3, 4])).tolist() == [
+        -2,
+        1,
+        -4,
+        3,
+    ]
     a = llama(tmp_path / "a", model_type=model_type)
     result = pp.check(a, engine(tmp_path / "b.npz", configured(), neighbours=True))
     assert {finding.cause for finding in result.compared} >= {"same_pairs"}, str(result)
@@ -633,7 +643,9 @@ def test_equal_axis_sections_are_alike_in_any_stored_order(tmp_path: Path) -> No
     axes = {}
     for model_type in ("qwen2_vl_text", "ernie4_5_vl_moe_text"):
         a = llama(
-            tmp_path / model_type, model_type=model_type, rope={"mrope_section": [6, 6, 4]}
+            tmp_path / model_type,
+            model_type=model_type,
+            rope={"mrope_section": [6, 6, 4]},
         )
         (rotary,) = pp.load_schemes(a)
         assert isinstance(rotary, Rotary)
@@ -736,7 +748,11 @@ def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(
     )
     rotated_query = np.concatenate([pairs.real, pairs.imag], axis=1)
     np.savez(
-        tmp_path / "b.npz", inv_freq=omega, position=position, q=q, q_rotated=rotated_query
+        tmp_path / "b.npz",
+        inv_freq=omega,
+        position=position,
+        q=q,
+        q_rotated=rotated_query,
     )
     with pytest.raises(InvalidCheckpoint, match="frequencies that the engine uses"):
         pp.check(a, tmp_path / "b.npz")

@@ -210,7 +210,9 @@ def test_values_that_moved_before_they_were_rounded_are_not_called_rounded(
     exact = draw.normal(size=(64, 256))
     (finding,) = relate_tables(exact, stored(exact))
     assert (finding.cause, finding.more["bits"]) == ("quantised", int(kind[1]))
-    (finding,) = relate_tables(exact, stored(exact + 0.01 * draw.normal(size=exact.shape)))
+    (finding,) = relate_tables(
+        exact, stored(exact + 0.01 * draw.normal(size=exact.shape))
+    )
     assert finding.cause == "moved"
 
 

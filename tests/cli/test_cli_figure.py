@@ -88,7 +88,9 @@ def test_references_are_called_by_their_labels(figure: Figure, tmp_path: Path) -
     assert code == 0, err
     assert "RoPE: " in stdout
     for bad_label in ("b=Ours", "a=b.npy=", "a=b.npy"):
-        code, _, err = figure("similarity", "a=b.npy", "--label", bad_label, "-o", "h.svg")
+        code, _, err = figure(
+            "similarity", "a=b.npy", "--label", bad_label, "-o", "h.svg"
+        )
         assert code == 2
         assert "expected REF=LABEL" in err
 
@@ -123,7 +125,9 @@ def test_encodings_without_a_table_are_drawn_as_heads(
 def test_tensor_and_rows_are_those_of_the_other_commands(
     figure: Figure, tmp_path: Path
 ) -> None:
-    save_file({"odd.name": walk(40, 6).astype(np.float32)}, tmp_path / "model.safetensors")
+    save_file(
+        {"odd.name": walk(40, 6).astype(np.float32)}, tmp_path / "model.safetensors"
+    )
     code, stdout, err = figure(
         "table",
         "model.safetensors",
@@ -142,7 +146,10 @@ def test_tensor_and_rows_are_those_of_the_other_commands(
 @pytest.mark.parametrize(
     ("arguments", "phrase"),
     [
-        (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "Choose one of budget, clock, mosaic"),
+        (
+            ["pie", "sinusoidal:16x8", "-o", "f.pdf"],
+            "Choose one of budget, clock, mosaic",
+        ),
         (["profile", "sinusoidal:16x8", "-o", "f.gif"], ".pdf, .svg or .png"),
         (["profile", "sinusoidal:16x8", "-o", "no/f.pdf"], "no folder"),
         (

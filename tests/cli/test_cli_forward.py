@@ -117,7 +117,9 @@ def test_two_runs_with_one_seed_are_identical(forward: Any, tmp_path: Path) -> N
         np.testing.assert_array_equal(array, bundles[1][1][name])
 
 
-def test_a_text_is_read_by_the_model_s_own_tokenizer(forward: Any, tmp_path: Path) -> None:
+def test_a_text_is_read_by_the_model_s_own_tokenizer(
+    forward: Any, tmp_path: Path
+) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     (tmp_path / "text.txt").write_text(" ".join(f"w{k % 40}" for k in range(200)))
     options = ("--text", "text.txt", "--length", 4, "--contexts", 10, "--only", "shift")
@@ -199,7 +201,9 @@ def test_impossible_measurements_are_missing_with_a_reason(
     code, stdout, err = forward(tmp_path / "vit", *options, "--json")
     assert code == 0, err
     missing = json.loads(stdout)["missing"]
-    assert missing == dict.fromkeys(("words", "shift"), "it needs a model that takes text")
+    assert missing == dict.fromkeys(
+        ("words", "shift"), "it needs a model that takes text"
+    )
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {

@@ -28,7 +28,9 @@ def run(
     *arguments: str, cwd: Path, python: str = "-B", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     inherited = {
-        name: value for name, value in os.environ.items() if name not in ("LANG", "LC_ALL")
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("LANG", "LC_ALL")
     }
     return subprocess.run(
         [MAIN[0], python, *MAIN[1:], *arguments],
@@ -45,7 +47,9 @@ def test_an_encoding_that_lacks_letters_gets_escapes(tmp_path: Path) -> None:
     completed = run("families", cwd=tmp_path, **ASCII)
     assert completed.returncode == 0, completed.stderr
     printed = run(*PATCHES, "--json", "--quiet", cwd=tmp_path, **ASCII)
-    saved = (tmp_path / "reports" / "sincos2d-4x4x16" / "analysis.json").read_text("utf-8")
+    saved = (tmp_path / "reports" / "sincos2d-4x4x16" / "analysis.json").read_text(
+        "utf-8"
+    )
     assert json.loads(printed.stdout) == json.loads(saved)
     figure_run = run("figure", "norms", "größe.npy", "-o", "f.pdf", cwd=tmp_path, **ASCII)
     assert figure_run.returncode == 3
@@ -66,10 +70,17 @@ def test_streams_on_a_full_disk(streams: str, tmp_path: Path) -> None:
         stdout, err = (full_device if streams == name else subprocess.PIPE
                     for name in ("stdout", "stderr"))  # fmt: skip
         completed = subprocess.run(
-            [*MAIN, *ROWS], cwd=tmp_path, stdout=stdout, stderr=err, text=True, check=False
+            [*MAIN, *ROWS],
+            cwd=tmp_path,
+            stdout=stdout,
+            stderr=err,
+            text=True,
+            check=False,
         )
         if streams == "stderr":
-            failed = subprocess.run([*MAIN, "analyze", "./none"], cwd=tmp_path, stderr=err)
+            failed = subprocess.run(
+                [*MAIN, "analyze", "./none"], cwd=tmp_path, stderr=err
+            )
             assert failed.returncode == 3
     # Without talk the work is done; without room for the results it is not.
     assert completed.returncode == (0 if streams == "stderr" else 2)
@@ -152,7 +163,16 @@ def test_out_of_memory_has_its_own_exit_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", [5, 7])
 def test_out_of_file_descriptors_no_file_is_left(files: int, tmp_path: Path) -> None:
-    words = ("analyze", "sinusoidal:16x4", "--only", "norms", "--nulls", "0", "--out", "b")
+    words = (
+        "analyze",
+        "sinusoidal:16x4",
+        "--only",
+        "norms",
+        "--nulls",
+        "0",
+        "--out",
+        "b",
+    )
     completed = posprobe(*words, "--quiet", cwd=tmp_path, limits=Limits(files=files))
     remaining = [path.name for path in tmp_path.iterdir()]
     assert remaining == (["b"] if completed.code == 0 else [])

@@ -50,7 +50,9 @@ def test_laws_of_every_sinusoid(
     assert table.values.dtype == np.float64
     assert table.layout == Sequence(n)
     assert table.kind == "fixed"
-    np.testing.assert_allclose(np.linalg.norm(table, axis=1), math.sqrt(d / 2), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.linalg.norm(table, axis=1), math.sqrt(d / 2), rtol=1e-12
+    )
     gram = table.values @ table.values.T
     for offset in range(n):  # what two positions share depends on their distance alone
         diagonal = np.diagonal(gram, offset)
@@ -95,7 +97,9 @@ def test_the_translation_matrix_moves_every_row(
 
 
 def florence2(n: int, d: int) -> Floats:
-    sine, cosine = Florence2VisionPositionalEmbeddingCosine1D.get_sinusoid_embeddings(n, d)
+    sine, cosine = Florence2VisionPositionalEmbeddingCosine1D.get_sinusoid_embeddings(
+        n, d
+    )
     return np.stack([np.asarray(sine), np.asarray(cosine)], axis=2).reshape(n, d)
 
 

@@ -145,7 +145,8 @@ def test_a_bare_formula_takes_the_shape_of_a_table() -> None:
         table = build_formula_in_shape(name, like)
         assert table is not None
         assert (
-            table.source.reference == f"{formula}:{shape}{',' if options else ''}{options}"
+            table.source.reference
+            == f"{formula}:{shape}{',' if options else ''}{options}"
         )
     for name in ("gpt2", "sinusoidal:12x8", "sinusoidal:12x8,halves", "owner/model"):
         assert build_formula_in_shape(name, line) is None

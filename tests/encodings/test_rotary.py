@@ -267,7 +267,9 @@ def test_no_logit_exceeds_roformers_bound(seed: int, head: int, distance: int) -
 @pytest.mark.parametrize(
     ("base", "expected_distance"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)]
 )
-def test_first_negative_distance_at_width_128(base: float, expected_distance: int) -> None:
+def test_first_negative_distance_at_width_128(
+    base: float, expected_distance: int
+) -> None:
     inv_freq, _ = rotary_frequencies(128, base=base)
     assert first_negative(inv_freq, 30_000) == expected_distance
     assert first_negative(inv_freq, expected_distance) == expected_distance

@@ -66,7 +66,9 @@ def test_every_table_of_a_family_is_picked_by_some_tiny_model() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_rows_are_those_that_the_forward_pass_uses(case: Case, tmp_path: Path) -> None:
+def test_the_rows_are_those_that_the_forward_pass_uses(
+    case: Case, tmp_path: Path
+) -> None:
     tiny = case.build()
     reference = case.save(tiny, tmp_path / "model")
     table = load(reference + case.pick)

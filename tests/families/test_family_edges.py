@@ -46,7 +46,9 @@ def without_config(tiny: Tiny, folder: Path, keep: tuple[str, ...] = ()) -> str:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").unlink()
     if keep:
-        (folder / "config.json").write_text(json.dumps({key: config[key] for key in keep}))
+        (folder / "config.json").write_text(
+            json.dumps({key: config[key] for key in keep})
+        )
     return str(folder)
 
 
@@ -180,7 +182,12 @@ def test_tensors_without_table_shape_are_no_candidates(
 def test_several_candidates_are_named_after_their_part_of_the_model(
     tmp_path: Path,
 ) -> None:
-    rows = {"encoder__pos_emb": 9, "decoder__pos_emb": 7, "a__pos_emb": 5, "b__pos_emb": 3}
+    rows = {
+        "encoder__pos_emb": 9,
+        "decoder__pos_emb": 7,
+        "a__pos_emb": 5,
+        "b__pos_emb": 3,
+    }
     reference = save_tensors(tmp_path, None, **{name: (n, 8) for name, n in rows.items()})
     with pytest.raises(AmbiguousTable, match="4 position tables"):
         load(reference)

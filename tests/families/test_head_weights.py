@@ -354,7 +354,9 @@ def test_unreadable_layer_weights_are_refused(name: str, tmp_path: Path) -> None
     build, tensors, config, message = REFUSED[name]
     model = build()
     folder = save_model(model, tmp_path)
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()} | tensors
+    state = {
+        name: tensor.clone() for name, tensor in model.state_dict().items()
+    } | tensors
     remaining = {name: tensor for name, tensor in state.items() if tensor is not None}
     save_file(remaining, tmp_path / "model.safetensors")
     place = tmp_path / "config.json"

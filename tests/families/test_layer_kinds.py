@@ -159,7 +159,9 @@ def modernbert() -> Any:
         layer_types=["sliding_attention"], pad_token_id=0, cls_token_id=1, sep_token_id=2,
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
-    return library.ModernBertModel._from_config(config, attn_implementation="eager").eval()
+    return library.ModernBertModel._from_config(
+        config, attn_implementation="eager"
+    ).eval()
 
 
 def gemma3() -> Any:
@@ -311,7 +313,9 @@ def test_a_ladder_with_idle_slow_pairs_is_scaled_by_its_factor(
     (slow,) = stated(tmp_path / "slow", rope_parameters=ladder | {"factor": 4.0}, **sizes)
     for record, answer in ((plain, "no"), (slow, "yes")):
         document = analyze_schemes(record).to_dict()
-        answers = {answer["question"]: answer for answer in document["verdict"]["answers"]}
+        answers = {
+            answer["question"]: answer for answer in document["verdict"]["answers"]
+        }
         assert answers["rotary_stretched"]["answer"] == answer
     np.testing.assert_allclose(slow.unscaled(), 1e4 ** (-np.arange(4) / 16))
     np.testing.assert_allclose(slow.frequencies(), slow.unscaled() / 4)

@@ -78,7 +78,11 @@ def test_nomic_states_pairs_of_neighbours(tmp_path: Path) -> None:
     [
         ("rope_ratio", 500, "rope_ratio"),
         ("rotary_emb_scale_base", 512, "rotary_emb_scale_base"),
-        ("rope_parameters", {"rope_type": "default", "warp": 2.0}, "rope_parameters.warp"),
+        (
+            "rope_parameters",
+            {"rope_type": "default", "warp": 2.0},
+            "rope_parameters.warp",
+        ),
         ("use_dynamic_ntk", True, "use_dynamic_ntk"),
         ("compress_rope_theta", 160000.0, "compress_rope_theta"),
     ],
@@ -114,7 +118,9 @@ def test_unread_keys_of_alibi_are_named_in_its_answers(tmp_path: Path) -> None:
     config = {"model_type": "mpt", "n_heads": 4, "max_seq_len": 64}
     attention = {"alibi": True, "alibi_bias_max": 8, "alibi_warp": 3}
     content = document(tmp_path / "m", config | {"attn_config": attention})
-    assert {answer["answer"] for answer in answers_of(content).values()} == {"cannot tell"}
+    assert {answer["answer"] for answer in answers_of(content).values()} == {
+        "cannot tell"
+    }
     assert "alibi_warp" in answers_of(content)["alibi_near"]["sentence"]
 
 

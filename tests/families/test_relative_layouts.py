@@ -71,7 +71,9 @@ def test_layoutlmv3(tmp_path: Path) -> None:
     encoder = layoutlmv3_encoder()
     weight = random(4, 32)
     encoder.rel_pos_bias.weight.data = torch.tensor(weight)
-    record = read(tmp_path, {"encoder.rel_pos_bias.weight": weight}, num_attention_heads=4)
+    record = read(
+        tmp_path, {"encoder.rel_pos_bias.weight": weight}, num_attention_heads=4
+    )
     expected = encoder._cal_1d_pos_emb(torch.arange(50)[None])[0].detach().numpy()
     np.testing.assert_array_equal(record.kernel(50), expected)
 
@@ -175,7 +177,9 @@ def test_speecht5(tmp_path: Path) -> None:
     assert describe_scheme(record)["reach"] == max(ends) == 16
 
 
-def test_a_table_that_ends_with_the_models_positions_clips_nothing(tmp_path: Path) -> None:
+def test_a_table_that_ends_with_the_models_positions_clips_nothing(
+    tmp_path: Path,
+) -> None:
     name = "encoder.layer.0.attention.self.distance_embedding.weight"
     record = read(
         tmp_path, {name: random(2 * 12 - 1, 4)}, model_type="bert", max_position_embeddings=12,
@@ -327,5 +331,7 @@ def test_vectors_of_another_width_than_their_norm_are_named_with_their_shape(
         "encoder.LayerNorm.bias": random(4),
     }
     folder = model_folder(tmp_path, tensors, norm_rel_ebd="layer_norm")
-    with pytest.raises(InvalidCheckpoint, match=r"rel_embeddings.weight, shape \[16, 8\]"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"rel_embeddings.weight, shape \[16, 8\]"
+    ):
         load_schemes(folder)

@@ -99,7 +99,9 @@ def test_biases_add_the_same_to_every_logit_exactly() -> None:
     for head in range(4):
         rotated_queries = rotated(np.tile(queries[head], (64, 1)), places)
         curve = 0.3 * rotated_queries @ keys[head // 2]
-        np.testing.assert_allclose(layer_weights_found.bias_curve[head], curve, atol=1e-12)
+        np.testing.assert_allclose(
+            layer_weights_found.bias_curve[head], curve, atol=1e-12
+        )
     assert layer_weights_found.bias_spread == pytest.approx(
         layer_weights_found.bias_curve.std(axis=1).max()
     )
@@ -158,7 +160,9 @@ def test_random_weights_have_no_layout(heads: int, rows: int) -> None:
         pair_layout(np.linalg.norm(draw.normal(size=(heads, rows, 32)), axis=2))
         for _ in range(60)
     ]
-    assert sum(layout is not None and layout.answer is not None for layout in answers) <= 1
+    assert (
+        sum(layout is not None and layout.answer is not None for layout in answers) <= 1
+    )
 
 
 def test_too_little_to_compare_has_no_layout() -> None:
@@ -173,7 +177,9 @@ def test_too_little_to_compare_has_no_layout() -> None:
 def projections(heads: int, keys: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:
     """Draw queries, keys and values of a layer: ``[heads, WIDTH, HIDDEN]``."""
     draw = np.random.default_rng(seed)
-    query, key, value = (draw.normal(size=(n, WIDTH, HIDDEN)) for n in (heads, keys, keys))
+    query, key, value = (
+        draw.normal(size=(n, WIDTH, HIDDEN)) for n in (heads, keys, keys)
+    )
     return query, key, value
 
 
@@ -278,7 +284,9 @@ def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
         "transformer.h.0.ln_attn": last_column
     }
     falcon = saved(tmp_path / "c", tensors, model_type="falcon", **STORED["falcon"][0])
-    np.testing.assert_allclose(use(falcon).layers[0].heads, single_column.heads, rtol=1e-5)
+    np.testing.assert_allclose(
+        use(falcon).layers[0].heads, single_column.heads, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -326,7 +334,9 @@ def test_layers_that_do_not_rotate_or_are_not_asked_for_are_not_read(
     path = llama(tmp_path, 4, model_type="smollm3", no_rope_layers=[1, 0, 1, 0])
     for requested, read in ((None, [0, 2]), ([2], [2])):
         assert [layer.layer for layer in use(path, layers=requested).layers] == read
-    with pytest.raises(UsageError, match=r"--layers 7: no layer of that number .* 0, 2\."):
+    with pytest.raises(
+        UsageError, match=r"--layers 7: no layer of that number .* 0, 2\."
+    ):
         use(path, layers=[7])
 
 
@@ -554,7 +564,9 @@ def test_a_configuration_alone_shows_its_declared_scheme(
     assert (scheme.get("weights") or {}).get("missing") == missing
 
 
-def test_a_configuration_alone_that_states_no_positions_is_refused(tmp_path: Path) -> None:
+def test_a_configuration_alone_that_states_no_positions_is_refused(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_positions": 1024}')
     with pytest.raises(
         InvalidCheckpoint, match=r"contains no weights .* states no positions"

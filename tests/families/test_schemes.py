@@ -284,7 +284,9 @@ def test_levit(tmp_path: Path) -> None:
             depths=[1, 1, 1], key_dim=[4, 4, 4],
         )
     )  # fmt: skip
-    records = {record.source.tensor: record for record in relative(saved(model, tmp_path))}
+    records = {
+        record.source.tensor: record for record in relative(saved(model, tmp_path))
+    }
     checked = 0
     module: Any
     for name, module in model.named_modules():
@@ -514,7 +516,11 @@ def test_a_configuration_that_cannot_be_is_one_clear_error(
     ],
 )  # fmt: skip
 def test_a_bias_table_of_a_wrong_size_is_one_clear_error(
-    tmp_path: Path, name: str, shape: tuple[int, ...], config: dict[str, Any], message: str
+    tmp_path: Path,
+    name: str,
+    shape: tuple[int, ...],
+    config: dict[str, Any],
+    message: str,
 ) -> None:
     with pytest.raises(InvalidCheckpoint, match=message):
         load_schemes(model_folder(tmp_path, {name: np.ones(shape)}, **config))

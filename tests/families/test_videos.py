@@ -78,7 +78,10 @@ def test_the_rows_of_vivit_are_its_frames(vivit: tuple[VivitModel, str]) -> None
 def test_what_a_configuration_leaves_out_is_in_the_kernel(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
-    tensors = {"pos_embed": random(1, 4 * 5 * 5, D), **KERNEL}  # 10 x 10 would be a square
+    tensors = {
+        "pos_embed": random(1, 4 * 5 * 5, D),
+        **KERNEL,
+    }  # 10 x 10 would be a square
     assert pp.load(model_folder(tmp_path, tensors, **config)).layout == Video(4, 5, 5)
 
 

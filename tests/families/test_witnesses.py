@@ -98,7 +98,9 @@ def test_registers_and_a_distillation_token_have_rows_where_they_fit(
     }
     for n_rows, tokens in ((36 + 5, 5), (36 + 1, 1), (36, 0)):
         table = load(
-            write(tmp_path / str(n_rows), "net.position_embedding", n_rows, sibling_shapes)
+            write(
+                tmp_path / str(n_rows), "net.position_embedding", n_rows, sibling_shapes
+            )
         )
         assert (table.layout, len(table.prefix_rows)) == (Grid(6, 6), tokens)
 

@@ -68,7 +68,9 @@ def test_without_positions_a_causal_mask_alone_knows_the_order(
     assert effect.with_positions.tokens > 0.1
     assert (effect.without_positions.tokens > 0.05) == knows
     if not knows:
-        assert effect.without_positions.tokens < 1e-6  # attention's softmax may be float32
+        assert (
+            effect.without_positions.tokens < 1e-6
+        )  # attention's softmax may be float32
     assert effect.with_positions.special is None
 
 

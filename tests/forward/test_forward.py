@@ -275,7 +275,11 @@ def test_dropout_is_off_and_a_model_is_left_as_it_was_found() -> None:
     model.train()
     model.encoder.layer[0].eval()
     repeated = decompose(model, [tokens(3)])
-    assert [part.training for part in (model, *model.encoder.layer)] == [True, False, True]
+    assert [part.training for part in (model, *model.encoder.layer)] == [
+        True,
+        False,
+        True,
+    ]
     np.testing.assert_array_equal(decomposed.layers[2].pos, repeated.layers[2].pos)
 
 

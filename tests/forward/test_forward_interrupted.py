@@ -117,7 +117,9 @@ def test_ctrl_c_inside_a_layer_leaves_all_layers_with_the_same_contexts() -> Non
     expected_decomposition = decompose(model, [contexts[:4]])
     assert decomposition.contexts == 4
     for number, layer in expected_decomposition.layers.items():
-        np.testing.assert_allclose(decomposition.layers[number].pos, layer.pos, atol=1e-12)
+        np.testing.assert_allclose(
+            decomposition.layers[number].pos, layer.pos, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,9 @@ def runs() -> dict[str, Callable[[Any, Any], object]]:
 
 @pytest.mark.parametrize("name", runs())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_overflow_is_reported_with_its_context_and_a_remedy(name: str, dtype: str) -> None:
+def test_overflow_is_reported_with_its_context_and_a_remedy(
+    name: str, dtype: str
+) -> None:
     model = gpt2().to(getattr(torch, dtype))
     contexts = tokens(4, LENGTH - 1) % 30
     contexts[2, 4] = 35
@@ -193,5 +197,7 @@ def test_overflow_is_reported_with_its_context_and_a_remedy(name: str, dtype: st
 def test_images_whose_states_overflow_are_one_clear_error() -> None:
     model = vit()
     model.layers[1].mlp.fc2.bias.data[:] = np.inf
-    with pytest.raises(InvalidTable, match="at layer 2 hold NaN or infinity in context 1"):
+    with pytest.raises(
+        InvalidTable, match="at layer 2 hold NaN or infinity in context 1"
+    ):
         blank_images(model)

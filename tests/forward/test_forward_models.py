@@ -209,7 +209,9 @@ def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
             load_model(str(tmp_path / "model"), **options)
 
 
-def test_half_precision_leaves_the_angles_of_rotations_as_they_are(tmp_path: Path) -> None:
+def test_half_precision_leaves_the_angles_of_rotations_as_they_are(
+    tmp_path: Path,
+) -> None:
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=3,
         num_key_value_heads=3, intermediate_size=16, max_position_embeddings=LENGTH,

@@ -70,7 +70,9 @@ def test_ten_directions_of_iglm_s_table_do_its_work_on_real_antibodies() -> None
     effect = pp.substitution_effect(
         pp.load_model(str(iglm()), device="cpu", head=True), [contexts]
     )
-    cost = {substitute.name: substitute.costs["loss"] for substitute in effect.substitutes}
+    cost = {
+        substitute.name: substitute.costs["loss"] for substitute in effect.substitutes
+    }
     assert effect.task == "next token"
     assert cost["itself"].value == 0
     assert (cost["mean"].value or 0) > 1

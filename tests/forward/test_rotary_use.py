@@ -365,7 +365,9 @@ def test_half_precision_passes_its_own_shift_check(dtype: torch.dtype) -> None:
     # As models are loaded, frequencies stay in float32, and are read so, whatever cosines are in.
     model.rotary_emb.inv_freq = ladder
     rounded = rotary_use(model, [tokens()])
-    np.testing.assert_allclose(rounded.layers[0].ladder, exact.layers[0].ladder, rtol=1e-6)
+    np.testing.assert_allclose(
+        rounded.layers[0].ladder, exact.layers[0].ladder, rtol=1e-6
+    )
     assert 1e-5 < (rounded.layers[0].shift_check or 0) < 0.02
     for exact_head, rounded_head in zip(exact.heads, rounded.heads, strict=True):
         np.testing.assert_allclose(exact_head.usage, rounded_head.usage, rtol=0.02)

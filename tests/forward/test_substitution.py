@@ -154,7 +154,8 @@ def test_outlier_rows_are_replaced_by_their_neighbours() -> None:
     repaired = named(line(values))["repaired"]
     np.testing.assert_array_equal(repaired[1:], values[1:])
     assert (
-        np.linalg.norm(repaired[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
+        np.linalg.norm(repaired[0] - values[1])
+        < np.linalg.norm(values[0] - values[1]) / 9
     )
 
 
@@ -310,7 +311,9 @@ def test_costs_are_those_of_a_model_whose_table_is_another_one(device: str) -> N
     assert effect.unchanged is not None
     place = [expected_cost.name for expected_cost in effect.substitutes].index("other")
     cost_by_position = (losses[1] - losses[0]).mean(dim=0).cpu().numpy()
-    np.testing.assert_allclose(effect.by_position[place, :-1], cost_by_position, rtol=1e-9)
+    np.testing.assert_allclose(
+        effect.by_position[place, :-1], cost_by_position, rtol=1e-9
+    )
     assert np.isnan(effect.by_position[place, -1])  # nothing follows the last token
     np.testing.assert_allclose(effect.unchanged[:-1], losses[0].mean(dim=0).cpu().numpy())
 

@@ -57,7 +57,9 @@ def main() -> None:
     kinds = [kind for kind in CLASSES if kind in (options.kinds or CLASSES)]
     paths = options.replay or (CORPUS.glob("*.json") if options.corpus else ())
     cases = [(*load(path), path.name) for path in paths]
-    streams = {(kind, seed): _cases(kind, seed) for kind in kinds for seed in options.seed}
+    streams = {
+        (kind, seed): _cases(kind, seed) for kind in kinds for seed in options.seed
+    }
     numbers = {
         kind: options.cases or round(options.part * CLASSES[kind]) for kind in kinds
     }

@@ -25,7 +25,9 @@ TENSOR = "wpe.weight"
 
 
 def _case(content: bytes, subject: str, expected: Any = "any", **options: Any) -> Case:
-    return build.extract(subject, {"t.bin": content}, TENSOR, expected=expected, **options)
+    return build.extract(
+        subject, {"t.bin": content}, TENSOR, expected=expected, **options
+    )
 
 
 def _saved(state: Any, *, legacy: bool = False) -> bytes:
@@ -64,7 +66,9 @@ def _sound(rng: random.Random) -> Case:
 
 def _damaged(rng: random.Random) -> Case:
     legacy = rng.random() < 0.4
-    subject, content = build.damage(rng, _saved(_state(rng, legacy=legacy), legacy=legacy))
+    subject, content = build.damage(
+        rng, _saved(_state(rng, legacy=legacy), legacy=legacy)
+    )
     return _case(content, f"{'legacy' if legacy else 'zip'}: {subject}")
 
 
@@ -188,7 +192,9 @@ def _huge(rng: random.Random) -> Case:
     if rng.random() < 0.3:
         content = content.replace(struct.pack("<I", 2**20), struct.pack("<I", 2**30))
     rows = rng.choice(((), ("--rows", "0:4")))
-    argv = rng.choice((("inspect", "t.bin"), ("extract", "t.bin", *rows, "-o", "out.npy")))
+    argv = rng.choice(
+        (("inspect", "t.bin"), ("extract", "t.bin", *rows, "-o", "out.npy"))
+    )
     return Case(
         f"a tensor of {shape} numbers", argv, {"t.bin": content}, outputs=("out.npy",)
     )

@@ -51,7 +51,9 @@ def _gguf(
         )
         head += _text(name) + struct.pack("<I2QIQ", 2, 32, 8, kind, len(data))
         sort = gguf.GGMLQuantizationType(kind)
-        blocks = values.astype("<f8") if kind == 28 else gguf.quants.quantize(values, sort)
+        blocks = (
+            values.astype("<f8") if kind == 28 else gguf.quants.quantize(values, sort)
+        )
         data += blocks.tobytes() + bytes(-blocks.nbytes % align)
     return head + bytes(-len(head) % align) + data
 
@@ -100,7 +102,8 @@ def _settings(rng: random.Random) -> Case:
             struct.pack("<I", 8) + _text(hostile),
             struct.pack("<I", 8) + _text(b"x", rng.choice(HUGE)),
             struct.pack("<I", rng.choice((13, 99, 2**32 - 1))) + bytes(8),
-            struct.pack("<IIQ", 9, rng.choice((4, 8, 9, 99)), rng.choice(HUGE)) + bytes(8),
+            struct.pack("<IIQ", 9, rng.choice((4, 8, 9, 99)), rng.choice(HUGE))
+            + bytes(8),
             struct.pack("<IIQ", 9, 9, 1) * 500,
             struct.pack("<IIQ3I", 9, 4, 3, 1, 2, 3),
             struct.pack("<IIQ", 9, 8, 2) + _text(hostile) + _text(b""),

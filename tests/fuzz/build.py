@@ -213,10 +213,15 @@ def repacked(
             ("deflated", archive(*all_of, packing=8)),
             (
                 "one deflated",
-                archive(*other_members, (member, member_content, rng.choice((8, 12, 14)))),
+                archive(
+                    *other_members, (member, member_content, rng.choice((8, 12, 14)))
+                ),
             ),
             ("twice", archive(*all_of, (member, rng.randbytes(len(member_content))))),
-            ("twin", archive(*all_of, (member.rpartition(".")[0] or "x", member_content))),
+            (
+                "twin",
+                archive(*all_of, (member.rpartition(".")[0] or "x", member_content)),
+            ),
             ("order", archive(*rng.sample(all_of, len(all_of)))),
             (
                 "prefix",

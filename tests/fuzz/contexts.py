@@ -19,7 +19,19 @@ from fuzz.case import Case
 
 #: Sizes that a header may state of a picture.
 _SIDES = (0, 1, 8, 4096, 16_383, 65_535, 2**31 - 1, 2**32 - 1)
-_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "ICO", "TGA", "PDF", "EPS")
+_FORMATS = (
+    "PNG",
+    "JPEG",
+    "WEBP",
+    "TIFF",
+    "BMP",
+    "GIF",
+    "PPM",
+    "ICO",
+    "TGA",
+    "PDF",
+    "EPS",
+)
 _WORDS = ("[UNK]", "a", "word", "to", "run", "on")
 
 
@@ -136,7 +148,10 @@ def _gpt2() -> dict[str, bytes]:
             "vocab": {word: number for number, word in enumerate(_WORDS)},
         },
     }  # fmt: skip
-    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": "[UNK]",
+    }
     sound = models.case("", models.CONFIG).files
     return {
         **sound, "m/tokenizer.json": build.dumps(tokenizer),

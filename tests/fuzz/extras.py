@@ -55,7 +55,11 @@ def _group(*parts: bytes) -> bytes:
 
 
 def _tensor(
-    key: str, count: int, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
+    key: str,
+    count: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int = 0,
 ) -> bytes:
     """Write a tensor as `torch.save` and TorchScript do."""
     storage = _group(
@@ -122,7 +126,12 @@ def _packed(pickled: bytes, data: bytes) -> bytes:
 
 
 def _case(
-    content: bytes, plain: bytes, subject: str, expected: Any = "any", *, read: bool = True
+    content: bytes,
+    plain: bytes,
+    subject: str,
+    expected: Any = "any",
+    *,
+    read: bool = True,
 ) -> Case:
     files = {"t.bin": content, "plain.safetensors": plain}
     options: dict[str, Any] = {"read": ("plain.safetensors", TENSOR) if read else None}

@@ -188,5 +188,7 @@ def _shards(rng: random.Random) -> Case:
     return _shard_case(files, kind, expected, special=special)
 
 
-make = build.one_of((1, _pipeline_sound), (6, _pipeline), (1, _shards_sound), (5, _shards))
+make = build.one_of(
+    (1, _pipeline_sound), (6, _pipeline), (1, _shards_sound), (5, _shards)
+)
 NEEDS = ("h5py",)

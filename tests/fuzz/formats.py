@@ -90,7 +90,9 @@ def _datasets(rng: random.Random) -> Case:
     import h5py
 
     values = build.table(rng, 8, 4)
-    bad = rng.choice(build.HOSTILE).encode("utf-8", "replace").replace(b"\0", b"").decode()
+    bad = (
+        rng.choice(build.HOSTILE).encode("utf-8", "replace").replace(b"\0", b"").decode()
+    )
     place = rng.choice(("other.h5", "../other.h5", "/etc/passwd", "/dev/zero"))
     layout = h5py.VirtualLayout((8, 4), "f4")
     layout[:] = h5py.VirtualSource(place, TENSOR, (8, 4))

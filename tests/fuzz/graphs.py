@@ -217,7 +217,10 @@ def _scales(rng: random.Random) -> Case:
     """Let scales and zero points not fit the codes."""
     axis, block = rng.choice(((0, 0), (1, 0), (1, 2), (0, 3)))
     parts = _quantised(rng, axis=axis, block=block)
-    attributes: dict[str, Any] = {"axis": axis, **({"block_size": block} if block else {})}
+    attributes: dict[str, Any] = {
+        "axis": axis,
+        **({"block_size": block} if block else {}),
+    }
     scale, codes = parts["scale"], parts["codes"].dtype
     shape = rng.choice(
         (
@@ -273,7 +276,9 @@ def _external(rng: random.Random) -> Case:
         location["location"] = rng.choice(_OUTSIDE)
     elif kind == "special":
         del files["m/a.data"]
-        special["m/a.data"] = rng.choice((*build.SPECIAL, "link ../secret", "link a.data"))
+        special["m/a.data"] = rng.choice(
+            (*build.SPECIAL, "link ../secret", "link a.data")
+        )
     for name, value in location.items():
         tensor.external_data.add(key=name, value=str(value))
     readable = kind == "key" or any(
@@ -283,5 +288,7 @@ def _external(rng: random.Random) -> Case:
     return _case(model, f"external data: {kind}", expected, files=files, special=special)
 
 
-make = build.one_of((3, _sound), (3, _damaged), (9, _fields), (4, _scales), (3, _external))
+make = build.one_of(
+    (3, _sound), (3, _damaged), (9, _fields), (4, _scales), (3, _external)
+)
 NEEDS = ("onnx.reference",)

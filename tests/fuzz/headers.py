@@ -124,7 +124,10 @@ def _shards(rng: random.Random) -> Case:
     if kind == "both":
         tensors[second][TENSOR] = wrong_rows
     elif kind == "other":
-        tensors = {first: {"a": right_rows}, second: {TENSOR: wrong_rows, "b": wrong_rows}}
+        tensors = {
+            first: {"a": right_rows},
+            second: {TENSOR: wrong_rows, "b": wrong_rows},
+        }
     elif kind == "outside":
         weight_map["b"] = rng.choice(
             ("../x.safetensors", "/etc/passwd", "a/b.safetensors", ".safetensors",
@@ -147,7 +150,9 @@ def _shards(rng: random.Random) -> Case:
 
 def _names(rng: random.Random) -> Case:
     """Give tensors names that searches by pattern find hard, or numbers too long to count by."""
-    part = rng.choice(("emb_pos", "pos_emb", ".layers.0", "_pos", "layer.1.", "aB", "/pe"))
+    part = rng.choice(
+        ("emb_pos", "pos_emb", ".layers.0", "_pos", "layer.1.", "aB", "/pe")
+    )
     name = part * rng.choice((50, 1000, 4000)) + rng.choice(("", "!", ".weight"))
     if rng.random() < 0.4:
         name = (
@@ -163,7 +168,11 @@ def _names(rng: random.Random) -> Case:
 def _sparse(rng: random.Random) -> Case:
     """Take a few rows of a table that is larger than memory."""
     rows, width = rng.choice(((2**20, 1024), (2**16, 2**14), (2**28, 4)))
-    entry = {"dtype": "F32", "shape": [rows, width], "data_offsets": [0, 4 * rows * width]}
+    entry = {
+        "dtype": "F32",
+        "shape": [rows, width],
+        "data_offsets": [0, 4 * rows * width],
+    }
     head = build.framed(json.dumps({TENSOR: entry}).encode(), b"")
     arguments = rng.choice((("--tensor", TENSOR, "--rows", "0:16"), ("--rows", "4:9")))
     argv = rng.choice((("inspect", FILE), ("extract", FILE, *arguments, "-o", "out.npy")))

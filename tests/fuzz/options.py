@@ -118,15 +118,18 @@ def make(rng: random.Random) -> Case:
             words += ["--nulls", "1"]
     if rng.random() < 0.1:
         words.append(
-            rng.choice(("--json", "--quiet", "--offline", "--nope", "-h", "--version", ""))
+            rng.choice(
+                ("--json", "--quiet", "--offline", "--nope", "-h", "--version", "")
+            )
         )
     if rng.random() < 0.05:
         words.insert(
             rng.randrange(len(words)), rng.choice(("--", "-", "", "\x1b[2J", "--debug=1"))
         )
-    is_refused = any(pair in REFUSED for pair in picked) and not {"-h", "--version"} & set(
-        words
-    )
+    is_refused = any(pair in REFUSED for pair in picked) and not {
+        "-h",
+        "--version",
+    } & set(words)
     return Case(
         f"options of {command}",
         tuple(word.encode("utf-8", "replace").decode().replace("\0", "") for word in words),

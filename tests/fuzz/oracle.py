@@ -324,7 +324,9 @@ def _onnx(place: Path, tensor: str) -> NDArray[Any]:
     model = onnx.load(place)
     nodes = list(model.graph.node)
     stored = {
-        node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"
+        node.output[0]: node.attribute[0].t
+        for node in nodes
+        if node.op_type == "Constant"
     }
     stored |= {
         initializer.name: initializer for initializer in reversed(model.graph.initializer)

@@ -161,7 +161,9 @@ def _dump(rng: random.Random) -> Case:
     name = rng.choice(sorted(picked))
     values = np.asarray(picked[name], np.float64)
     bad = rng.choice((np.nan, np.inf, 0.0, -1.0, 1e300, 1e-300))
-    shape = rng.choice(((), (0,), (1,), (3, 0), (5,), (1, 1, 1, 2), (2**18, 4), (2, 8192)))
+    shape = rng.choice(
+        ((), (0,), (1,), (3, 0), (5,), (1, 1, 1, 2), (2**18, 4), (2, 8192))
+    )
     dtype = rng.choice(("f2", "i4", "?", "c8", "U3", ">f8", "O"))
     kind, picked[name] = rng.choice(
         (

@@ -46,7 +46,9 @@ def test_a_seed_makes_the_same_case_again_and_a_file_keeps_it(
         assert load(tmp_path / "case.json") == (kind, first)
 
 
-@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem
+)
 def test_the_corpus_is_small(path: Path) -> None:
     assert path.stat().st_size < 16_000
     assert json.loads(path.read_text("ascii"))["class"] in CLASSES

@@ -350,7 +350,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(401, "RepoNotFound", "Invalid username or password.")
         elif repo.gated and token != repo.token and not is_api:
             self._refuse(
-                403 if token else 401, "GatedRepo", f"Access to model {name} is restricted"
+                403 if token else 401,
+                "GatedRepo",
+                f"Access to model {name} is restricted",
             )
         elif revision not in repo.revisions and revision != repo.commit:
             self._refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
@@ -394,7 +396,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(302, headers | {"Location": url})
 
     def _content(self, content: Sparse, headers: dict[str, str]) -> None:
-        requested_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        requested_range = re.fullmatch(
+            r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")
+        )
         if requested_range is None or (
             self.fault is not None and self.fault.kind == "whole"
         ):

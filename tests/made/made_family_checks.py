@@ -38,7 +38,9 @@ def assert_table_as_in_model(table: PositionTable, tiny: Tiny) -> None:
     for prefix in table.prefix_rows:
         parameter, _, index = rows.special[prefix.row].partition("[")
         token = TOKEN_NAMES[parameter]
-        assert prefix.token == (f"{token} {index[:-1]}" if count[parameter] > 1 else token)
+        assert prefix.token == (
+            f"{token} {index[:-1]}" if count[parameter] > 1 else token
+        )
     if special:
         assert table.prefix is not None
         assert_same_bits(table.prefix, tiny.rows[special])

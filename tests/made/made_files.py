@@ -66,5 +66,7 @@ class Payload:
 
 
 def npy(shape: str, descr: str = "<f4", data: bytes = b"\0" * 96) -> bytes:
-    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    header = (
+        f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    )
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data

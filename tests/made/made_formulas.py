@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
 from tiny_models import hf_mae
-from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
+from transformers.models.distilbert.modeling_distilbert import (
+    create_sinusoidal_embeddings,
+)
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.musicgen.modeling_musicgen import (
     MusicgenSinusoidalPositionalEmbedding,

@@ -210,7 +210,10 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         for layer in range(2)
     ]
     attention = attention_by_offset(
-        {number: sum_attention(results, layout) for number, results in enumerate(weights)},
+        {
+            number: sum_attention(results, layout)
+            for number, results in enumerate(weights)
+        },
         layout=layout,
     )
     results: dict[str, Result] = {
@@ -226,7 +229,9 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     }
     if isinstance(layout, Grid):
         patterns = {number: pattern(layout, number) for number in range(3)}
-        return results | {"blank": BlankImages(patterns, patterns, layout, 0, "pos_embed")}
+        return results | {
+            "blank": BlankImages(patterns, patterns, layout, 0, "pos_embed")
+        }
     return results | {
         "words": replace(attention, contexts=7, layers={0: attention.layers[0]}),
         "rotary_use": rotary_of(),

@@ -30,7 +30,9 @@ def albert() -> Any:
 
 
 def electra() -> Any:
-    return transformers.ElectraModel(transformers.ElectraConfig(**BERT, embedding_size=16))
+    return transformers.ElectraModel(
+        transformers.ElectraConfig(**BERT, embedding_size=16)
+    )
 
 
 def distilbert() -> Any:

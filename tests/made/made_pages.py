@@ -160,7 +160,9 @@ PAGES: dict[str, Callable[[], Any]] = {
     "constant": lambda: pp.analyze(as_table(np.full((64, 4), 0.1), Grid(8, 8)), nulls=1),
     "short": lambda: pp.analyze(as_table(gaussian(2, 3)), nulls=1),
     "all-minilm-l6-v2": lambda: analysis_of("all-minilm-l6-v2"),
-    "comparison": lambda: pp.compare(as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1),
+    "comparison": lambda: pp.compare(
+        as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1
+    ),
     "run": lambda: forward_analysis(
         missing={"blank": "it takes no images"}, notes=("a note",)
     ),

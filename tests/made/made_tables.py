@@ -19,7 +19,9 @@ def as_table(
     values: Floats, layout: Layout | None = None, name: str = "made"
 ) -> PositionTable:
     source = Source(reference=name, resolved=name, shape=values.shape, dtype="F64")
-    return PositionTable(values, layout or Sequence(len(values)), name=name, source=source)
+    return PositionTable(
+        values, layout or Sequence(len(values)), name=name, source=source
+    )
 
 
 def gaussian(n: int, d: int, seed: int = 0) -> NDArray[np.float64]:
@@ -47,7 +49,9 @@ def waves(
     return np.asarray(rotated + noise * gaussian(n, 2 * len(periods), seed + 1))
 
 
-def sinusoid(n: int, d: int, base: float = 1e4, noise: float = 0.0) -> NDArray[np.float64]:
+def sinusoid(
+    n: int, d: int, base: float = 1e4, noise: float = 0.0
+) -> NDArray[np.float64]:
     """Return a new array of the sinusoidal table, plus noise relative to its deviation."""
     exact = np.asarray(pp.sinusoidal(n, d, base=base).values, dtype=np.float64)
     return np.asarray(exact + noise * exact.std() * gaussian(n, d))
@@ -56,7 +60,9 @@ def sinusoid(n: int, d: int, base: float = 1e4, noise: float = 0.0) -> NDArray[n
 def slow_surface(height: int, width: int, d: int, seed: int = 0) -> NDArray[np.float64]:
     """Return the sum of slow waves over the grid in random directions."""
     rng = np.random.default_rng(seed)
-    y, x = np.meshgrid(np.arange(height) / height, np.arange(width) / width, indexing="ij")
+    y, x = np.meshgrid(
+        np.arange(height) / height, np.arange(width) / width, indexing="ij"
+    )
     surface_waves = [
         np.cos(np.pi * (a * y + b * x) + rng.uniform(0, 6))
         for a in range(3)

@@ -269,7 +269,11 @@ ESM_SIZE = MODEL_SIZE | {
 }
 LAYOUTLM_SIZE = {"coordinate_size": 2, "shape_size": 4, "visual_embed": False}
 NYSTROM_SIZE = {"segment_means_seq_len": 12, "num_landmarks": 3}
-LILT_SIZE = {"max_2d_position_embeddings": 8, "hidden_size": 24, "channel_shrink_ratio": 2}
+LILT_SIZE = {
+    "max_2d_position_embeddings": 8,
+    "hidden_size": 24,
+    "channel_shrink_ratio": 2,
+}
 LUKE_SIZE = {"entity_vocab_size": 5, "entity_emb_size": 8}
 LONGFORMER_SIZE = (
     MODEL_SIZE | SPECIAL_IDS | {"attention_window": 4, "max_position_embeddings": 18}
@@ -801,7 +805,9 @@ def _gguf_cases() -> Iterator[Case]:
         ("SiglipVisionModel", ()),
     ):
         build = partial(hf_vision, name, CLIP, tokens=tokens, **square)
-        yield Case(f"gguf-{name}", "llama.cpp-vision", "mmproj_vision", build, save_mmproj)
+        yield Case(
+            f"gguf-{name}", "llama.cpp-vision", "mmproj_vision", build, save_mmproj
+        )
 
 
 CASES: tuple[Case, ...] = (

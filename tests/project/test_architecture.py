@@ -308,7 +308,9 @@ def imports_of(source: str) -> Iterator[Import]:
             case _:
                 imported = []
         for module_path, name in imported:
-            yield Import(module_path, name, getattr(node, "lineno", 0), id(node) in typing)
+            yield Import(
+                module_path, name, getattr(node, "lineno", 0), id(node) in typing
+            )
 
 
 def _leading_text(argument: ast.expr) -> str:
@@ -550,7 +552,9 @@ def test_public_names_exist() -> None:
 
 @pytest.mark.parametrize(("name", "submodule"), posprobe._SUBMODULES_BY_NAME.items())
 def test_moved_names_warn_with_their_new_module(name: str, submodule: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"is now posprobe\.{submodule}\.{name};"):
+    with pytest.warns(
+        DeprecationWarning, match=rf"is now posprobe\.{submodule}\.{name};"
+    ):
         value = getattr(posprobe, name)
     assert value is getattr(import_module(f"posprobe.{submodule}"), name)
     assert name not in posprobe.__all__

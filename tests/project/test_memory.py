@@ -220,8 +220,12 @@ def test_dequantised_tensors_are_accepted() -> None:
 
 def test_unusual_storage_loses_no_values() -> None:
     numbers = torch.from_numpy(COMPLEX)
-    np.testing.assert_array_equal(np.asarray(pp.table(numbers.conj().imag)), -COMPLEX.imag)
-    np.testing.assert_array_equal(np.asarray(pp.table(np.ma.masked_array(VALUES))), VALUES)
+    np.testing.assert_array_equal(
+        np.asarray(pp.table(numbers.conj().imag)), -COMPLEX.imag
+    )
+    np.testing.assert_array_equal(
+        np.asarray(pp.table(np.ma.masked_array(VALUES))), VALUES
+    )
     for kind, name in ((ml_dtypes.bfloat16, "BF16"), (">f4", "F32")):
         stored = VALUES.astype(kind)
         table = pp.table(stored)

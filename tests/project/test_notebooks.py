@@ -147,7 +147,9 @@ def test_notebooks_use_public_names_only(path: Path) -> None:
                         modules[alias.name] = f"posprobe.{alias.name}"
                     elif module.startswith("posprobe"):
                         used_names.add((module, alias.name))
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in modules:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if (
+                name in modules
+            ):
                 used_names.add((modules[name], attribute))
 
     own_modules = {name for name in imported if name.partition(".")[0] == "posprobe"}

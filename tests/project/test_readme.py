@@ -33,7 +33,10 @@ TABLE = np.cumsum(np.random.default_rng(0).normal(size=(48, 16)), axis=0).astype
 
 
 def repository(tensors: dict[str, Any], **config: Any) -> dict[str, bytes]:
-    return {"config.json": json.dumps(config).encode(), "model.safetensors": save(tensors)}
+    return {
+        "config.json": json.dumps(config).encode(),
+        "model.safetensors": save(tensors),
+    }
 
 
 def gpt2(folder: Path) -> dict[str, bytes]:

@@ -7,7 +7,15 @@ import types
 import typing
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import pytest
@@ -151,7 +159,9 @@ def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
     values = np.abs(gaussian(20, 3)) ** 3
     rows = normalise_rows(view(values).points)
     pairs = [float(rows[i] @ rows[j]) for i in range(20) for j in range(20) if i != j]
-    assert np.mean(pairs) != pytest.approx(-1 / 19, rel=1e-4)  # that of rows that sum to 0
+    assert np.mean(pairs) != pytest.approx(
+        -1 / 19, rel=1e-4
+    )  # that of rows that sum to 0
     for answer in (ask_about("order", values), ask_about("order", values, (5, 4))):
         assert answer.test is not None
         assert (
@@ -467,7 +477,9 @@ def test_few_rows_do_not_show_that_nothing_breaks(rows: int) -> None:
     # A seam of this size is found in 64 rows; in fewer it is neither found nor denied.
     values = np.concatenate([smooth(rows // 2, 16, 3.0, seed) for seed in (1, 2)])
     answers = verdicts_of(values).answers
-    assert "no" not in {answers[question].answer for question in ("seams", "special_rows")}
+    assert "no" not in {
+        answers[question].answer for question in ("seams", "special_rows")
+    }
 
 
 def test_one_odd_row_among_equal_ones_is_special() -> None:
@@ -761,7 +773,9 @@ def numbers_in(facts: Any) -> set[float]:
             for name, member in vars(type(facts)).items()
             if isinstance(member, property)
         }
-        return set().union(*(numbers_in(getattr(facts, name)) for name in names | derived))
+        return set().union(
+            *(numbers_in(getattr(facts, name)) for name in names | derived)
+        )
     return set()
 
 
@@ -914,7 +928,9 @@ def test_the_headline_names_the_largest_part_first(share: float) -> None:
     slow = smooth(256, 16, 20.0)
     slow /= np.sqrt(np.square(slow - slow.mean(axis=0)).sum(axis=1).mean())
     circle = waves(256, [8.1]) @ rotation(16)[:2]
-    values = np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
+    values = (
+        np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
+    )
     verdict = verdicts_of(values)
     text = composition_clause(verdict.answers, verdict.parts)
     places = {name: text.find(name) for name in ("rotation", "curve")}
@@ -929,7 +945,10 @@ def test_the_headline_names_the_largest_part_first(share: float) -> None:
             1 + np.eye(64)[:, 20:21] * np.ones(8),
             "has 1 outlier row and has equal rows at positions 0–19",
         ),
-        (gaussian(64, 8) * (np.arange(64) % 2)[:, None], "the table has 32 rows of zeros"),
+        (
+            gaussian(64, 8) * (np.arange(64) % 2)[:, None],
+            "the table has 32 rows of zeros",
+        ),
         (np.repeat(gaussian(24, 4), 3, axis=0), "each row occurs 3 times in succession"),
     ],
 )

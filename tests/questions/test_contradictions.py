@@ -75,7 +75,9 @@ def test_a_consistent_document_has_no_contradiction() -> None:
 CONSISTENT = consistent_document()
 BROKEN_DOCUMENTS = {
     "no beside a part": replace_answer(CONSISTENT, "smooth", answer="no"),
-    "share of another part": replace_answer(CONSISTENT, "rotations", facts={"share": 0.8}),
+    "share of another part": replace_answer(
+        CONSISTENT, "rotations", facts={"share": 0.8}
+    ),
     "yes without a part": replace_answer(CONSISTENT, "seams", answer="yes"),
     "no outside of chance": replace_answer(CONSISTENT, "order", answer="no"),
     "yes inside chance": replace_answer(CONSISTENT, "order", tested=0.0),
@@ -90,7 +92,9 @@ BROKEN_DOCUMENTS = {
     "smaller part first": CONSISTENT
     | {
         "verdict": CONSISTENT["verdict"]
-        | {"summary": "A smooth curve explains 40 %, rotations 60 %. They read one clock."}
+        | {
+            "summary": "A smooth curve explains 40 %, rotations 60 %. They read one clock."
+        }
     },
     "missing clock": CONSISTENT
     | {
@@ -168,7 +172,9 @@ def test_a_line_beside_a_walk_in_noise_is_in_bar_answer_and_headline(seed: int) 
     answer = answer_of(document, "smooth")
     assert (answer["answer"], answer["reason"]) == ("yes", "line")
     assert answer["facts"]["straight"] == pytest.approx(share_of(document, "line"))
-    (line_part,) = (part for part in document["budget"]["parts"] if part["part"] == "line")
+    (line_part,) = (
+        part for part in document["budget"]["parts"] if part["part"] == "line"
+    )
     assert line_part["share"] == pytest.approx(0.4, abs=line_part["error"])
     assert "straight line" in document["verdict"]["summary"].lower()
 

@@ -95,7 +95,11 @@ CONTEXT_STATES = np.broadcast_to(
         (states_of(Sequence(40), 30, signal=2.0, seed=3), (), "yes: seen"),
         # Noise keeps 1 / c of the variance over c contexts, so few contexts hide much.
         (states_of(Sequence(40), 2, signal=0.0, seed=3), (), "cannot tell: few_contexts"),
-        (states_of(Sequence(40), 10, signal=0.0, seed=3), (), "cannot tell: few_contexts"),
+        (
+            states_of(Sequence(40), 10, signal=0.0, seed=3),
+            (),
+            "cannot tell: few_contexts",
+        ),
         # A hundredth of the variance is far above the noise of 400 contexts.
         (states_of(Sequence(24), 400, signal=0.15, seed=3), (), "yes: seen"),
         (PLANTED_STATES[:1], (), "cannot tell: one_context"),
@@ -195,7 +199,9 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
     rng = np.random.default_rng(4)
     width, rank = (8, 8) if case == "all" else (64, 6)
     spread = {"apart": 0.05, "same": 4.0}.get(case, 1.0)
-    tokens = rng.normal(size=(600, width)) * np.where(np.arange(width) < rank, spread, 1.0)
+    tokens = rng.normal(size=(600, width)) * np.where(
+        np.arange(width) < rank, spread, 1.0
+    )
     basis = (
         np.linalg.qr(rng.normal(size=(width, width)))[0]
         if case == "random"
@@ -492,7 +498,11 @@ def test_sentences_report_sampling_noise_as_noise() -> None:
 @pytest.mark.parametrize(
     ("with_positions", "without_positions", "text"),
     [
-        (0.8, 1e-7, "Without the position embedding, the model is permutation-invariant."),
+        (
+            0.8,
+            1e-7,
+            "Without the position embedding, the model is permutation-invariant.",
+        ),
         (0.8, 0.4, "The model knows order even without its position embedding."),
         (1e-7, 0.4, "The order of tokens makes no difference."),
         (0.005, 0.4, "The order of tokens makes little difference."),
@@ -579,7 +589,9 @@ def test_notes_of_an_interruption_count_the_finished_contexts() -> None:
         (-0.2, "-20 %"), (1e-15, "less than 0.01 %"), (0.99999, "more than 99.99 %"),
     ],
 )  # fmt: skip
-def test_a_share_that_is_not_all_is_not_written_as_all(share: float, written: str) -> None:
+def test_a_share_that_is_not_all_is_not_written_as_all(
+    share: float, written: str
+) -> None:
     assert format_percent(share) == written
 
 

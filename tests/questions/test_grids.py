@@ -118,7 +118,9 @@ TABLES: dict[str, tuple[Any, int, int]] = {
     ),
     "circles": (lambda: circle_table(14, 1.5, 0.1), 14, 14),
     "waves": (
-        lambda: sum_codes(wave_code(24, [3.7, 6.1], 1), wave_code(24, [3.7, 6.1], 2), 0.4),
+        lambda: sum_codes(
+            wave_code(24, [3.7, 6.1], 1), wave_code(24, [3.7, 6.1], 2), 0.4
+        ),
         24,
         24,
     ),
@@ -259,14 +261,16 @@ def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> Non
 
 
 def test_smooth_codes_with_most_of_the_variance_are_found_on_a_small_grid() -> None:
-    shares = []
+    answers = []
     for seed in range(6):
         codes = sum_codes(smooth(7, 64, 1.5, seed), smooth(7, 64, 1.5, seed + 100))
-        noise = gaussian(49, 64, seed + 200) * codes.std() * np.sqrt(0.4 / 0.6)
-        answer = answers_about(codes + noise, 7, 7)["rows_and_columns"]
-        assert answer.yes
-        shares.append(answer.facts.share)
+        noise = (
+            gaussian(49, 64, seed + 200) * codes.std(axis=0).mean() * np.sqrt(0.4 / 0.6)
+        )
+        answers.append(answers_about(codes + noise, 7, 7)["rows_and_columns"])
+    assert sum(answer.yes for answer in answers) >= 5
     # A surface takes a code's share now and then.
+    shares = [answer.facts.share for answer in answers]
     assert np.median(shares) == pytest.approx(0.6, abs=0.05)
 
 
@@ -366,7 +370,11 @@ def test_a_formula_makes_codes_of_rotations() -> None:
     original = ask_rotations(values, 14)
     form = Answer("closed_form", "yes", "formula", keys=("sinusoid.cka",))
     corrected: Any = axis_rotations_by_formula(original, form)
-    assert (corrected.answer, corrected.reason, corrected.test) == ("yes", "formula", None)
+    assert (corrected.answer, corrected.reason, corrected.test) == (
+        "yes",
+        "formula",
+        None,
+    )
     assert corrected.change.by == "closed_form"
     assert answer_sentence(corrected)
     assert axis_rotations_by_formula(original, replace(form, answer="no")) is None
@@ -381,7 +389,7 @@ def test_a_formula_makes_codes_of_rotations() -> None:
         ("yes", "no", ("cannot tell", "patch_yes_unordered")),
         ("cannot tell", "no", None),
         ("no", "cannot tell", ("no", "patch_order_open")),
-        ("yes", "cannot tell", None),
+        ("yes", "cannot tell", ("cannot tell", "patch_yes_unordered")),
         ("no", "yes", None),
         ("yes", "yes", None),
     ],

@@ -178,7 +178,8 @@ def test_a_measurement_that_does_not_apply_is_refused_with_its_need() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in TABLE_MEASUREMENTS if TABLE_MEASUREMENTS[name].uses_all_rows]
+    "name",
+    [name for name in TABLE_MEASUREMENTS if TABLE_MEASUREMENTS[name].uses_all_rows],
 )
 @pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "patches"])
 def test_measurements_of_whole_tables_use_no_stretches(

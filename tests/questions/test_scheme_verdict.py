@@ -106,7 +106,10 @@ def test_a_scaling_rule_counts_only_where_it_changes_frequencies(
     assert (answer.answer, answer.reason) == expected[:2]
     assert not answer.yes or answer.value == expected[2]
     (ladder,) = answers["rotary_turns"].facts.encodings
-    assert (ladder.seen, ladder.windowed) == (window or length or 4096, window is not None)
+    assert (ladder.seen, ladder.windowed) == (
+        window or length or 4096,
+        window is not None,
+    )
     if scaling:
         (rule,) = answer.facts.encodings
         assert (rule.changes, rule.length, rule.training) == (
@@ -239,7 +242,9 @@ def test_slight_noise_on_both_sides_prefers_no_side() -> None:
     distance = np.abs(np.arange(-39, 40))
     values = np.exp(-((distance - 4.0) ** 2) / 20)[None].repeat(8, axis=0)
     values += 0.01 * np.random.default_rng(0).standard_normal(values.shape)
-    answers = answers_about(RelativeBias(values, Sequence(40), "nearly even", source("a")))
+    answers = answers_about(
+        RelativeBias(values, Sequence(40), "nearly even", source("a"))
+    )
     assert answers["bias_smooth"].answer == "yes"
     assert answers["bias_sides"].answer == "no"
 
@@ -267,7 +272,11 @@ def test_the_side_of_the_query_that_heads_prefer_is_counted(shift: int) -> None:
     answer = answers_about(RelativeBias(values, Sequence(40), "moved", source("a")))[
         "bias_sides"
     ]
-    count = {"before": 5 * (shift < 0), "after": 5 * (shift > 0), "same": 5 * (shift == 0)}
+    count = {
+        "before": 5 * (shift < 0),
+        "after": 5 * (shift > 0),
+        "same": 5 * (shift == 0),
+    }
     assert answer.value == count
     assert (answer.answer, answer.reason) == (
         ("yes", "sided") if shift else ("no", "even")
@@ -366,6 +375,8 @@ RECORDS: dict[str, tuple[Scheme, ...]] = {
     "flat": (RelativeBias(EQUAL_VALUES, Sequence(40), "flat", source()),),
     "computed": (replace(buckets(), computed=True),),
     "windows": (window(), window(7, 7)),
+    "unread rotary": (replace(rotary(), unread_keys=("rope_new",)),),
+    "unread alibi": (replace(linear(), unread_keys=("alibi_new",)),),
     **{
         f"vectors {name}": (record,)
         for name, record in {

@@ -89,7 +89,8 @@ def mixture() -> Floats:
     shares = (0.4, 0.3, 0.3)
     return np.asarray(
         sum(
-            np.sqrt(s / np.square(x).sum()) * x for s, x in zip(shares, parts, strict=True)
+            np.sqrt(s / np.square(x).sum()) * x
+            for s, x in zip(shares, parts, strict=True)
         )
     )
 
@@ -278,7 +279,9 @@ def test_answers_about_formulas_have_base_scale_and_error() -> None:
         1e4, rel=1e-3
     )
     # The error is relative to the values, whatever the base.
-    facts = ask("closed_form", sinusoid(512, 64, 7350.0) + 0.005 * gaussian(512, 64)).facts
+    facts = ask(
+        "closed_form", sinusoid(512, 64, 7350.0) + 0.005 * gaussian(512, 64)
+    ).facts
     assert facts.base == pytest.approx(7350, rel=0.01)
     assert facts.error == pytest.approx(0.005 * np.sqrt(2), rel=0.1)
 

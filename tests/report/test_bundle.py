@@ -302,7 +302,9 @@ def test_no_block_that_is_missing_or_something_else_is_a_crash(
 
 
 def test_a_size_of_a_drawing_is_a_number(pair: Path) -> None:
-    (pair / "figures" / "variance.svg").write_text('<svg viewBox="0 0 1.1.1 2"><g/></svg>')
+    (pair / "figures" / "variance.svg").write_text(
+        '<svg viewBox="0 0 1.1.1 2"><g/></svg>'
+    )
     render_bundle(pair)
 
 
@@ -355,7 +357,9 @@ def test_a_page_that_is_no_file_is_not_replaced(
 
 
 @pytest.mark.parametrize("dtype", [int, complex, str, object])
-def test_arrays_that_are_no_numbers_are_one_clear_error(dtype: type, bundle: Path) -> None:
+def test_arrays_that_are_no_numbers_are_one_clear_error(
+    dtype: type, bundle: Path
+) -> None:
     np.savez(bundle / "arrays.npz", similarity_centered=np.ones((4, 4)).astype(dtype))
     with pytest.raises(InvalidCheckpoint, match=r"arrays\.npz"):
         render_bundle(bundle)

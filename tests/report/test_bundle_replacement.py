@@ -57,7 +57,11 @@ class OneFigure:
     """What is written of an analysis, with the first of its figures."""
 
     def __init__(self, analysis: Any) -> None:
-        self.to_dict, self.arrays, self.given = analysis.to_dict, analysis.arrays, analysis
+        self.to_dict, self.arrays, self.given = (
+            analysis.to_dict,
+            analysis.arrays,
+            analysis,
+        )
 
     def figures(self) -> dict[str, Any]:
         return dict(list(self.given.figures().items())[:1])

@@ -34,7 +34,12 @@ from posprobe.figures.comparison import KERNEL_FIGURES
 from posprobe.figures.components import plot_score
 from posprobe.figures.grid import MAX_TILES, plot_mosaic
 from posprobe.figures.relative import MAX_MOSAIC_HEADS, MAX_MOSAIC_LAYERS, MAX_STRIPES
-from posprobe.figures.schemes import MAX_FIGURES, plot_decay, scheme_figures, shorten_names
+from posprobe.figures.schemes import (
+    MAX_FIGURES,
+    plot_decay,
+    scheme_figures,
+    shorten_names,
+)
 from posprobe.figures.similarity import plot_cosine_matrix, plot_profile
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE_MEASUREMENTS
@@ -251,7 +256,9 @@ def test_the_table_is_drawn_with_positions_from_left_to_right(ax: Axes) -> None:
     table = as_table(walk(60, 4))[20:50]
     table.plot(ax)
     low, high = image_of(ax).get_clim()
-    assert -low == high == pytest.approx(np.percentile(np.abs(table.values), 99), rel=1e-6)
+    assert (
+        -low == high == pytest.approx(np.percentile(np.abs(table.values), 99), rel=1e-6)
+    )
     assert tuple(image_of(ax).get_extent()) == (19.5, 49.5, 3.5, -0.5)
     # Dimensions downwards.
     np.testing.assert_array_equal(
@@ -349,7 +356,9 @@ def test_a_result_without_a_drawing_says_so(ax: Axes) -> None:
 def test_without_axes_a_new_figure_is_made_for_the_notebook(
     analysed: dict[str, pp.studies.Analysis],
 ) -> None:
-    for result in filter(lambda result: result.figures, analysed["grid"].results.values()):
+    for result in filter(
+        lambda result: result.figures, analysed["grid"].results.values()
+    ):
         ax = result.plot()
         assert plt.get_fignums() == [ax.figure.number]  # type: ignore[union-attr]
         plt.close(ax.figure)  # type: ignore[arg-type]
@@ -486,7 +495,9 @@ def test_stripes_of_too_many_heads_skip_some_and_say_so() -> None:
 
 
 def test_the_mosaic_has_a_tile_per_layer_and_head() -> None:
-    layers = [window(3, 3, heads=2 + k, name=f"layers.{k}.attn", seed=k) for k in range(4)]
+    layers = [
+        window(3, 3, heads=2 + k, name=f"layers.{k}.attn", seed=k) for k in range(4)
+    ]
     (ax,) = panels_of("mosaic", *layers)
     (image,) = ax.images
     canvas = numbers_of(image)

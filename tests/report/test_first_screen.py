@@ -88,7 +88,8 @@ def test_the_bar_of_the_budget_adds_up() -> None:
 
 def test_breaks_and_outliers_are_drawn_where_they_are() -> None:
     svg = draw_overview(
-        analysis_of("all-minilm-l6-v2").to_dict(), analysis_of("all-minilm-l6-v2").arrays()
+        analysis_of("all-minilm-l6-v2").to_dict(),
+        analysis_of("all-minilm-l6-v2").arrays(),
     )
     similarity = svg["similarity"]
     (line,) = re.findall(r'class="seamline" d="M([\d.]+),24v290', similarity)

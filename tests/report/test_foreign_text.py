@@ -62,7 +62,9 @@ def test_errors_show_what_they_quote() -> None:
     )
 
 
-def test_messages_of_the_log_show_what_they_quote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_the_log_show_what_they_quote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     err = io.StringIO()
     monkeypatch.setattr(sys, "stderr", err)
     set_up_logging(quiet=False)

@@ -100,7 +100,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep over three tables and the four steps of a training run."""
     folder = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(0)
-    first_table, *changes = (np.cumsum(rng.normal(size=(20, 6)), axis=0) for _ in range(4))
+    first_table, *changes = (
+        np.cumsum(rng.normal(size=(20, 6)), axis=0) for _ in range(4)
+    )
     steps = [
         first_table,
         *(first_table + 0.5 * k * change for k, change in enumerate(changes, 1)),
@@ -241,7 +243,9 @@ def test_the_cosines_under_the_pointer_are_those_of_the_table(
         box: Any = page.locator("image.only-light").first.bounding_box()
         for x, y in ((0.1, 0.7), (0.55, 0.2), (0.93, 0.93)):
             page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
-            label, _, value = (page.locator(".read").text_content() or "").rpartition(": ")
+            label, _, value = (page.locator(".read").text_content() or "").rpartition(
+                ": "
+            )
             numbers = [int(digits) for digits in re.findall(r"\d+", label)]
             if len(numbers) == 4:
                 pair = numbers[0] * 9 + numbers[1], numbers[2] * 9 + numbers[3]

@@ -109,7 +109,9 @@ def check_page(figure_drawn: PaperFigure, venue: str, span: Span) -> None:
     width, height = figure_drawn.figure.get_size_inches()
     assert width == KIT_WIDTHS[venue][span == "page"]
     assert 1 < height <= venues()[venue].height + 1e-9
-    assert all(7 <= float(text.get_fontsize()) <= 9 for text in texts(figure_drawn.figure))
+    assert all(
+        7 <= float(text.get_fontsize()) <= 9 for text in texts(figure_drawn.figure)
+    )
     with style(venue, span=span):
         tight_box = figure_drawn.figure.get_tightbbox()
     # Hundredths of an inch: nothing that is drawn is cut off.

@@ -197,4 +197,6 @@ def test_a_value_inside_a_list_is_found() -> None:
         == 0.61
     )
     assert walk_value.compared({"pca": {"explained_variance_ratio": []}})["ours"] is None
-    assert walk_value.compared({"pca": {"explained_variance_ratio": None}})["ours"] is None
+    assert (
+        walk_value.compared({"pca": {"explained_variance_ratio": None}})["ours"] is None
+    )

@@ -204,7 +204,9 @@ def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
         roots = re.findall(
             r":root \{([^}]*)\}", (SCRIPT.parent / name).read_text(encoding="utf-8")
         )
-        colors |= re.findall(r"(--[\w-]+): (#\w+);", roots[("light", "dark").index(theme)])
+        colors |= re.findall(
+            r"(--[\w-]+): (#\w+);", roots[("light", "dark").index(theme)]
+        )
     for paper in ("--bg", "--plot"):
         for text in ("--ink", "--mute", "--acc"):
             assert contrast(colors[text], colors[paper]) >= 4.5, (text, paper)
@@ -222,7 +224,9 @@ def test_the_citation_is_that_of_the_repository(base: Path) -> None:
     page = parse_page(folder)
     version = read_bundle(folder)["environment"]["posprobe"]
     cited = f"{entries['name']}. {entries['title']}. Version {version}."
-    assert [element.text for element in page.all("dd") if element.text == cited] == [cited]
+    assert [element.text for element in page.all("dd") if element.text == cited] == [
+        cited
+    ]
     assert version == entries["version"]
     assert "doi" not in entries  # the page has to show it once there is one
 

@@ -86,7 +86,9 @@ def test_the_pairs_are_pearson_and_centred_alignment() -> None:
     for i, j in ((0, 1), (0, 2), (1, 2)):
         curves = [record.curves(50).mean(axis=0) for record in (records[i], records[j])]
         one_sided = [(curve[49:] + curve[49::-1])[1:] for curve in curves]
-        assert comparison.correlation[i, j] == pytest.approx(np.corrcoef(*one_sided)[0, 1])
+        assert comparison.correlation[i, j] == pytest.approx(
+            np.corrcoef(*one_sided)[0, 1]
+        )
         a, b = (center @ records[k].kernel(50).mean(axis=0) @ center for k in (i, j))
         expected = np.trace(a.T @ b) / math.sqrt(np.trace(a.T @ a) * np.trace(b.T @ b))
         assert comparison.alignment[i, j] == pytest.approx(expected)
@@ -207,7 +209,9 @@ def test_grids_are_compared_by_displacement() -> None:
     np.testing.assert_array_equal(
         comparison.curves[0], pp.similarity(table).raw.offset_mean
     )
-    np.testing.assert_allclose(comparison.kernels[1], window(4, 5).kernel(20).mean(axis=0))
+    np.testing.assert_allclose(
+        comparison.kernels[1], window(4, 5).kernel(20).mean(axis=0)
+    )
     assert comparison.walk is None
     assert problems("kernels", comparison.to_dict()) == []
 
@@ -265,7 +269,9 @@ def test_random_walks_correlate_by_chance_and_noise_would_not() -> None:
 
 
 @given(st.integers(3, 40), st.floats(0.1, 50), st.floats(-50, 50), st.integers(0, 9))
-def test_standardising_undoes_units(n: int, scale: float, shift: float, seed: int) -> None:
+def test_standardising_undoes_units(
+    n: int, scale: float, shift: float, seed: int
+) -> None:
     values = np.random.default_rng(seed).standard_normal(n)
     np.testing.assert_allclose(
         standardise(scale * values + shift, 0), standardise(values, 0), atol=1e-8
@@ -303,7 +309,9 @@ def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
     text = summary(document, 100)
     bar = f"below {document['walk']['correlation']:.2f}"
     for pair in document["pairs"]:
-        (line,) = [x for x in text.splitlines() if " · ".join(pair["records"]) + "  " in x]
+        (line,) = [
+            x for x in text.splitlines() if " · ".join(pair["records"]) + "  " in x
+        ]
         assert use_minus_sign(f"{pair['correlation']:.2f}") in line
         assert line.endswith(bar)
         exceeds_chance = pair["correlation"] > document["walk"]["correlation"]
@@ -404,7 +412,9 @@ def test_curves_of_flat_heads_match_none() -> None:
 
 
 @pytest.mark.parametrize("both_sides", [False, True])
-def test_a_run_s_curves_are_by_offset_of_the_key(tmp_path: Path, both_sides: bool) -> None:
+def test_a_run_s_curves_are_by_offset_of_the_key(
+    tmp_path: Path, both_sides: bool
+) -> None:
     curves = waves(15)
     record = measured_heads(
         str(stored(with_curves(curves, both_sides=both_sides), tmp_path / "x"))
@@ -417,7 +427,9 @@ def test_a_run_s_curves_are_by_offset_of_the_key(tmp_path: Path, both_sides: boo
     for distance in range(n):
         # A key so much earlier has the offset -distance.
         place = n - 1 + distance if both_sides else distance
-        np.testing.assert_array_equal(offset_curves[:, n - 1 - distance], curves[:, place])
+        np.testing.assert_array_equal(
+            offset_curves[:, n - 1 - distance], curves[:, place]
+        )
     if both_sides:
         np.testing.assert_array_equal(offset_curves[:, -1], curves[:, 0])
 
@@ -442,7 +454,9 @@ def test_the_heads_that_match_best_are_drawn_over_each_other(
     distances = np.arange(-7 if both_sides else 0, 8 if both_sides else 15)
     pairs = comparison.to_dict()["pairs"][0]["heads"]["matched"]
     for ax, pair in zip(
-        axes, sorted(pairs, key=lambda run_curves: -run_curves["correlation"]), strict=True
+        axes,
+        sorted(pairs, key=lambda run_curves: -run_curves["correlation"]),
+        strict=True,
     ):
         (a, b), (c, d) = pair["first"], pair["second"]
         assert ax.get_title() == f"L{a}H{b} · L{c}H{d}"

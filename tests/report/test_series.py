@@ -52,7 +52,9 @@ def test_steps_are_in_order_and_the_way_is_that_of_the_tables(tmp_path: Path) ->
     assert (run.name, run.steps) == ("mine", STEPS)
     tables = [np.load(folder / f"step-{step}.npy") for step in STEPS]
     for name, other in (("first", tables[0]), ("last", tables[-1])):
-        exact = [np.linalg.norm(table - other) / np.linalg.norm(other) for table in tables]
+        exact = [
+            np.linalg.norm(table - other) / np.linalg.norm(other) for table in tables
+        ]
         assert run.path[name] == pytest.approx(exact, rel=2e-3, abs=1e-3)
     rows = {row["reference"]: row for row in sweep.to_arrow().to_pylist()}
     step_rows = [rows[str(folder / f"step-{step}.npy")] for step in STEPS]
@@ -179,7 +181,10 @@ def moving(
         (([8], [8], [9], [11]), (moving(7, 3, moves=2, last_move=(3, 10)),)),
         (([8], [], [8], [8]), (moving(7, 2, appears=2, earlier=1),)),
         # Two seams near each other are two, each with the nearest one of the step before.
-        (([8, 11], [8, 11], [7, 11], [7, 11]), (moving(7, 2, moves=1, last_move=(2, 6)),)),
+        (
+            ([8, 11], [8, 11], [7, 11], [7, 11]),
+            (moving(7, 2, moves=1, last_move=(2, 6)),),
+        ),
         # Further apart than a few rows it is another seam.
         (([8], [8], [20], [20]), (moving(7, 2, gone=2), moving(19, 2, appears=2))),
     ],
@@ -229,7 +234,9 @@ def test_order_emerges_from_noise_in_a_real_training() -> None:
     assert sweep.to_arrow()["positions"].to_pylist() == [80] * 24
     neighbour_means = run.numbers["similarity.centered.neighbour_mean"]
     noise = pp.analyze(
-        pp.load(f"{SERIES_FOLDER / name}/step-0.safetensors"), only=["similarity"], nulls=5
+        pp.load(f"{SERIES_FOLDER / name}/step-0.safetensors"),
+        only=["similarity"],
+        nulls=5,
     )
     band = noise.nulls["numbers"]["similarity.centered.neighbour_mean"]["gaussian"]
     is_noise_like = [

@@ -96,7 +96,14 @@ def test_a_rule_says_what_it_slows_down_and_what_is_new() -> None:
         kernel_at_to=-0.1, first_negative=None, attention_factor=1.14, undefined={}, pairs=64,
     )  # fmt: skip
     # Queries and keys are both multiplied by the attention factor.
-    assert numerals(resizing.rule_sentences(rule)) == ["64", "43", "4", "0", "0.97", "1.3"]
+    assert numerals(resizing.rule_sentences(rule)) == [
+        "64",
+        "43",
+        "4",
+        "0",
+        "0.97",
+        "1.3",
+    ]
     unscaled_rule = replace(rule, slowed=0, extrapolated=18, attention_factor=1.0)
     assert numerals(resizing.rule_sentences(unscaled_rule)) == ["64", "0", "18", "0.97"]
 

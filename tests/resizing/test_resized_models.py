@@ -191,7 +191,9 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(
         old.save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text())
         config["rope_parameters"] = {"rope_theta": 100.0, **rope_parameters[rule]}
-        config["max_position_embeddings"] = OLD_LENGTH if rule == "dynamic" else NEW_LENGTH
+        config["max_position_embeddings"] = (
+            OLD_LENGTH if rule == "dynamic" else NEW_LENGTH
+        )
         (folder / "config.json").write_text(json.dumps(config))
         new = library.LlamaForCausalLM.from_pretrained(folder)
         hold(run, comparison, rule, losses_of(new, windows))

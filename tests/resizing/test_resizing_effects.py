@@ -169,7 +169,12 @@ def test_a_grid_is_described_by_its_axes() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [np.zeros((10, 3)), np.ones((10, 3)), np.eye(10)[:, :1], np.arange(6.0).reshape(2, 3)],
+    [
+        np.zeros((10, 3)),
+        np.ones((10, 3)),
+        np.eye(10)[:, :1],
+        np.arange(6.0).reshape(2, 3),
+    ],
     ids=["zeros", "constant", "one column", "two rows"],
 )
 def test_degenerate_tables_have_sentences_without_none(

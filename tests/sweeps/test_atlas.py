@@ -71,7 +71,14 @@ def test_undefined_cosines_are_grey(n: int) -> None:
 
 def test_only_short_base64_is_put_on_a_page() -> None:
     assert is_thumbnail(thumbnail(np.random.default_rng(0).normal(size=(100, 100))))
-    for bad_thumbnail in (None, 3, "", 'a" onerror=x', "abcd", "iVBORw0KGgo" + "a" * 4000):
+    for bad_thumbnail in (
+        None,
+        3,
+        "",
+        'a" onerror=x',
+        "abcd",
+        "iVBORw0KGgo" + "a" * 4000,
+    ):
         assert not is_thumbnail(bad_thumbnail)
 
 
@@ -119,7 +126,9 @@ def test_a_page_is_never_in_memory_as_a_whole() -> None:
         [row(index % 10) for index in range(400)],
         {"rows": 0, "references": 0, "failures": 0},
     )
-    for _ in atlas(rows, {}, METADATA, counts):  # templates are kept once they were needed
+    for _ in atlas(
+        rows, {}, METADATA, counts
+    ):  # templates are kept once they were needed
         pass
     pieces = atlas(rows, {}, METADATA, counts)
     tracemalloc.start()

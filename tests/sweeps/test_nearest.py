@@ -124,7 +124,9 @@ def test_a_table_is_found_again_after_noise_and_fine_tuning(name: str) -> None:
         assert (nearest_match.name, nearest_match.likeness.relation) == (name, "moved")
         assert nearest_match.likeness.distance == pytest.approx(distance, rel=0.3)
         assert not any(
-            match.likeness.related for match in other_matches if "minilm" not in match.name
+            match.likeness.related
+            for match in other_matches
+            if "minilm" not in match.name
         )
 
 
@@ -175,7 +177,9 @@ def test_copies_in_other_formats_are_exact() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("dtype", "expected"), [("float16", "F16"), ("bfloat16", "BF16")])
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("float16", "F16"), ("bfloat16", "BF16")]
+)
 def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
     name: str, dtype: str, expected: str
 ) -> None:

@@ -273,8 +273,10 @@ def test_every_table_and_scheme_has_a_row(tmp_path: Path) -> None:
 
 def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
     references = [save(tmp_path / name, seed) for seed, name in enumerate("ab")]
-    csv_text = "reference,family,step,loss,note\n{},mine,10,0.5,01\n{},mine,2,1,\n".format(
-        *references
+    csv_text = (
+        "reference,family,step,loss,note\n{},mine,10,0.5,01\n{},mine,2,1,\n".format(
+            *references
+        )
     )
     entries = read_list(csv_text.encode(), "l.csv")
     swept_references = [
@@ -356,7 +358,9 @@ def test_bad_references_fail_without_ending_the_sweep(cli: Cli, tmp_path: Path) 
         expected_failures = {
             escape_invisible(reference): number for reference, number in expected.items()
         }
-        assert {f["reference"]: int(f["exit_code"]) for f in failures} == expected_failures
+        assert {
+            f["reference"]: int(f["exit_code"]) for f in failures
+        } == expected_failures
         table = pp.read_sweep(tmp_path / "s")
         assert table["reference"].to_pylist() == good
         with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
@@ -497,7 +501,9 @@ def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
         save(tmp_path / "c" / str(seed), seed)
     run(str(tmp_path / "c"), tmp_path / "s")
     rows_before = without_times(pp.read_sweep(tmp_path / "s"))
-    for path, content in zip(parts(tmp_path / "s"), ("", "{}", '{"rows": 3'), strict=True):
+    for path, content in zip(
+        parts(tmp_path / "s"), ("", "{}", '{"rows": 3'), strict=True
+    ):
         path.write_text(content)
     assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == 3
     assert without_times(pp.read_sweep(tmp_path / "s")) == rows_before

@@ -97,7 +97,9 @@ def test_a_killed_sweep_resumes_without_repeating_work(
 @pytest.mark.skipif(
     sys.platform != "linux", reason="signals of other processes are in /proc"
 )
-def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(tmp_path: Path) -> None:
+def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "list.txt").write_text(
         "\n".join(f"sinusoidal:{n}x8" for n in range(9, 99))
     )

@@ -174,7 +174,9 @@ def find_returns(values: Floats, rotating_share: float) -> Copies | None:
     cosine, nearer_cosine = float(cosines[period]), float(smallest_nearer[period - 1])
     if cosine - rotating_share < MIN_UNEXPLAINED_COSINE:
         return None
-    return Copies("near", len(values), period=period, cosine=cosine, between=nearer_cosine)
+    return Copies(
+        "near", len(values), period=period, cosine=cosine, between=nearer_cosine
+    )
 
 
 def find_equal_rows(values: Array, xp: ModuleType) -> list[tuple[int, int]] | None:

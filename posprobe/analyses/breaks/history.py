@@ -149,7 +149,9 @@ def _seam_history(
     presence = seam[gaps[-1] :] if gaps else seam
     (first_step, first_row), (last_step, _) = presence[0], presence[-1]
     appears = None if first_step == observed_steps[0] else first_step
-    moves = [(step, new - 1) for (_, old), (step, new) in pairwise(presence) if new != old]
+    moves = [
+        (step, new - 1) for (_, old), (step, new) in pairwise(presence) if new != old
+    ]
     last_move = moves[-1] if moves else None
     gone = (
         None

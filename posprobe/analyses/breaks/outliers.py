@@ -183,7 +183,8 @@ def _fit_tail(largest_log_ratios: Floats) -> _Tail:
     """Fit an exponential tail to the quantiles of the largest logarithms."""
     lower, upper = TAIL_QUANTILES
     inner_upper = max(
-        min(upper, 1 - (MIN_RUNS_BEYOND_TAIL + 0.5) / largest_log_ratios.size), lower + 0.1
+        min(upper, 1 - (MIN_RUNS_BEYOND_TAIL + 0.5) / largest_log_ratios.size),
+        lower + 0.1,
     )
     start, *upper_values = np.quantile(largest_log_ratios, (lower, upper, inner_upper))
     log_survival = np.log((1 - lower) / (1 - np.array([upper, inner_upper])))

@@ -210,7 +210,8 @@ class Seams(Result):
         Row | None,
         NEWER,
         JsonType(
-            Row | None, lambda record: record.untrained and record.untrained + record.start
+            Row | None,
+            lambda record: record.untrained and record.untrained + record.start,
         ),
         "First position from which on rows look untrained.",
     ] = None
@@ -533,7 +534,9 @@ def _add_level_seams(series: RowSeries, breaks: BreakRecord) -> None:
         for start, end in _true_runs(has_changed):
             best = start + int(np.argmax(differences[start : end + 1]))
             cause = Cause("level", (float(low[best]), float(high[best])), name)
-            left_row = place_level_change(values, n_crossing, int(left[best]) + n_crossing)
+            left_row = place_level_change(
+                values, n_crossing, int(left[best]) + n_crossing
+            )
             breaks.add_seam(
                 place_norm_change(series, left_row) if n_crossing else left_row, cause
             )
@@ -623,7 +626,9 @@ def all_stretches(seams: Seams) -> list[tuple[int, int]]:
     outlier_rows = {outlier.row for outlier in seams.special}
     rows_after_outliers = {row + 1 for row in outlier_rows}
     right_rows = {right_row for _, right_row in seams.between}
-    edges = sorted({0, len(seams.norms)} | outlier_rows | rows_after_outliers | right_rows)
+    edges = sorted(
+        {0, len(seams.norms)} | outlier_rows | rows_after_outliers | right_rows
+    )
     return [(start, stop) for start, stop in pairwise(edges) if start not in outlier_rows]
 
 

@@ -330,7 +330,9 @@ def bridging(
     first_row = max((n - MAX_BRIDGING_ROWS) // 2, 0)
     stop = min(first_row + MAX_BRIDGING_ROWS, n)
     if stop - first_row < n:
-        components = principal_components(to_numpy(given_positions.values)[first_row:stop])
+        components = principal_components(
+            to_numpy(given_positions.values)[first_row:stop]
+        )
     if components.undefined:
         return Bridging(layout, start, undefined=components.undefined)
     share = np.cumsum(components.explained_variance_ratio)

@@ -263,7 +263,9 @@ def budget(
         }
     # Where one model covers all rows, none is an outlier.
     is_undivided = (0, len(values)) in models
-    outlier_rows = [] if is_undivided else [outlier.row for outlier in found_seams.special]
+    outlier_rows = (
+        [] if is_undivided else [outlier.row for outlier in found_seams.special]
+    )
     ordinary_rows = np.delete(values, outlier_rows, axis=0)
     mean, level = values.mean(axis=0), ordinary_rows.mean(axis=0)
     ledger = _Ledger(float(np.square(values).sum()))
@@ -292,7 +294,9 @@ def _add_sections(
 ) -> None:
     """Add the levels of the sections between seams to a ledger, and what each stretch varies by."""
     is_undivided = (0, len(values)) in models
-    outlier_rows = [] if is_undivided else [outlier.row for outlier in found_seams.special]
+    outlier_rows = (
+        [] if is_undivided else [outlier.row for outlier in found_seams.special]
+    )
     untrained_row = None if is_undivided else found_seams.untrained
     level = np.delete(values, outlier_rows, axis=0).mean(axis=0)
     right_rows = [right_row for _, right_row in found_seams.between]
@@ -436,7 +440,9 @@ def _share_errors(fit: RotationFit) -> Mapping[str, float]:
     if any(rotation.pace != "fixed" for rotation in fit.rotations):
         return {}
     return {
-        name: error for name, error in misfit.errors.items() if name not in fit.slow_ranges
+        name: error
+        for name, error in misfit.errors.items()
+        if name not in fit.slow_ranges
     }
 
 
@@ -514,7 +520,9 @@ class Clock(Result):
     paths: Annotated[Floats, StoredArray("rotation_paths")] = field(
         default_factory=empty_array
     )
-    lead: Annotated[Floats, StoredArray("clock_lead")] = field(default_factory=empty_array)
+    lead: Annotated[Floats, StoredArray("clock_lead")] = field(
+        default_factory=empty_array
+    )
     first: Annotated[int, HIDDEN] = 0
     undefined: Annotated[str, JsonType(Reasons)] = ""
 

@@ -138,7 +138,8 @@ def fit_clock(z: Complexes) -> ClockFit:
         evidence = min(evidence, 0.0)
     own_power = np.maximum(own_power, one_power)
     fixed_share, one_share, own_share = (
-        float(power.sum() / weights.sum()) for power in (fixed_power, one_power, own_power)
+        float(power.sum() / weights.sum())
+        for power in (fixed_power, one_power, own_power)
     )
     return ClockFit(
         clock_positions, frequencies, fixed_share, one_share, own_share, evidence

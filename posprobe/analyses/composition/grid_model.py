@@ -175,7 +175,9 @@ def fit_grid(
     weights, current = _fit_selected(bins, observed, degrees, retained, start)
     for family, min_gain in MIN_GRID_FAMILY_GAINS.items():
         remaining = retained & (bins.family != family)
-        fewer_weights, reduced = _fit_selected(bins, observed, degrees, remaining, weights)
+        fewer_weights, reduced = _fit_selected(
+            bins, observed, degrees, remaining, weights
+        )
         if current - reduced < min_gain:
             retained, weights, current = remaining, fewer_weights, reduced
     mean = floor_power(bins.power @ weights)
@@ -348,7 +350,9 @@ def _code_powers(side: int, transform: Floats) -> Iterator[Floats]:
     position, bins = np.arange(side), np.arange(1, side)
     angle = np.pi * bins / (2 * side)
     ramp = np.zeros(side)  # its transform has odd bins alone
-    ramp[1:] = np.where(bins % 2, np.square(np.cos(angle) / np.square(np.sin(angle))), 0.0)
+    ramp[1:] = np.where(
+        bins % 2, np.square(np.cos(angle) / np.square(np.sin(angle))), 0.0
+    )
     yield np.ones(side)
     yield ramp
     for length in _lengths(2.0 * side):

@@ -89,7 +89,9 @@ def cosine_power(points: Floats) -> Power:
     total = float(squares.sum())
     # Bins are empty by a symmetry or by rounding, and say nothing about the others.
     has_power = squares > POWER_FLOOR * squares.mean()
-    columns = np.where(has_power, _count_columns(coefficients, squares), EMPTY_BIN_COLUMNS)
+    columns = np.where(
+        has_power, _count_columns(coefficients, squares), EMPTY_BIN_COLUMNS
+    )
     return Power(len(points), coefficients, squares / total, columns, total)
 
 
@@ -111,12 +113,15 @@ def _count_columns(coefficients: Floats, squares: Floats) -> Floats:
             break
         middle = np.arange(count - lag) + lag // 2
         norm_products[middle] += row_squares[:-lag] * row_squares[lag:]
-        inner_products[middle] += np.square(np.einsum("ij,ij->i", rows[:-lag], rows[lag:]))
+        inner_products[middle] += np.square(
+            np.einsum("ij,ij->i", rows[:-lag], rows[lag:])
+        )
     bins = np.arange(count)
     reach = np.maximum(6, bins // 4)
     low, high = np.maximum(bins - reach, 0), np.minimum(bins + reach + 1, count)
     norm_sums, inner_sums = (
-        np.append(0.0, np.cumsum(products)) for products in (norm_products, inner_products)
+        np.append(0.0, np.cumsum(products))
+        for products in (norm_products, inner_products)
     )
     inner_sum = np.maximum(inner_sums[high] - inner_sums[low], 1e-300)
     ratio = (norm_sums[high] - norm_sums[low]) / inner_sum
@@ -455,7 +460,9 @@ def column_sizes(columns: Floats, width: int) -> NDArray[np.float32]:
     return np.asarray(sizes / sizes.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
-def draw_powers(fit: Fit, columns: Floats, count: int, rng: np.random.Generator) -> Floats:
+def draw_powers(
+    fit: Fit, columns: Floats, count: int, rng: np.random.Generator
+) -> Floats:
     """Draw the power spectra of tables that a fit describes: ``[count, n - 1]``, 1 in all.
 
     The first bins are correlated as the fit's covariance has it, the others independent.

@@ -260,7 +260,9 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
     rotation_shares, hump_shares = np.split(shares, [len(located_rotations)])
     rotations = [
         replace(located.rotation, share=share)
-        for located, share in zip(located_rotations, rotation_shares.tolist(), strict=True)
+        for located, share in zip(
+            located_rotations, rotation_shares.tolist(), strict=True
+        )
     ]
     humps = [
         replace(located.noise, share=share)
@@ -624,7 +626,9 @@ class PathStats:
     @property
     def is_rotation(self) -> bool:
         """Whether it goes round at a constant radius."""
-        is_round = self.radius_ratio >= MIN_RADIUS_RATIO or self.radius_cv <= MAX_RADIUS_CV
+        is_round = (
+            self.radius_ratio >= MIN_RADIUS_RATIO or self.radius_cv <= MAX_RADIUS_CV
+        )
         return is_round and self.same_direction >= MIN_SAME_DIRECTION
 
 

@@ -82,7 +82,11 @@ def _design(n: int) -> tuple[Bands, Floats, Floats]:
     power = np.stack(
         [bands.mean(component.power[:, 0]) for component in components], axis=1
     )
-    return bands, power, np.array([component.covariance[0, 0] for component in components])
+    return (
+        bands,
+        power,
+        np.array([component.covariance[0, 0] for component in components]),
+    )
 
 
 def fit_kernel(points: Floats) -> Kernel:

@@ -45,7 +45,9 @@ def transform_waves(turns: Floats, bins: Floats, n: int) -> NDArray[np.complex12
         sine = np.sin(half)
         is_small = np.abs(sine) < 1e-9
         limit = n * np.cos(n * half) / np.cos(half)
-        ratio = np.where(is_small, limit, np.sin(n * half) / np.where(is_small, 1.0, sine))
+        ratio = np.where(
+            is_small, limit, np.sin(n * half) / np.where(is_small, 1.0, sine)
+        )
         return np.asarray(np.exp(1j * (n - 1) * half) * ratio)
 
     wave_angle, bin_angle = 2 * np.pi * turns / n, np.pi * bins / n
@@ -58,7 +60,9 @@ def transform_waves(turns: Floats, bins: Floats, n: int) -> NDArray[np.complex12
 @lru_cache(maxsize=4)
 def line_grid(n: int) -> tuple[Floats, NDArray[np.intp], Floats]:
     """Return turns ``[t]`` of lines, and their bins from 0 and power there, ``[t, w]`` each."""
-    turns = np.arange(MIN_LINE_TURNS, n / 2 - MIN_LINE_SPACING_TURNS, LINE_GRID_STEP_TURNS)
+    turns = np.arange(
+        MIN_LINE_TURNS, n / 2 - MIN_LINE_SPACING_TURNS, LINE_GRID_STEP_TURNS
+    )
     nearest_bins = np.rint(2 * turns)[:, None].astype(np.intp)
     bins = nearest_bins + np.arange(-LINE_SIDE_BINS, LINE_SIDE_BINS + 1)
     is_inside = (bins >= 1) & (bins < n)

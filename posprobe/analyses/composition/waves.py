@@ -428,7 +428,8 @@ def _find_next_hump(
         for turns in hump.turns + np.linspace(-reach, reach, 9)
         if MIN_LINE_TURNS <= turns < n / 2 - MIN_LINE_SPACING_TURNS
         and all(
-            abs(turns - line_turns) >= MIN_LINE_SPACING_TURNS for line_turns in known_turns
+            abs(turns - line_turns) >= MIN_LINE_SPACING_TURNS
+            for line_turns in known_turns
         )
     ]
     if not candidates:
@@ -520,7 +521,9 @@ def _phase_penalty(points: Floats, waves: Waves, line: Wave) -> float:
     # The table along the line's own ellipse, turned back.
     unrotated = points @ (cosine - 1j * sine) * np.exp(1j * angle)
     n_sections = int(np.clip(line.turns, 1, MAX_PHASE_SECTIONS))  # of a turn or more
-    means = np.array([section.mean() for section in np.array_split(unrotated, n_sections)])
+    means = np.array(
+        [section.mean() for section in np.array_split(unrotated, n_sections)]
+    )
     coherence = np.abs(means.sum()) / max(np.abs(means).sum(), 1e-300)
     return float(LINE_PHASE_CONCENTRATION * n_sections * (1 - coherence))
 
@@ -648,7 +651,9 @@ def largest_share(
     fitted = update_weights(spectra, all_degrees, design, start, N_UPDATES, pulls)
     means = floor_power(fitted @ design.T)
     log_likelihoods = -0.5 * (degrees * (np.log(means) + observed / means)).sum(axis=1)
-    shares = ((observed / means * bands.sizes) @ design * fitted)[:, is_pulled].sum(axis=1)
+    shares = ((observed / means * bands.sizes) @ design * fitted)[:, is_pulled].sum(
+        axis=1
+    )
     losses = np.maximum.accumulate(log_likelihoods.max() - log_likelihoods)
     return float(np.interp(max_loss, losses, np.maximum.accumulate(shares)))
 

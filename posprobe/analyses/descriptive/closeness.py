@@ -121,7 +121,10 @@ def prepare_cloud(table: Comparable, *, decomposition: PCA | None = None) -> Clo
     if decomposition is not None and not decomposition.undefined:
         # Squares of the points must neither overflow nor vanish.
         largest = float(decomposition.singular_values[0])
-        known_svd = decomposition.scores / largest, decomposition.singular_values / largest
+        known_svd = (
+            decomposition.scores / largest,
+            decomposition.singular_values / largest,
+        )
         if decomposition.method == "exact":
             return Cloud(known_svd[0], known_svd)
     values = to_numpy(positions(table).values).astype(np.float64, copy=False)

@@ -85,7 +85,9 @@ class Patches(Result):
     own_row: Annotated[
         Cosine | None, Number("own row", "mean centred cosine with its rest")
     ]
-    own_column: Annotated[Cosine | None, Number("own column", "mean centred cosine in it")]
+    own_column: Annotated[
+        Cosine | None, Number("own column", "mean centred cosine in it")
+    ]
     elsewhere: Annotated[
         Cosine | None, Number("elsewhere", "mean centred cosine with others")
     ]
@@ -403,7 +405,9 @@ class VideoCodes(Result):
     layout: Annotated[Layout, HIDDEN]
     frames: Annotated[AxisCode | None, NumberSuffixes(" of the time code")] = None
     rows: Annotated[AxisCode | None, NumberSuffixes(" of a video's row code")] = None
-    columns: Annotated[AxisCode | None, NumberSuffixes(" of a video's column code")] = None
+    columns: Annotated[AxisCode | None, NumberSuffixes(" of a video's column code")] = (
+        None
+    )
     undefined: Annotated[str, JsonType(Reasons)] = ""
 
     @property

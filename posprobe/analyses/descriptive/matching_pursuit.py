@@ -141,7 +141,10 @@ def _fit_frequencies(table: Cloud, frequencies: Floats) -> _Fit:
 def refine_until_settled(table: Cloud, frequencies: Floats) -> Floats:
     """Refine frequencies together, in cycles per position, until no step gains any more."""
     return _refine_fit(
-        table, _fit_frequencies(table, frequencies), steps=MAX_SETTLING_STEPS, min_gain=0.0
+        table,
+        _fit_frequencies(table, frequencies),
+        steps=MAX_SETTLING_STEPS,
+        min_gain=0.0,
     ).frequencies
 
 

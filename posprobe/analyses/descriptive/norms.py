@@ -17,7 +17,7 @@ import numpy as np
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import robust_sd
 from posprobe.analyses.result import HIDDEN, JsonType, Result, StoredArray
-from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, positions, to_float64, to_numpy
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import (
@@ -296,7 +296,7 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     2.0
     """
     inputs = positions(table, sums_squares=True)
-    token_values = to_numpy(positions(tokens, sums_squares=True).values).astype(np.float64)
+    token_values = to_float64(positions(tokens, sums_squares=True).values)
     values, xp = inputs.values, inputs.xp
     if token_values.shape[1] != values.shape[1]:
         raise UsageError(

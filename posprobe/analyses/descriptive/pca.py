@@ -130,7 +130,9 @@ class PCA(Result):
     ) -> Annotated[
         float | None,
         Number(
-            "stable rank", "sum of squared singular values over the largest", compared=True
+            "stable rank",
+            "sum of squared singular values over the largest",
+            compared=True,
         ),
     ]:
         """Sum of squared singular values over the largest."""
@@ -335,9 +337,9 @@ def _singular_values(centered: Array, xp: ModuleType) -> Floats:
     if unit > 0 and n_values:
         scaled = centered / unit
         squares = xp.matmul(scaled.T, scaled) if d < n else xp.matmul(scaled, scaled.T)
-        eigenvalues = to_numpy(xp.linalg.eigvalsh(squares)).astype(np.float64, copy=False)[
-            ::-1
-        ]
+        eigenvalues = to_numpy(xp.linalg.eigvalsh(squares)).astype(
+            np.float64, copy=False
+        )[::-1]
         if (
             eigenvalues[n_values - 1]
             > MIN_EIGENVALUE_ROUNDINGS * xp.finfo(centered.dtype).eps * eigenvalues[0]

@@ -457,7 +457,9 @@ class OrderProbe(Result):
     ]
     rows: Natural
     training_pairs: Annotated[Natural, "Per fold."]
-    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
+    not_converged: Annotated[
+        Count, "Fits that the optimiser ended before they converged."
+    ]
     standardize: Literal["table"] = "table"
     folds: str = f"{N_FOLDS} sets of positions"
     inverse_penalty: float = INVERSE_PENALTY
@@ -584,7 +586,9 @@ def order_probe(
     return OrderProbe(errors, blocked, chance, n, pairs, failures)
 
 
-def _double_precision_rows(table: PositionTable | Positions | Array) -> tuple[Floats, int]:
+def _double_precision_rows(
+    table: PositionTable | Positions | Array,
+) -> tuple[Floats, int]:
     inputs = probed_positions(table)
     return to_numpy(inputs.values).astype(np.float64), inputs.start
 

@@ -205,7 +205,9 @@ def _fit_changes(factors: _Factors, rank: int, min_power: float) -> Floats:
     None in directions that are weaker than ``min_power`` times the strongest.
     """
     rows, changes = (factor[:rank, :rank] for factor in factors)
-    return np.asarray(np.linalg.lstsq(rows, changes, rcond=min_power)[0], dtype=np.float64)
+    return np.asarray(
+        np.linalg.lstsq(rows, changes, rcond=min_power)[0], dtype=np.float64
+    )
 
 
 def _map_error(halves: list[_Factors], rank: int) -> float:
@@ -385,7 +387,9 @@ class Shift(Result):
         float | None,
         Number("shift skill", "of the next row, held out; 1 is exact", compared=True),
     ] = None
-    r2: Annotated[float | None, Number("shift R²", "the same against the mean row")] = None
+    r2: Annotated[float | None, Number("shift R²", "the same against the mean row")] = (
+        None
+    )
     rank: Annotated[
         Count | None, Number("shift rank", "components it acts on", form="d")
     ] = None
@@ -400,7 +404,9 @@ class Shift(Result):
     @property
     def partly(self) -> dict[str, str]:
         """Why single half-lives are None."""
-        reason = "null where the modulus is 1, within rounding, or more: it does not decay"
+        reason = (
+            "null where the modulus is 1, within rounding, or more: it does not decay"
+        )
         return {"half_lives": reason} if np.isinf(self.half_lives).any() else {}
 
 

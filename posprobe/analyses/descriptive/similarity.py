@@ -503,7 +503,9 @@ class OffsetSums:
         is_far = is_pair & (distance > quarter) & ~neighbours
         invariance = None
         if np.count_nonzero(is_pair) > 2:
-            spread = self.sum_of_squares - total[is_pair].sum() ** 2 / count[is_pair].sum()
+            spread = (
+                self.sum_of_squares - total[is_pair].sum() ** 2 / count[is_pair].sum()
+            )
             offset_variance = (
                 self.sum_of_squares - (total[is_pair] ** 2 / count[is_pair]).sum()
             )

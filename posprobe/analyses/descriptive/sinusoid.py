@@ -245,9 +245,7 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     elif contrast < MIN_BASE_CONTRAST:
         reason = f"no ladder: lines between those of base {base:.3g} fit as well"
     elif best < CERTAIN_CKA and _uneven_gain(resemblance, n, d, base) > MAX_UNEVEN_GAIN:
-        reason = (
-            f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
-        )
+        reason = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
     elif not BASE_SEARCH_RANGE[0] < base < BASE_SEARCH_RANGE[1]:
         reason = f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
     return BaseFit(
@@ -256,11 +254,18 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
 
 
 def _refine_base(
-    resemblance: Callable[[_Kernels], Floats], n: int, d: int, bases: Floats, curve: Floats
+    resemblance: Callable[[_Kernels], Floats],
+    n: int,
+    d: int,
+    bases: Floats,
+    curve: Floats,
 ) -> tuple[float, float]:
     """Return the best base near the top of a curve, and its resemblance."""
     top = int(np.argmax(curve))
-    low, high = np.log(bases[max(top - 1, 0)]), np.log(bases[min(top + 1, len(bases) - 1)])
+    low, high = (
+        np.log(bases[max(top - 1, 0)]),
+        np.log(bases[min(top + 1, len(bases) - 1)]),
+    )
     base, best = float(bases[top]), float(curve[top])
     for _ in range(6):  # each round narrows the bracket to a quarter
         nearby = np.exp(np.linspace(low, high, 9))

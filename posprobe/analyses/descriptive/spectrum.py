@@ -132,7 +132,8 @@ class Spectrum(Result):
         float | None, Number("spectral entropy", "1 is white noise", compared=True)
     ] = None
     edge_frequency: Annotated[
-        float | None, Number("edge frequency", "90 % of the power is below", compared=True)
+        float | None,
+        Number("edge frequency", "90 % of the power is below", compared=True),
     ] = None
     dominant_frequency: Floats = field(default_factory=empty_array)
     dominant_significant: NDArray[np.bool_] = field(default_factory=empty_array)
@@ -227,7 +228,9 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
         power=power,
         power_by_dim=by_dim,
         entropy=float(-(positive * np.log(positive)).sum() / np.log(len(share))),
-        edge_frequency=float(np.searchsorted(np.cumsum(share), EDGE_POWER_SHARE) / length),
+        edge_frequency=float(
+            np.searchsorted(np.cumsum(share), EDGE_POWER_SHARE) / length
+        ),
         dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
         dominant_significant=np.zeros(by_dim.shape[1], dtype=bool),
     )
@@ -270,7 +273,8 @@ def measure_line_power(
 ) -> NDArray[np.floating[Any]]:
     """Return the one-sided power of each tapered column ``[f, d]``, in the table's precision."""
     tapered = (
-        residual * xp.asarray(taper, dtype=residual.dtype, device=residual.device)[:, None]
+        residual
+        * xp.asarray(taper, dtype=residual.dtype, device=residual.device)[:, None]
     )
     power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2)
     # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.

@@ -76,7 +76,9 @@ class WindingPair:
 
     components: Annotated[
         tuple[int, int],
-        JsonType(list[int], lambda pair: [component + 1 for component in pair.components]),
+        JsonType(
+            list[int], lambda pair: [component + 1 for component in pair.components]
+        ),
     ]
     share: float
     coherence: float
@@ -258,7 +260,9 @@ def winding(
 def count_paired_components(ratio: Floats) -> int:
     """Return how many components are paired, by their shares of the variance, which fall."""
     n_components = (
-        int(np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12)))
+        int(
+            np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12))
+        )
         + 1
     )
     # An axis may hold little; what rounding holds is none.
@@ -282,8 +286,12 @@ def find_winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
             break
         if free[first] and free[second]:
             free[[first, second]] = False
-            pair = _describe_pair(scores, ratio, (first, second), coherence[first, second])
-            pairs.append(replace(pair, radius=pair.radius * unit, pitch=pair.pitch * unit))
+            pair = _describe_pair(
+                scores, ratio, (first, second), coherence[first, second]
+            )
+            pairs.append(
+                replace(pair, radius=pair.radius * unit, pitch=pair.pitch * unit)
+            )
     return pairs
 
 

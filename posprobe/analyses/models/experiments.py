@@ -114,7 +114,10 @@ class PhaseShift(Result):
     figures: ClassVar[str] = "experiments.plot_phase_shift"
 
     shifts: Annotated[
-        NDArray[np.int64], JsonType(list[Count]), limits(minItems=1), StoredArray("shifts")
+        NDArray[np.int64],
+        JsonType(list[Count]),
+        limits(minItems=1),
+        StoredArray("shifts"),
     ]
     change: Annotated[
         NDArray[np.float64], JsonType(list[NonNegative]), StoredArray("shift_change")
@@ -287,7 +290,9 @@ def _list_attention_shares(substitute: Substitute) -> list[AttentionShare] | Non
     return (
         None
         if substitute.attention is None
-        else [AttentionShare(*mean_error_pair) for mean_error_pair in substitute.attention]
+        else [
+            AttentionShare(*mean_error_pair) for mean_error_pair in substitute.attention
+        ]
     )
 
 
@@ -507,7 +512,9 @@ def costs(
     if count > 1 and bool((remaining > 1e-12 * total).all()):
         left_out_costs = cost(totals[:, None] - sums, remaining)
         errors = _jackknife(left_out_costs)
-        min_damage = max(MIN_COST_STANDARD_ERRORS * float(errors[removed_index]), rounding)
+        min_damage = max(
+            MIN_COST_STANDARD_ERRORS * float(errors[removed_index]), rounding
+        )
     damage = float(values[removed_index])
     kept_shares = np.full(len(sums), np.nan)
     kept_errors = np.full(len(sums), np.nan)

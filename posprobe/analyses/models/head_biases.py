@@ -175,7 +175,9 @@ def heads(
             f"curves {list(values.shape)}: give [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1]."
         )
     if not np.isfinite(values).all():
-        raise InvalidTable("the curves hold NaN or infinity: a zero row has no direction.")
+        raise InvalidTable(
+            "the curves hold NaN or infinity: a zero row has no direction."
+        )
     layout: Layout = Sequence((spans[0] + 1) // 2)
     if len(spans) == 2:
         layout = Grid((spans[0] + 1) // 2, (spans[1] + 1) // 2)
@@ -279,7 +281,9 @@ def _measure_asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return quotient((odd**2).sum(axis=1), spread, spread > error**2 * flat.shape[1])
 
 
-def _find_peak(flat: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_peak(
+    flat: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the offset of the largest value; among equals the nearest to distance 0."""
     nearest = np.argsort(np.abs(offsets).sum(axis=1), kind="stable")
     best = nearest[np.argmax(flat[:, nearest], axis=1)]

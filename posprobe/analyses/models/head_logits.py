@@ -40,7 +40,9 @@ def list_peaks(layer: Any) -> list[int | list[int] | None]:
     """Return each head's peak for JSON: a number, two on a grid, or None."""
     return [
         None if not has_peak else row if len(row) > 1 else row[0]
-        for row, has_peak in zip(layer.peak.tolist(), layer.has_peak.tolist(), strict=True)
+        for row, has_peak in zip(
+            layer.peak.tolist(), layer.has_peak.tolist(), strict=True
+        )
     ]
 
 
@@ -177,7 +179,9 @@ class HeadsByLayer(Result):
         self,
     ) -> Annotated[dict[str, Natural], "How many heads prefer which offset, in words."]:
         """By the name of the offset, the most frequent first."""
-        names = Counter(name for layer in self.layers.values() for name in layer.peak_name)
+        names = Counter(
+            name for layer in self.layers.values() for name in layer.peak_name
+        )
         return {name: count for name, count in names.most_common() if name != NO_PEAK}
 
     @property
@@ -321,7 +325,9 @@ def _project_rows(
     values: Array, weights: Array, biases: Array | None, columns: slice
 ) -> Array:
     """Return the queries, or the keys, of the head that has these columns of the weights."""
-    projected = namespace(values).matmul(values, _match_array(weights[:, columns], values))
+    projected = namespace(values).matmul(
+        values, _match_array(weights[:, columns], values)
+    )
     if biases is not None:
         projected = projected + _match_array(biases[columns], values)
     return projected
@@ -384,7 +390,10 @@ def _measure_head(logits: Array, layout: Layout, *, causal: bool) -> dict[str, A
 
 
 def _mean_weight(
-    key_weights: Array, layout: Layout, offset: tuple[int, ...], count: NDArray[np.float64]
+    key_weights: Array,
+    layout: Layout,
+    offset: tuple[int, ...],
+    count: NDArray[np.float64],
 ) -> float:
     """Return the mean over queries of the share that the key at an offset has of all keys."""
     xp = namespace(key_weights)

@@ -85,7 +85,9 @@ class LayerRotation:
     def ladder(self) -> NDArray[np.float64]:
         """``[frequencies]``: with a last 0 for all columns that do not turn, if there are any."""
         return (
-            self.frequencies if self.columns == "all" else np.append(self.frequencies, 0.0)
+            self.frequencies
+            if self.columns == "all"
+            else np.append(self.frequencies, 0.0)
         )
 
 
@@ -155,7 +157,10 @@ def measure_rotary_heads(
     product = _mean_products(sums, rotation)
     turns = np.exp(1j * np.outer(rotation.ladder, rotation.distances))
     parts = (product[:, :, None] * turns).real
-    norms = [np.sqrt(sums.query_power / sums.queries), np.sqrt(sums.key_power / sums.keys)]
+    norms = [
+        np.sqrt(sums.query_power / sums.queries),
+        np.sqrt(sums.key_power / sums.keys),
+    ]
     usage, mean_part = _pair_shares(product, rotation.scale * norms[0] * norms[1])
     centred = measured - measured.mean(axis=1, keepdims=True)
     centred_parts = parts - parts.mean(axis=2, keepdims=True)
@@ -169,38 +174,41 @@ def measure_rotary_heads(
         share, interval, variance = _distance_share(products, sums.variance[:, head])
         r, r2 = _measure_agreement(centred[head], centred_parts[head].sum(axis=0))
         pair_numbers = product[head], usage[head], mean_part[head]
-        head_use = HeadUse(
-            layer=layer,
-            head=head,
-            share=share,
-            interval=interval,
-            variance=float(sums.variance[:, head].mean()),
-            spread=None if variance is None else math.sqrt(max(variance, 0.0)),
-            range=float(np.ptp(measured[head])),
-            peak=int(rotation.distances[np.argmax(measured[head])]),
-            r=r,
-            r2=r2,
-            moved=float(sums.moved_attention[:, head].mean()),
-            capped=float(capped[head]) if np.isfinite(capped[head]) else None,
-            p=_sign_p(curves) if contexts >= MIN_HEAD_CONTEXTS else None,
-            answer="cannot tell",
-            usage=usage[head],
-            mean_part=mean_part[head],
-            curve_share=curve_share[head],
-            query_norm=norms[0][head],
-            key_norm=norms[1][head],
-            offset=_find_offset_pair(rotation, *pair_numbers, length),
-            product=product[head],
-            measured=measured[head],
-            predicted=predicted[head],
+        head_uses.append(
+            HeadUse(
+                layer=layer,
+                head=head,
+                share=share,
+                interval=interval,
+                variance=float(sums.variance[:, head].mean()),
+                spread=None if variance is None else math.sqrt(max(variance, 0.0)),
+                range=float(np.ptp(measured[head])),
+                peak=int(rotation.distances[np.argmax(measured[head])]),
+                r=r,
+                r2=r2,
+                moved=float(sums.moved_attention[:, head].mean()),
+                capped=float(capped[head]) if np.isfinite(capped[head]) else None,
+                p=_sign_p(curves) if contexts >= MIN_HEAD_CONTEXTS else None,
+                answer="cannot tell",
+                usage=usage[head],
+                mean_part=mean_part[head],
+                curve_share=curve_share[head],
+                query_norm=norms[0][head],
+                key_norm=norms[1][head],
+                offset=_find_offset_pair(rotation, *pair_numbers, length),
+                product=product[head],
+                measured=measured[head],
+                predicted=predicted[head],
+            )
         )
-        head_uses.append(head_use)
     return head_uses
 
 
 def _mean_products(sums: RotarySums, rotation: LayerRotation) -> NDArray[np.complex128]:
     """Return scale times mean query times conjugated mean key of each pair, ``[heads, pairs]``."""
-    products = rotation.scale * (sums.query / sums.queries) * np.conj(sums.key / sums.keys)
+    products = (
+        rotation.scale * (sums.query / sums.queries) * np.conj(sums.key / sums.keys)
+    )
     if rotation.columns == "all":
         return np.asarray(products)
     fixed_columns = (sums.fixed_query / sums.queries) * (sums.fixed_key / sums.keys)

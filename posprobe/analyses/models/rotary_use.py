@@ -228,12 +228,15 @@ class Summary:
     most: Annotated[float | None, Number("largest distance share", "of any head")]
     yes: Annotated[Count, Number("heads that prefer a distance", "answer yes", form="d")]
     no: Annotated[Count, Number("heads that prefer none", "answer no", form="d")]
-    open: Annotated[Count, Number("heads of which it cannot be told", "neither", form="d")]
+    open: Annotated[
+        Count, Number("heads of which it cannot be told", "neither", form="d")
+    ]
     moved: Annotated[
         float | None, Number("moved attention", "median, distance being hidden")
     ]
     never: Annotated[
-        float | None, Number("usage in pairs that never turn", "within the stated context")
+        float | None,
+        Number("usage in pairs that never turn", "within the stated context"),
     ]
     never_in_contexts: Annotated[
         float | None,
@@ -347,7 +350,8 @@ class RotaryUse(Result):
     def rotary_c(self) -> Annotated[NDArray[np.float64], StoredArray("rotary_c")]:
         """``[layers, heads, frequencies, 2]``: mean products, real and imaginary part."""
         return np.stack(
-            [self._stack_heads("product").real, self._stack_heads("product").imag], axis=-1
+            [self._stack_heads("product").real, self._stack_heads("product").imag],
+            axis=-1,
         )
 
     def _stack_heads(self, name: str) -> NDArray[Any]:

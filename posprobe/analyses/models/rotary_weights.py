@@ -93,7 +93,9 @@ def list_row_pairs(pair_order: WeightPairOrder, rotated: int) -> NDArray[np.intp
         return neighbours
     # Reordering neighbours into halves moves row order[i] to row i, so row r came from argsort[r].
     order = neighbours.T.ravel()
-    return np.argsort(order)[halves] if pair_order == "halves_again" else order[neighbours]
+    return (
+        np.argsort(order)[halves] if pair_order == "halves_again" else order[neighbours]
+    )
 
 
 def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
@@ -427,7 +429,9 @@ def measure_layer_weights(
     strengths = np.stack([head_strengths for head_strengths, _ in heads])
     self_matches = scale * np.stack([curve for _, curve in heads])
     sums = strengths.sum(axis=1, keepdims=True)
-    usage = np.divide(strengths, sums, out=np.full_like(strengths, np.nan), where=sums > 0)
+    usage = np.divide(
+        strengths, sums, out=np.full_like(strengths, np.nan), where=sums > 0
+    )
     if normed:
         usage[:] = self_matches[:] = np.nan
     bias_curve = None

@@ -455,7 +455,9 @@ def _centre_products(sums: Moments) -> NDArray[np.float64]:
     """Return the products of hidden states less their mean, from the upper triangle."""
     gram = to_float64(sums.gram)
     means = to_float64(sums.product_context_means)
-    mean_products = len(sums.deviations) / sums.n_product_contexts * np.outer(means, means)
+    mean_products = (
+        len(sums.deviations) / sums.n_product_contexts * np.outer(means, means)
+    )
     centred: NDArray[np.float64] = np.triu(gram) + np.triu(gram, 1).T - mean_products
     return centred
 
@@ -553,5 +555,7 @@ class EffectiveTable(Result):
         )
         sides = (self.raw, self.effective)
         return {
-            key: reason for key in self.raw if any(side.get(key) is None for side in sides)
+            key: reason
+            for key in self.raw
+            if any(side.get(key) is None for side in sides)
         }

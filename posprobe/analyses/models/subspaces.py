@@ -52,7 +52,9 @@ class Chance:
     """
 
     expected: float
-    band: Annotated[tuple[float, float], JsonType(list[float]), "5 and 95 %.", PAIR_LIMITS]
+    band: Annotated[
+        tuple[float, float], JsonType(list[float]), "5 and 95 %.", PAIR_LIMITS
+    ]
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,9 @@ def subspace_overlap(
         token_share=token_share,
         loadings=1 / (u[:n_kept] ** 4).sum(axis=1),
         chance=Chance(*_chance_overlap(np.ones(1), n_kept, width)),
-        top=share("top", float(overlap[:n_tenth].sum() * equal_weights[0]), equal_weights),
+        top=share(
+            "top", float(overlap[:n_tenth].sum() * equal_weights[0]), equal_weights
+        ),
         bottom=share(
             "bottom", float(overlap[-n_tenth:].sum() * equal_weights[0]), equal_weights
         ),

@@ -286,7 +286,9 @@ def _choose_contexts(inputs: ModelInputs) -> tuple[Iterator[Array], Origin]:
 
 def _measure_rotary_use(inputs: ModelInputs) -> RotaryUse:
     contexts, source = _choose_contexts(inputs)
-    return forward.rotary_use(inputs.model, contexts, source=source, name=inputs.reference)
+    return forward.rotary_use(
+        inputs.model, contexts, source=source, name=inputs.reference
+    )
 
 
 def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
@@ -613,4 +615,6 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
     ),
 )
 #: Measurements inside a model by name.
-MODEL_MEASUREMENTS = {measurement.name: measurement for measurement in _MODEL_MEASUREMENTS}
+MODEL_MEASUREMENTS = {
+    measurement.name: measurement for measurement in _MODEL_MEASUREMENTS
+}

@@ -24,7 +24,9 @@ def check_page(document: Block) -> Page:
     columns = make_columns(
         "part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"
     )
-    names = [[finding["cause"] for finding in findings] for findings in (causes, compared)]
+    names = [
+        [finding["cause"] for finding in findings] for findings in (causes, compared)
+    ]
     findings_by_title = {"Differs": causes, "Alike": compared}
     return Page(
         title=f"{document['a']} and {document['b']}",

@@ -189,7 +189,10 @@ def kernel_page(document: Block) -> Page:
         key=schemes.KERNEL_KEY,
         numbers=_kernel_numbers(records),
         provenance=(
-            *(Fact(record["label"], _source_text(record["source"])) for record in records),
+            *(
+                Fact(record["label"], _source_text(record["source"]))
+                for record in records
+            ),
             *version_facts(document["environment"]),
         ),
     )
@@ -211,7 +214,10 @@ def _kernel_evidence(document: Block) -> Iterator[Evidence]:
 def _kernel_numbers(records: list[Block]) -> Table:
     labels_by_key = read_data("report/numbers.toml")["kernels"]
     rows: list[Row] = [
-        ("kernel", *(schemes.KERNEL_QUANTITIES[record["quantity"]] for record in records)),
+        (
+            "kernel",
+            *(schemes.KERNEL_QUANTITIES[record["quantity"]] for record in records),
+        ),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
         *(
             (label, *(format_cell(r[key]) for r in records))

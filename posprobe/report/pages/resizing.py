@@ -82,7 +82,9 @@ def rules_page(document: Block) -> Page:
 
 def _number_table(rows: list[Row], names: Mapping[str, str]) -> Table:
     headings = make_columns("number", *(f"={name}" for name in names))
-    return Table("All numbers; distances and periods in positions.", headings, tuple(rows))
+    return Table(
+        "All numbers; distances and periods in positions.", headings, tuple(rows)
+    )
 
 
 def _cost_rows(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
@@ -108,7 +110,9 @@ def _cost_rows(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
 
 
 def _way_numbers(document: Block) -> Table:
-    blocks = {"before": document["before"]} | {way["how"]: way for way in document["ways"]}
+    blocks = {"before": document["before"]} | {
+        way["how"]: way for way in document["ways"]
+    }
     rows: list[Row] = [
         (
             Cell(number.label, note=number.meaning),

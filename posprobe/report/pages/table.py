@@ -63,7 +63,9 @@ def _number_table(document: Block) -> Table:
             band_values = (baselines.get(model) for model in models)
             bands = (format_range(band.values()) if band else "–" for band in band_values)
             sinusoid = format_cell(baselines.get("sinusoid"))
-            rows.append((number.label, format_value(value, number.form), sinusoid, *bands))
+            rows.append(
+                (number.label, format_value(value, number.form), sinusoid, *bands)
+            )
     headings = make_columns(
         "number", "=this table", "=sinusoid", *(f"={name}" for name in models)
     )
