@@ -17,6 +17,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from posprobe.number_types import Text
 
 Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
+#: A yes needs a p-value of at most this. With a false discovery rate of 0.05 over some seven
+#: questions, a single yes needs 0.007, and three need 0.02.
+MAX_YES_P = 0.02
 
 
 @dataclass(frozen=True)

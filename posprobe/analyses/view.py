@@ -22,9 +22,6 @@ from posprobe.analyses.linear import half_length, leading_coordinates, scaled_po
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 
-#: A yes needs a p-value of at most this. With a false discovery rate of 0.05 over some seven
-#: questions, a single yes needs 0.007, and three need 0.02.
-MAX_YES_P = 0.02
 #: With this many draws of each null model the smallest p-value, 1 / 50, is the level.
 N_NULL_DRAWS = 49
 #: Draws that need a factor of the kernel have at most this many rows, because the factor costs

@@ -16,15 +16,9 @@ from posprobe.analyses.descriptive.similarity import (
     sum_cosines,
     unit_rows,
 )
-from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
 from posprobe.analyses.linear import covariance_root, leading_coordinates, toeplitz
-from posprobe.analyses.view import (
-    MAX_DRAW_ROWS,
-    MAX_YES_P,
-    N_NULL_DRAWS,
-    View,
-    sum_signed_steps,
-)
+from posprobe.analyses.view import MAX_DRAW_ROWS, N_NULL_DRAWS, View, sum_signed_steps
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
     MAX_OPEN_P,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.composition.grid_model import fit_surface
 from posprobe.analyses.composition.processes import fit_kernel
-from posprobe.analyses.facts import Answer, TooFew
+from posprobe.analyses.facts import MAX_YES_P, Answer, TooFew
 from posprobe.analyses.linear import (
     covariance_root,
     grid_displacements,
@@ -26,7 +26,7 @@ from posprobe.analyses.linear import (
     participation_ratio,
     toeplitz,
 )
-from posprobe.analyses.view import MAX_YES_P, View, normalise_rows
+from posprobe.analyses.view import View, normalise_rows
 from posprobe.arrays import Floats
 from posprobe.questions.grids import NEIGHBOUR_KEYS, split_codes, unfit_grid_answer
 from posprobe.questions.rank_tests import (

@@ -22,9 +22,9 @@ from posprobe.analyses.composition.grid_model import MIN_RESOLVED_SIDE_PATCHES
 from posprobe.analyses.composition.planes import Rotation, find_rotations
 from posprobe.analyses.composition.processes import fit_kernel
 from posprobe.analyses.composition.wave_scores import MAX_LINE_P
-from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
 from posprobe.analyses.linear import MAX_VIEW_ROWS, covariance_root, toeplitz
-from posprobe.analyses.view import MAX_YES_P, View, chance_cosine, normalise_rows, view
+from posprobe.analyses.view import View, chance_cosine, normalise_rows, view
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
     MAX_OPEN_P,

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
 from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.experiments import (
     BlankImages,
@@ -38,7 +38,7 @@ from posprobe.analyses.models.states import (
     MeanDecomposition,
 )
 from posprobe.analyses.models.subspaces import SubspaceOverlap
-from posprobe.analyses.view import MAX_YES_P, N_NULL_DRAWS
+from posprobe.analyses.view import N_NULL_DRAWS
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
 #: Largest share of the variance in sampling noise at which the noise can hide no effect.

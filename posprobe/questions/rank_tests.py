@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
-from posprobe.analyses.view import MAX_YES_P, View
+from posprobe.analyses.facts import MAX_YES_P, Answer, Test, TooFew, Verdict
+from posprobe.analyses.view import View
 from posprobe.arrays import Floats
 
 #: Largest p-value that leaves an answer open; above it the answer may be no.

@@ -25,10 +25,10 @@ from posprobe.analyses.descriptive.winding import (
     find_winding_pairs,
     rotation_shares,
 )
-from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
+from posprobe.analyses.facts import MAX_YES_P, Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import covariance_root, leading_coordinates, toeplitz
 from posprobe.analyses.result import HIDDEN
-from posprobe.analyses.view import MAX_YES_P, N_NULL_DRAWS, View
+from posprobe.analyses.view import N_NULL_DRAWS, View
 from posprobe.arrays import Floats
 from posprobe.layouts import Sequence
 from posprobe.questions.rank_tests import (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.copies import Copies
 from posprobe.analyses.composition.waves import MIN_FAMILY_SHARE, NEEDED_FAMILY_P
-from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
+from posprobe.analyses.facts import MAX_YES_P, Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import (
     covariance_root,
     leading_coordinates,
@@ -22,7 +22,6 @@ from posprobe.analyses.linear import (
 )
 from posprobe.analyses.view import (
     MAX_DRAW_ROWS,
-    MAX_YES_P,
     N_NULL_DRAWS,
     View,
     chance_cosine,

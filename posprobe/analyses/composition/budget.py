@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.outliers import replace_patches
 from posprobe.analyses.breaks.seams import (
@@ -266,8 +267,8 @@ def budget(
     outlier_rows = (
         [] if is_undivided else [outlier.row for outlier in found_seams.special]
     )
-    ordinary_rows = np.delete(values, outlier_rows, axis=0)
-    mean, level = values.mean(axis=0), ordinary_rows.mean(axis=0)
+    ordinary_rows = np.delete(np.arange(len(values)), outlier_rows)
+    mean, level = values.mean(axis=0), values[ordinary_rows].mean(axis=0)
     ledger = _Ledger(float(np.square(values).sum()))
     ledger.add("mean", len(values) * float(mean @ mean))
     # Outlier rows move the mean, too: they account for its distance from all other rows.
@@ -277,31 +278,41 @@ def budget(
     main_fit = RotationFit()
     if isinstance(layout, Grid):
         grid_shares = {"other": 1.0} if patches is None else patches.shares
-        ledger.add_shares(float(np.square(ordinary_rows - level).sum()), grid_shares)
+        amount = float(np.square(values[ordinary_rows] - level).sum())
+        ledger.add_shares(amount, grid_shares)
     else:
         longest_run = max(models, key=lambda run: run[1] - run[0], default=None)
         main_fit = models[longest_run] if longest_run else main_fit
-        _add_sections(ledger, values, found_seams, models, main_fit)
+        _add_sections(ledger, values, ordinary_rows, found_seams, models, main_fit)
     return _describe_budget(ledger, main_fit, layout, start)
 
 
 def _add_sections(
     ledger: _Ledger,
     values: Floats,
+    ordinary_rows: NDArray[np.intp],
     found_seams: Seams,
     models: Mapping[tuple[int, int], RotationFit],
     main_fit: RotationFit,
 ) -> None:
-    """Add the levels of the sections between seams to a ledger, and what each stretch varies by."""
+    """Add the levels of the sections between seams to a ledger, and what each stretch varies by.
+
+    Parameters
+    ----------
+    ledger
+        Sums of squares, which are added to.
+    values, ordinary_rows
+        ``[n, d]``, and the indices of its rows that are no outliers.
+    found_seams, models, main_fit
+        Seams of the table, the model of each long part, and that of the longest.
+    """
     is_undivided = (0, len(values)) in models
-    outlier_rows = (
-        [] if is_undivided else [outlier.row for outlier in found_seams.special]
-    )
     untrained_row = None if is_undivided else found_seams.untrained
-    level = np.delete(values, outlier_rows, axis=0).mean(axis=0)
+    level = values[ordinary_rows].mean(axis=0)
     right_rows = [right_row for _, right_row in found_seams.between]
     for first_row, stop in pairwise([0, *right_rows, len(values)]):
-        section_rows = np.setdiff1d(np.arange(first_row, stop), outlier_rows)
+        is_inside = (ordinary_rows >= first_row) & (ordinary_rows < stop)
+        section_rows = ordinary_rows[is_inside]
         if not len(section_rows):
             continue
         section_level = values[section_rows].mean(axis=0)

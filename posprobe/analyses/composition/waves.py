@@ -47,6 +47,7 @@ from posprobe.analyses.composition.wave_scores import (
     transform_waves,
 )
 from posprobe.analyses.extremes import gumbel_p, gumbel_quantile
+from posprobe.analyses.facts import MAX_YES_P
 from posprobe.analyses.linear import toeplitz
 from posprobe.arrays import Floats
 
@@ -558,8 +559,6 @@ REMOVABLE_FAMILIES = (
 NEEDED_FAMILY_P = 0.005
 #: Weight, as a share of the variance, with which every component begins a fit.
 MIN_ACTIVE_WEIGHT = 1e-3
-#: Level of a yes, which p exceeds for smaller gains.
-MAX_NEEDLESS_P = 0.02
 #: Smallest share of a family: nobody reports less, and fits of 128 rows are no better.
 MIN_FAMILY_SHARE = 0.02
 
@@ -592,7 +591,7 @@ class FamilyTest:
         """Upper limit of the probability of such a gain in a table without the family."""
         if self.gain >= self.min_gain:
             return NEEDED_FAMILY_P
-        return min(1.0, MAX_NEEDLESS_P * float(np.exp(self.min_gain - self.gain)))
+        return min(1.0, MAX_YES_P * float(np.exp(self.min_gain - self.gain)))
 
 
 def _test_family(
