@@ -15,6 +15,7 @@ from posprobe.errors import NoPositionTable, UsageError
 from posprobe.layouts import Sequence
 from posprobe.relations.resized import Effect, Period, Turns, Way
 from posprobe.report import render_bundle, to_json
+from posprobe.report.render import build_page
 from posprobe.report.screen import render_text as summary
 from posprobe.resizing.rotary import compare_rules
 from posprobe.studies.resizing import compare, compare_ways
@@ -205,6 +206,18 @@ def test_a_bundle_is_written_and_rendered_again(tmp_path: Path) -> None:
         np.testing.assert_allclose(
             arrays["cubic_cosines"], similarity.centered.matrix, atol=1e-9
         )
+
+
+def test_the_page_has_the_period_of_the_sentences() -> None:
+    document = compare_ways(pp.load("sample:all-minilm-l6-v2"), to=1024).to_dict()
+    rows = {row[0]: row[1:] for row in build_page(document).numbers.rows}
+    periods = rows["leading period"][1:]
+    for way, period in zip(document["ways"], periods, strict=True):
+        (change,) = way["periods"]
+        if change["change"] == "lost":
+            assert period == "–"
+        else:
+            assert float(period) == pytest.approx(change["after"], rel=0.01)
 
 
 # Rotary positions.
