@@ -6,7 +6,11 @@ stretch without them. Counts are added to a file, of which the page of the docum
 
     OPENBLAS_NUM_THREADS=1 uv run python tools/calibration.py --tables 30 --size 64x32
     OPENBLAS_NUM_THREADS=1 uv run python tools/calibration.py --tables 30 --process walk --print
+    uv run python tools/calibration.py --trained
     uv run python tools/calibration.py --tables 0 --page docs/calibration.md
+
+With ``--trained`` the questions are asked of the tables that ``tools/train_tables.py`` trained.
+What is true of them follows from their tasks.
 """
 
 from __future__ import annotations
@@ -51,6 +55,9 @@ COLUMNS = {
 QUESTIONS = tuple(dict.fromkeys([*COLUMNS[False], *COLUMNS[True]]))
 #: Where counts are kept, and what the tables of the page stand after.
 COUNTS_PATH = Path(__file__).parents[1] / "docs" / "calibration.csv"
+#: Tables of tiny transformers, and the size of each.
+TRAINED_PATH = Path(__file__).parents[1] / "tests" / "data" / "trained-tables.npz"
+TRAINED_SIZE = (64, 32)
 MARK = "<!-- Made by tools/calibration.py; not to be edited. -->"
 
 Counts: TypeAlias = dict[str, Any]
@@ -66,6 +73,15 @@ class Process:
     either: frozenset[str] = frozenset()
     grid: bool = False
     periods: Callable[[int], tuple[float, ...]] | None = None
+    #: Size of the only table there is, for a process that draws nothing.
+    table_size: tuple[int, int] | None = None
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """The sizes that tables are drawn in."""
+        if self.table_size is not None:
+            return (self.table_size,)
+        return GRIDS if self.grid else SIZES
 
     def has(self, question: str) -> Literal["planted", "either", "absent"]:
         """Say whether the property that a question is about is there."""
@@ -707,9 +723,64 @@ HELD_OUT_FIELDS: Mapping[str, Process] = {
         shuffled(additive), either=S({"absolute_position", "low_dimensional"}), grid=True
     ),
 }  # fmt: skip
+
+
+def read_trained(
+    name: str, yes: frozenset[str] = frozenset(), either: frozenset[str] = frozenset()
+) -> Process:
+    """Return the process that draws a trained table as it is."""
+
+    def draw(_: np.random.Generator, n: int, d: int) -> Floats:
+        with np.load(TRAINED_PATH) as tables:
+            return np.asarray(tables[name][:n, :d], dtype=np.float64)
+
+    return Process(draw, yes, either, table_size=TRAINED_SIZE)
+
+
+#: Training treats rows alike, so that they are exchangeable: nothing depends on their order. It
+#: may give them few directions and unequal norms.
+EXCHANGEABLE = S({"low_dimensional", "absolute_position"})
+#: Attention to another position asks that one bilinear form of two rows is largest there. Of 64
+#: rows in 32 columns, rows without any order can meet that, and so can a rotation or a curve.
+#: Nothing makes periods a geometric series. Rows at the ends have fewer targets, and fewer look
+#: at them.
+ATTENDING = ANY | {"order", "rotations", "special_rows"}
+
+#: Trained tables by their task; what is true follows from the task alone.
+TRAINED: Mapping[str, Process] = {
+    "untrained": read_trained("untrained"),
+    "bag": read_trained("bag", either=EXCHANGEABLE),
+    "bag-decay": read_trained("bag-decay", either=EXCHANGEABLE),
+    # All rows but the first are exchangeable, and all others must tell the first from the rest.
+    "first-token": read_trained("first-token", S({"special_rows"}), EXCHANGEABLE),
+    # Rows are exchangeable within a half. Whether order matters depends on whether one half is
+    # asked about or both.
+    "halves": read_trained("halves", S({"seams"}), EXCHANGEABLE | {"order"}),
+    # Even rows are exchangeable, and so are odd ones. Signs that alternate have a period and go
+    # round in no plane, so that either answer about rotations is right.
+    "parity": read_trained("parity", ORDERED, EXCHANGEABLE | {"rotations"}),
+    # Rows of one residue are exchangeable: the table is eight rows, repeated, and independent
+    # noise. The periods 8, 4, 8/3 and 2 are harmonics and no geometric series.
+    "modulo-8": read_trained("modulo-8", ROTATING, EXCHANGEABLE | {"winding"}),
+    "index": read_trained("index", ORDERED | SMOOTH_AND_ABSOLUTE, S({"low_dimensional"})),
+    # Pairs of mirrored rows are exchangeable. Neighbours are no more similar than other rows,
+    # and yet the order of rows decides which of them make a pair.
+    "reversal": read_trained("reversal", either=EXCHANGEABLE | {"order"}),
+    # Windows of neighbours share all but two of eleven positions, so that their rows must be
+    # similar. The five rows at either end have no target and may break off.
+    "neighbourhood": read_trained("neighbourhood", ORDERED, ANY | BROKEN | {"rotations"}),
+    "previous-token": read_trained("previous-token", either=ATTENDING),
+    # Rows 40 to 63 are as they were before training.
+    "first-forty": read_trained("first-forty", S({"seams"}), ATTENDING),
+    # No row looks at the last one, which has no target: it is as before training, but for weight
+    # decay. The first rows know less of the text, and are seen by more.
+    "markov-text": read_trained("markov-text", S({"special_rows"}), ATTENDING | {"seams"}),
+}
 KINDS = ((PROCESSES, FIELDS), (HELD_OUT, HELD_OUT_FIELDS))
 ALL = {
-    name: process for pair in KINDS for kinds in pair for name, process in kinds.items()
+    name: process
+    for kinds in (*(kinds for pair in KINDS for kinds in pair), TRAINED)
+    for name, process in kinds.items()
 }
 
 
@@ -857,6 +928,32 @@ def rates(
     return "\n".join([*lines, f"| any of them | absent | {' | '.join(cells)} |"])
 
 
+def trained_answers(counts_by_process: Mapping[str, Mapping[str, Counts]]) -> str:
+    """Return the answers about trained tables: false ones bold, those of open truth in italics."""
+    questions = COLUMNS[False]
+    lines = [
+        f"| task | {' | '.join(question.replace('_', ' ') for question in questions)} |",
+        f"| --- |{' --- |' * len(questions)}",
+    ]
+    settled = false = 0
+    for name, process in TRAINED.items():
+        counts = counts_by_process[name]["x".join(map(str, TRAINED_SIZE))]
+        cells = []
+        for question in questions:
+            answer = ("yes", "no", "cannot tell")[counts["answers"][question].index(1)]
+            truth = process.has(question)
+            is_false = (truth, answer) in {("absent", "yes"), ("planted", "no")}
+            settled += truth != "either"
+            false += is_false
+            mark = "**" if is_false else "*" if truth == "either" else ""
+            cells.append(f"{mark}{answer}{mark}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return (
+        f"False are {false} of the {settled} answers that the tasks settle (bold). Answers in "
+        "italics are not settled.\n\n" + "\n".join(lines)
+    )
+
+
 def page(counts_by_process: Mapping[str, Mapping[str, Counts]]) -> str:
     """Return the rates as the documentation has them."""
     parts = []
@@ -868,6 +965,7 @@ def page(counts_by_process: Mapping[str, Mapping[str, Counts]]) -> str:
                 for g, kinds in enumerate(pair)
             ),
         ]
+    parts += ["## Answers about trained tables", trained_answers(counts_by_process)]
     return "\n\n".join(parts)
 
 
@@ -879,6 +977,7 @@ def main() -> None:
     )
     parser.add_argument("--process", action="append", help="part of a name; all without")
     parser.add_argument("--held-out", action="store_true", help="processes not tuned on")
+    parser.add_argument("--trained", action="store_true", help="trained tables, once each")
     parser.add_argument(
         "--size", action="append", help="NxD, N rows or patches; all without"
     )
@@ -895,17 +994,19 @@ def main() -> None:
     options = parser.parse_args()
     counts_by_process = read_counts(options.counts) if options.counts.exists() else {}
     kinds, fields = KINDS[options.held_out]
-    for name, process in {**kinds, **fields}.items():
+    for name, process in (TRAINED if options.trained else {**kinds, **fields}).items():
         if not options.tables or (
             options.process and not any(p in name for p in options.process)
         ):
             continue
-        for size in GRIDS if process.grid else SIZES:
+        for size in process.sizes:
             text = f"{size[0]}x{size[1]}"
             if options.size and text not in options.size:
                 continue
-            earlier = None if options.print else counts_by_process.get(name, {}).get(text)
-            counts = measure(name, process, size, options.tables, options.seed, earlier)
+            is_new = options.print or options.trained
+            earlier = None if is_new else counts_by_process.get(name, {}).get(text)
+            tables = 1 if options.trained else options.tables
+            counts = measure(name, process, size, tables, options.seed, earlier)
             print(name, text, counts, flush=True)
             if options.print:
                 continue

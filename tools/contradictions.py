@@ -272,10 +272,10 @@ def _list_jobs(
     for name, process in calibration.ALL.items():
         if not golden.matches(options.only, name):
             continue
-        for n, d in calibration.GRIDS if process.grid else calibration.SIZES:
+        for n, d in process.sizes:
             if options.size and f"{n}x{d}" not in options.size:
                 continue
-            for index in range(options.calibration):
+            for index in range(1 if process.table_size else options.calibration):
                 yield f"{name} {n}x{d} #{index}", find_in_process, (name, n, d, index)
 
 
