@@ -949,7 +949,7 @@ def trained_answers(counts_by_process: Mapping[str, Mapping[str, Counts]]) -> st
             cells.append(f"{mark}{answer}{mark}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return (
-        f"False are {false} of the {settled} answers that the tasks settle (bold). Answers in "
+        f"False answers (bold): {false} of the {settled} that the tasks settle. Answers in "
         "italics are not settled.\n\n" + "\n".join(lines)
     )
 

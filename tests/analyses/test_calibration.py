@@ -64,7 +64,7 @@ def trained_table(name: str) -> NDArray[np.float64]:
 def centred_cosines(values: NDArray[np.float64]) -> NDArray[np.float64]:
     rows = values - values.mean(axis=0)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows @ rows.T
+    return np.asarray(rows @ rows.T)
 
 
 def periodic_share(values: NDArray[np.float64], period: int) -> float:
@@ -130,9 +130,11 @@ def test_rows_that_no_training_step_saw_stay_as_they_were() -> None:
 
 
 def test_trained_table_is_asked_about_in_its_own_size_only() -> None:
-    process = calibration.TRAINED["halves"]
+    process = calibration.TRAINED["first-forty"]
     assert process.sizes == (calibration.TRAINED_SIZE,)
-    counts = calibration.measure("halves", process, calibration.TRAINED_SIZE, 1, seed=0)
+    counts = calibration.measure(
+        "first-forty", process, calibration.TRAINED_SIZE, 1, seed=0
+    )
     assert counts["tables"] == 1
     assert counts["answers"]["seams"] == [1, 0, 0]
 
@@ -145,5 +147,5 @@ def test_page_marks_a_false_yes_and_a_false_no_and_counts_them() -> None:
     counts["halves"][size]["answers"]["seams"] = [0, 1, 0]
     counts["modulo-8"][size]["answers"]["rotations"] = [1, 0, 0]
     text = calibration.trained_answers(counts)
-    assert text.startswith("False are 2 of the ")
+    assert text.startswith("False answers (bold): 2 of the ")
     assert text.count("**yes**") == text.count("**no**") == 1
