@@ -774,7 +774,9 @@ TRAINED: Mapping[str, Process] = {
     "first-forty": read_trained("first-forty", S({"seams"}), ATTENDING),
     # No row looks at the last one, which has no target: it is as before training, but for weight
     # decay. The first rows know less of the text, and are seen by more.
-    "markov-text": read_trained("markov-text", S({"special_rows"}), ATTENDING | {"seams"}),
+    "markov-text": read_trained(
+        "markov-text", S({"special_rows"}), ATTENDING | {"seams"}
+    ),
 }
 KINDS = ((PROCESSES, FIELDS), (HELD_OUT, HELD_OUT_FIELDS))
 ALL = {
@@ -977,7 +979,9 @@ def main() -> None:
     )
     parser.add_argument("--process", action="append", help="part of a name; all without")
     parser.add_argument("--held-out", action="store_true", help="processes not tuned on")
-    parser.add_argument("--trained", action="store_true", help="trained tables, once each")
+    parser.add_argument(
+        "--trained", action="store_true", help="trained tables, once each"
+    )
     parser.add_argument(
         "--size", action="append", help="NxD, N rows or patches; all without"
     )
