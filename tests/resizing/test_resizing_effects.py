@@ -217,7 +217,7 @@ def test_the_page_has_the_period_of_the_sentences() -> None:
         if change["change"] == "lost":
             assert period == "–"
         else:
-            assert float(period) == pytest.approx(change["after"], rel=0.01)
+            assert float(str(period)) == pytest.approx(change["after"], rel=0.01)
 
 
 # Rotary positions.
