@@ -29,7 +29,7 @@ from posprobe.relations import (
     relate_layouts,
 )
 from posprobe.relations.tables import relate_tables, resampling_weights
-from posprobe.relations.weights import relate_projections, reorder_rows
+from posprobe.relations.weights import LayerRelation, relate_layer, reorder_rows
 
 Floats: TypeAlias = NDArray[np.float64]
 Draw: TypeAlias = np.random.Generator
@@ -327,6 +327,10 @@ def _scale_folded(projections: Projections, draw: Draw) -> Projections:
     )
 
 
+def _layer_findings(relation: LayerRelation) -> tuple[Finding, ...]:
+    return tuple(finding for _, finding in relation.findings())
+
+
 def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     """Yield cause and findings of every change of made projections."""
     draw = np.random.default_rng(seed)
@@ -346,7 +350,7 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         "other_weights": projections(draw),
     }
     for cause, b in copies.items():
-        yield "projections", cause, (relate_projections(a, b)[1],)
+        yield "projections", cause, _layer_findings(relate_layer(a, b))
     for (first_layout, second_layout), order, cause in (
         ((False, False), "same", "same_pairs"),
         ((False, True), "to_neighbours", "pairs_reordered"),
@@ -366,9 +370,7 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
                 "noise": lambda w: _noise(w, 0.1, draw),
             }
             b = _each(b, rounding[change])
-        finding = relate_layouts(
-            (first_layout, second_layout), relate_projections(a, b)[0]
-        )
+        finding = relate_layouts((first_layout, second_layout), relate_layer(a, b).order)
         yield "projections", cause, () if finding is None else (finding,)
 
 

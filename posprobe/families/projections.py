@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -224,8 +224,22 @@ class RotaryWeights:
             key_norms[heads[1].start] = norms[len(heads[0]) :]
         return np.concatenate([*query_norms.values(), *key_norms.values()])
 
-    def read(self, layer: int, selected_heads: HeadRanges | None = None) -> Projections:
+    def read(
+        self,
+        layer: int,
+        selected_heads: HeadRanges | None = None,
+        head_rows: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> Projections:
         """Read the weights of a layer, or only those of ``selected_heads``, without biases.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        selected_heads
+            Heads of queries and of keys that are read; all for None.
+        head_rows
+            Rows of each head of queries, and of keys, that are read; all for None.
 
         Raises
         ------
@@ -243,7 +257,9 @@ class RotaryWeights:
             keys=keys,
             head_dim=self.head_dim,
             selected_heads=selected_heads,
+            head_rows=head_rows,
         )
+        n_head_rows = [self.head_dim] * 2 if head_rows is None else [*map(len, head_rows)]
         biases: tuple[Any, Any] = (None, None)
         if f"{names.query}.bias" in self.checkpoint.tensors and selected_heads is None:
             biases = read_projections(
@@ -259,8 +275,8 @@ class RotaryWeights:
         )
         return Projections(
             layer=layer,
-            query=query.reshape(-1, self.head_dim, query.shape[1]),
-            key=key.reshape(-1, self.head_dim, key.shape[1]),
+            query=query.reshape(-1, n_head_rows[0], query.shape[1]),
+            key=key.reshape(-1, n_head_rows[1], key.shape[1]),
             query_bias=query_bias,
             key_bias=key_bias,
             gain=self._read_norm(names, "weight"),
@@ -446,6 +462,7 @@ def read_projections(
     head_dim: int,
     parameter: Literal["weight", "bias"] = "weight",
     selected_heads: HeadRanges | None = None,
+    head_rows: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
     """Read the rows of the query and key projections, head after head.
 
@@ -461,6 +478,8 @@ def read_projections(
         ``weight`` ``[heads * head_dim, width]`` or ``bias`` ``[heads * head_dim]``.
     selected_heads
         Heads that are read; all for None.
+    head_rows
+        Rows of each head of queries, and of keys, that are read; all for None.
     """
     query_name, key_name = (f"{name}.{parameter}" for name in (names.query, names.key))
     query_range, key_range = selected_heads or (range(heads), range(keys))
@@ -473,8 +492,10 @@ def read_projections(
     elif names.fused:
         key_heads = heads + key_heads
     query, key = (
-        (head_order[:, None] * head_dim + np.arange(head_dim)).ravel()
-        for head_order in (query_heads, key_heads)
+        (head_order[:, None] * head_dim + np.array(rows, np.intp)).ravel()
+        for head_order, rows in zip(
+            (query_heads, key_heads), head_rows or [range(head_dim)] * 2, strict=True
+        )
     )
     if not names.fused:
         return checkpoint.read_rows(query_name, query), checkpoint.read_rows(

@@ -12,6 +12,7 @@ from posprobe.analyses.result import as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.checks.compare import compare
+from posprobe.checks.orders import ExpectedWeights, ProjectionState
 from posprobe.checks.sides import open_side
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.files import CHECK_SCHEMA
@@ -41,6 +42,8 @@ class Check(Saveable):
         Components that could not be compared, with the reason.
     context
         Shorter context length of both, in positions; None if none is stated.
+    projections
+        What the queries and the keys of each layer of B are to those of A.
     environment
         Versions, command and time.
 
@@ -59,6 +62,7 @@ class Check(Saveable):
     compared: tuple[Finding, ...]
     not_compared: tuple[NotCompared, ...] = ()
     context: int | None = None
+    projections: tuple[ProjectionState, ...] = ()
     environment: EnvironmentBlock = field(
         default_factory=lambda: describe_environment("cpu", 0, None),
         repr=False,
@@ -96,6 +100,7 @@ class Check(Saveable):
                 {"what": skipped.what, "reason": _not_compared_sentence(skipped)}
                 for skipped in self.not_compared
             ],
+            "projections": [as_block(state) for state in self.projections],
             "environment": dict(self.environment),
         }
 
@@ -144,14 +149,16 @@ def check(
     b: str | PathLike[str] | Encoding,
     *,
     same_weights: bool = False,
+    other_weights: bool = False,
     all_layers: bool = False,
     offline: bool = False,
     command: str | None = None,
 ) -> Check:
     """Check whether two copies of a model encode position alike, and if not, why.
 
-    Only position tables and the query and key projections of the first, middle and last layer are
-    read; from the Hub and from large models only the rows of one head.
+    Position tables and the projections of queries and keys are read. From the Hub and from large
+    models one head of the first, middle and last layer is read, and two rows of each other layer,
+    which must have gone where those went.
 
     Parameters
     ----------
@@ -161,6 +168,8 @@ def check(
         a query ``q`` with ``q_rotated``.
     same_weights
         Whether other weights count as a difference.
+    other_weights
+        Whether unrelated weights are expected, so that the encoding alone decides.
     all_layers
         Whether to compare the projections of every layer completely.
     offline
@@ -184,7 +193,15 @@ def check(
     """
     sides = [open_side(copy, offline=offline) for copy in (a, b)]
     side_a, side_b = sides
-    findings, missing = compare(side_a, side_b, all_layers=all_layers)
+    if same_weights and other_weights:
+        raise ValueError("same_weights and other_weights exclude each other: give one.")
+    expected_weights: ExpectedWeights | None = None
+    if same_weights or other_weights:
+        expected_weights = "same" if same_weights else "other"
+    comparison = compare(
+        side_a, side_b, all_layers=all_layers, expected_weights=expected_weights
+    )
+    findings, missing = comparison.findings, comparison.not_compared
     contexts = [
         record.max_positions
         for side in sides
@@ -208,5 +225,6 @@ def check(
         compared,
         tuple(missing),
         min(contexts, default=None),
+        tuple(comparison.projections),
         describe_environment("cpu", 0, command),
     )
