@@ -210,8 +210,14 @@ def relate_layers(a: Side, b: Side, *, all_layers: bool) -> list[RelatedLayer] |
         return [layer_pair.relate(is_whole=True) for layer_pair in layer_pairs.values()]
     chosen_layers = {layers[0], layers[len(layers) // 2], layers[-1]}
     related = [layer_pairs[layer].relate() for layer in sorted(chosen_layers)]
+    # Other weights in all three are another model's, whatever further layers hold.
+    is_other_model = not any(
+        relation.is_related
+        for layer in related
+        for relation in layer.relation.sides.values()
+    )
     for layer in layers:
-        if layer not in chosen_layers:
+        if layer not in chosen_layers and not is_other_model:
             related.append(layer_pairs[layer].relate_probe(related[: len(chosen_layers)]))
     return sorted(related, key=lambda related_layer: related_layer.layer)
 
