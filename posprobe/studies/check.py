@@ -23,6 +23,8 @@ from posprobe.words import relations
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from posprobe.figures.copies import ProjectionCell
+
 
 @dataclass(frozen=True)
 class Check(Saveable):
@@ -105,7 +107,7 @@ class Check(Saveable):
         }
 
     def arrays(self) -> dict[str, Floats]:
-        """Return the content of ``arrays.npz``: ``ladder`` and ``rows``, after their encoding."""
+        """Return the content of ``arrays.npz``: ladders, rows and maps of rows by encoding."""
         return {
             f"{part}_{name}" if part else name: curve
             for name, curves in self._curves().items()
@@ -116,19 +118,53 @@ class Check(Saveable):
         """Return the builders of the bundle's figures by name; empty if there are none."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import CHECK_FIGURES
+        from posprobe.figures.copies import projections_figure
 
-        return {
-            name: partial(CHECK_FIGURES[name], REPORT, curves, {})
-            for name, curves in self._curves().items()
+        builders: dict[str, Callable[[], Figure]] = {}
+        if self.projections:
+            row_maps = {
+                finding.more["layers"][0]: finding.curve
+                for finding in self.causes
+                if finding.what == "pairs" and finding.curve is not None
+            }
+            builders["projections"] = partial(projections_figure, self._cells(), row_maps)
+        # Equal ladders are a flat line, which shows nothing beside a difference of rows.
+        is_cause = {finding.what for finding in self.causes}
+        for name, curves in self._curves().items():
+            if name in CHECK_FIGURES and not (
+                name == "ladder" and is_cause and "ladder" not in is_cause
+            ):
+                builders[name] = partial(CHECK_FIGURES[name], REPORT, curves, {})
+        return builders
+
+    def _cells(self) -> list[ProjectionCell]:
+        """Return each projection as it is drawn."""
+        from posprobe.figures.copies import ProjectionCell
+
+        faults = {
+            (layer, side)
+            for finding in self.causes
+            for layer in finding.more.get("layers", ())
+            for side in ("queries", "keys")
+            if side in finding.more.get("projection", side)
         }
+        return [
+            ProjectionCell(
+                state.layer,
+                state.side,
+                relations.projection_label(state.relation, state.order, state.read),
+                (state.layer, state.side) in faults,
+            )
+            for state in self.projections
+        ]
 
     def _curves(self) -> dict[str, dict[str, Floats]]:
         """Return the curves of the findings, by figure and by encoding."""
         curves: dict[str, dict[str, Floats]] = {}
         for finding in (*self.causes, *self.compared):
             if finding.curve is not None:
-                name = "ladder" if finding.what == "ladder" else "rows"
-                curves.setdefault(name, {})[finding.part] = finding.curve
+                name = {"ladder": "ladder", "pairs": "row_map"}.get(finding.what, "rows")
+                curves.setdefault(name, {}).setdefault(finding.part, finding.curve)
         return curves
 
 

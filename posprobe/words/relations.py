@@ -180,6 +180,15 @@ def subject_name(kind: str, part: str) -> str:
     return f"{name} {part}".rstrip()
 
 
+def projection_label(relation: str, order: str | None, read: str) -> str:
+    """Return what a projection of B is to that of A, in a word or two."""
+    labels: Mapping[str, str] = _check_texts()["labels"]
+    if order not in (None, "same"):
+        return labels[str(order)]
+    label = labels.get(relation, relation.replace("_", " "))
+    return labels["rows_only"] if read == "rows" else label
+
+
 def check_question(a: str, b: str) -> str:
     """Return the question that a check answers."""
     return f"Do A ({a}) and B ({b}) encode position alike?"

@@ -162,8 +162,10 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
     # Without pairs, (chi2 - 1) / 2 has variance 1 / (2 P), and heads * correlation / 2 has variance
     # heads / (4 P). A margin is the difference of two such scores.
     chance, contradiction_chance = math.sqrt(2 / rotated), math.sqrt(heads / rotated)
-    contradiction = heads / 2 * (
-        readings[0].correlation - min(reading.correlation for reading in readings)
+    contradiction = (
+        heads
+        / 2
+        * (readings[0].correlation - min(reading.correlation for reading in readings))
     )
     is_contradicted = contradiction >= max(
         MIN_CONTRADICTION, MIN_MARGIN_DEVIATIONS * contradiction_chance

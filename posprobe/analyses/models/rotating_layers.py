@@ -48,7 +48,9 @@ class RotationTest:
         return True if self.p <= MAX_ROTATING_P else None
 
 
-def rotation_test(query_norms: Floats, key_norms: Floats, seed: int = 0) -> RotationTest | None:
+def rotation_test(
+    query_norms: Floats, key_norms: Floats, seed: int = 0
+) -> RotationTest | None:
     """Test whether the dimensions of a layer's heads have sizes of their own.
 
     A row of a query and the same row of its key are trained together, without rotation too, so that
