@@ -82,17 +82,8 @@ def compare(
         else:
             refusal = NotCompared("encoding", "no_encoding", "B" if kinds_a else "A")
         return Comparison([], [*not_compared, refusal])
-    for kind in sorted({*a.encodings, *b.encodings}):
-        encodings_a, encodings_b = a.encodings.get(kind, {}), b.encodings.get(kind, {})
-        if not encodings_a or not encodings_b:
-            kind_a, kind_b = (kind, None) if encodings_a else (None, kind)
-            findings.append(Finding("encoding", "missing", kind_a, kind_b))
-            continue
-        encoding_pairs = _pair_encodings(encodings_a, encodings_b)
-        if len(encoding_pairs) < max(len(encodings_a), len(encodings_b)):
-            counts = f"{len(encodings_a)} | {len(encodings_b)}"
-            not_compared.append(NotCompared(kind, "several", counts))
-        findings += _relate_encoding_pairs(encoding_pairs)
+    findings += _encoding_findings(a, b)
+    not_compared += _several_encodings(a, b)
     if "rotary" in a.encodings and "rotary" in b.encodings:
         weights = relate_weights(
             a, b, all_layers=all_layers, expected_weights=expected_weights
@@ -105,6 +96,27 @@ def compare(
             findings += logit_findings
             not_compared += logits_not_compared
     return Comparison(findings, not_compared, projections)
+
+
+def _encoding_findings(a: Side, b: Side) -> Iterator[Finding]:
+    """Compare the encodings of each kind."""
+    for kind in sorted({*a.encodings, *b.encodings}):
+        encodings_a, encodings_b = a.encodings.get(kind, {}), b.encodings.get(kind, {})
+        if encodings_a and encodings_b:
+            yield from _relate_encoding_pairs(_pair_encodings(encodings_a, encodings_b))
+        else:
+            kind_a, kind_b = (kind, None) if encodings_a else (None, kind)
+            yield Finding("encoding", "missing", kind_a, kind_b)
+
+
+def _several_encodings(a: Side, b: Side) -> Iterator[NotCompared]:
+    """Yield kinds of which one copy has more encodings than could be paired."""
+    for kind in sorted({*a.encodings} & {*b.encodings}):
+        encodings_a, encodings_b = a.encodings[kind], b.encodings[kind]
+        n_pairs = len(_pair_encodings(encodings_a, encodings_b))
+        if n_pairs < max(len(encodings_a), len(encodings_b)):
+            counts = f"{len(encodings_a)} | {len(encodings_b)}"
+            yield NotCompared(kind, "several", counts)
 
 
 def _pair_encodings(

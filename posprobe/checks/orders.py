@@ -101,6 +101,8 @@ def relate_weights(
     except PosprobeError as error:
         not_compared.append(NotCompared("weights", str(error)))
     are_neighbours = _are_pairs_neighbours(a), _are_pairs_neighbours(b)
+    if layers_finding := _compare_rotating_layers(a, b):
+        return Comparison([layers_finding], not_compared)
     if not layers:
         if not not_compared:
             not_compared.append(_missing_weights(a, b))
@@ -121,6 +123,22 @@ def relate_weights(
         findings = [finding for finding in findings if finding.cause != "other_weights"]
     states = [state for layer in layers for state in _projection_states(layer)]
     return Comparison(findings, not_compared, states)
+
+
+def _compare_rotating_layers(a: Side, b: Side) -> Finding | None:
+    """Compare which layers rotate as declared, if both copies have the same layers."""
+    if a.weights is None or b.weights is None:
+        return None
+    layers_a, layers_b = (sorted(side.weights.layers) for side in (a, b) if side.weights)
+    every_layer = [
+        sorted({*weights.layers, *weights.unrotated}) for weights in (a.weights, b.weights)
+    ]
+    if layers_a == layers_b or every_layer[0] != every_layer[1]:
+        return None
+    differing = sorted(set(layers_a) ^ set(layers_b))
+    return Finding(
+        "layers", "rotating_layers", layers_a, layers_b, more={"layers": differing}
+    )
 
 
 def _missing_weights(a: Side, b: Side) -> NotCompared:

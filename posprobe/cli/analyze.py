@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -15,8 +15,8 @@ from posprobe.cli.show import describe_loaded, print_analysis, print_json, print
 from posprobe.progress import stage
 from posprobe.text import escape_invisible
 
-#: Rows with one reason that `inspect` lists one by one.
-MAX_LISTED_ROWS = 8
+if TYPE_CHECKING:
+    from posprobe.studies.rotation import LayerRotation
 
 
 def analyze(
@@ -76,26 +76,37 @@ def analyze(
 
 
 def inspect(
-    ref: str, revision: str | None = None, offline: bool = False, as_json: bool = False
+    ref: str,
+    revision: str | None = None,
+    offline: bool = False,
+    weights: bool = False,
+    as_json: bool = False,
 ) -> None:
     """List the positional encodings in a checkpoint.
 
-    Only file headers are read, no tensors.
+    Only file headers are read, no tensors, unless --weights asks which layers rotate.
     """
     with stage(f"Inspecting {ref}"):
         from posprobe.families.read import inspect_reference
 
-        encodings, message = inspect_reference(ref, revision=revision, offline=offline)
+        encodings = inspect_checkpoint(ref, revision=revision, offline=offline)
+    rotations: list[LayerRotation] = []
+    if weights and any(encoding["scheme"] == "rotary" for encoding in encodings):
+        from posprobe.studies.rotation import layer_rotations
+
+        rotations = layer_rotations(ref, revision=revision, offline=offline)
     if as_json:
-        print_json({"encodings": encodings})
-        if message:
-            print_note(escape_invisible(message))
-        return
-    lines = [_format_encoding(encoding) for encoding in encodings]
-    lines = lines or [escape_invisible(message)]
-    notes = dict.fromkeys(note for encoding in encodings for note in encoding["notes"])
-    lines += [f"note: {escape_invisible(note)}" for note in notes]
-    typer.echo("\n".join(lines))
+        blocks = [asdict(rotation) for rotation in rotations]
+        print_json({"encodings": encodings, **({"layers": blocks} if weights else {})})
+    else:
+        typer.echo(
+            "\n".join(_format_encoding(encoding) for encoding in encodings)
+            or NO_ENCODING_MESSAGE
+        )
+        if weights:
+            from posprobe.words.weights import rotation_lines
+
+            typer.echo("\n".join(rotation_lines(rotations)))
 
 
 def _format_parameters(numbers: dict[str, Any]) -> str:

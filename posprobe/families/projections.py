@@ -146,6 +146,8 @@ class RotaryWeights:
         Whether queries and keys are normalised, so that weights do not determine their lengths.
     declared
         Whether the configuration names an architecture, which determines the order of pairs.
+    unrotated
+        Names of the projections of layers that the configuration says do not rotate.
     """
 
     checkpoint: Checkpoint
@@ -155,6 +157,7 @@ class RotaryWeights:
     scale: float
     normed: bool
     declared: bool
+    unrotated: Mapping[int, ProjectionNames] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -362,10 +365,13 @@ def find_rotary_weights(
                 layers.setdefault(layer, names)
     layer_kind = "" if all_kinds else spec.layers
     rotating = find_rotating_layers(section, max(layers, default=-1) + 1, layer_kind)
+    any_rotating = find_rotating_layers(section, max(layers, default=-1) + 1)
+    unrotated = {k: names for k, names in layers.items() if k not in any_rotating}
     layers = {layer: names for layer, names in layers.items() if layer in rotating}
     return RotaryWeights(
         checkpoint=checkpoint,
         layers=layers,
+        unrotated=unrotated,
         head_dim=spec.head_dim,
         config=section.config,
         scale=(read_logit_scale(section, spec.head_dim) or 1.0)

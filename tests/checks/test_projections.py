@@ -16,6 +16,7 @@ import posprobe as pp
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.analyses.models.rotating_layers import rotation_test
 from posprobe.encodings.rotary import round_to_type
+from posprobe.studies.rotation import layer_rotations
 
 HEADS = 8
 KEY_HEADS = 4
@@ -224,3 +225,21 @@ def test_coupled_queries_and_keys_are_no_sign_of_rotation() -> None:
 def test_few_heads_cannot_tell_whether_a_layer_rotates() -> None:
     assert rotation_test(np.ones((8, 16)), np.ones((2, 16))) is None
     assert rotation_test(np.zeros((8, 16)), np.ones((4, 16))) is None
+
+
+def test_inverted_lists_of_rotating_layers_differ(tmp_path: Path) -> None:
+    sides = []
+    for name, rotating in (("a", [1, 1, 1, 0, 1]), ("b", [0, 0, 0, 1, 0])):
+        folder = Path(save(tmp_path / name, model()))
+        config = {**CONFIG, "model_type": "smollm3", "no_rope_layers": rotating}
+        (folder / "config.json").write_text(json.dumps(config))
+        sides.append(folder)
+    (finding,) = pp.check(*sides).causes
+    assert (finding.cause, finding.a, finding.b) == (
+        "rotating_layers",
+        [0, 1, 2, 4],
+        [3],
+    )
+    assert pp.check(sides[0], sides[0]).alike
+    declared = {entry.layer: entry.declared for entry in layer_rotations(str(sides[1]))}
+    assert declared == {0: False, 1: False, 2: False, 3: True, 4: False}

@@ -131,6 +131,42 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
         return None
     logs = np.log(sizes)
     logs = logs - logs.mean(axis=1, keepdims=True)
+    scored = _score_pair_orders(logs)
+    readings = tuple(entry for entry, _ in scored)
+    margin = readings[1].score - readings[0].score
+    wins = float(np.mean(np.argmin([scores for _, scores in scored], axis=0) == 0))
+    # Without pairs, (chi2 - 1) / 2 has variance 1 / (2 P), and heads * correlation / 2 has variance
+    # heads / (4 P). A margin is the difference of two such scores.
+    chance, contradiction_chance = math.sqrt(2 / rotated), math.sqrt(heads / rotated)
+    contradiction = (
+        heads
+        / 2
+        * (readings[0].correlation - min(reading.correlation for reading in readings))
+    )
+    is_contradicted = contradiction >= max(
+        MIN_CONTRADICTION, MIN_MARGIN_DEVIATIONS * contradiction_chance
+    )
+    is_certain = (
+        margin >= max(MIN_SCORE_MARGIN, MIN_MARGIN_DEVIATIONS * chance)
+        and wins >= MIN_WIN_SHARE
+        and not is_contradicted
+    )
+    return PairLayout(
+        readings[0].reading if is_certain else None, heads, margin, wins, readings
+    )
+
+
+def _score_pair_orders(
+    logs: NDArray[np.float64],
+) -> list[tuple[ReadingScore, NDArray[np.float64]]]:
+    """Return all pair orders, best first, each with its scores in draws of heads.
+
+    Parameters
+    ----------
+    logs
+        ``[heads, rotated]``: log sizes, less the mean of their head.
+    """
+    heads, rotated = logs.shape
     head_counts = np.random.default_rng(0).multinomial(
         heads, np.full(heads, 1 / heads), N_HEAD_DRAWS
     )
@@ -156,28 +192,7 @@ def pair_layout(sizes: NDArray[np.float64]) -> PairLayout | None:
             )
         )
     scored.sort(key=lambda entry: entry[0].score)
-    readings = tuple(entry for entry, _ in scored)
-    margin = readings[1].score - readings[0].score
-    wins = float(np.mean(np.argmin([scores for _, scores in scored], axis=0) == 0))
-    # Without pairs, (chi2 - 1) / 2 has variance 1 / (2 P), and heads * correlation / 2 has variance
-    # heads / (4 P). A margin is the difference of two such scores.
-    chance, contradiction_chance = math.sqrt(2 / rotated), math.sqrt(heads / rotated)
-    contradiction = (
-        heads
-        / 2
-        * (readings[0].correlation - min(reading.correlation for reading in readings))
-    )
-    is_contradicted = contradiction >= max(
-        MIN_CONTRADICTION, MIN_MARGIN_DEVIATIONS * contradiction_chance
-    )
-    is_certain = (
-        margin >= max(MIN_SCORE_MARGIN, MIN_MARGIN_DEVIATIONS * chance)
-        and wins >= MIN_WIN_SHARE
-        and not is_contradicted
-    )
-    return PairLayout(
-        readings[0].reading if is_certain else None, heads, margin, wins, readings
-    )
+    return scored
 
 
 def _fit_pairs(
