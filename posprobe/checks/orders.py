@@ -110,10 +110,10 @@ def relate_weights(
         if pairs_finding is None:
             not_compared.append(NotCompared("pairs", "pairs_unknown"))
         return Comparison([pairs_finding] if pairs_finding else [], not_compared)
-    findings = _value_findings(layers)
-    order_findings = _order_findings(layers, are_neighbours)
-    findings += order_findings
-    if not order_findings:
+    findings = value_findings(layers)
+    row_findings = order_findings(layers, are_neighbours)
+    findings += row_findings
+    if not row_findings:
         pairs_finding = relate_layouts(are_neighbours, None)
         findings += [pairs_finding] if pairs_finding else []
         if pairs_finding is None:
@@ -158,7 +158,7 @@ def _missing_weights(a: Side, b: Side) -> NotCompared:
     return NotCompared("weights", "no_projections", decides=has_layers)
 
 
-def _value_findings(layers: Sequence[RelatedLayer]) -> list[Finding]:
+def value_findings(layers: Sequence[RelatedLayer]) -> list[Finding]:
     """Return the findings on values, those of several layers joined, the worst of each cause."""
     groups: dict[tuple[str, SideName | None], list[tuple[RelatedLayer, Finding]]] = {}
     unlike = _unlike_sides(layers)
@@ -197,7 +197,7 @@ def _unlike_sides(layers: Sequence[RelatedLayer]) -> dict[int, list[SideName]]:
     return {layer: sides for layer, sides in unrelated.items() if sides}
 
 
-def _order_findings(
+def order_findings(
     layers: Sequence[RelatedLayer], are_neighbours: tuple[bool | None, bool | None]
 ) -> list[Finding]:
     """Return the findings on where rows went: pairs, and projections unlike their partner."""
