@@ -147,7 +147,9 @@ class _Layer:
 
     def read(self, blocks: Sequence[HeadRanges]) -> Iterator[Projections]:
         """Read blocks of heads, in their order; adjacent blocks on the Hub in one request."""
-        block_numbers = len(blocks[0][0]) * self.rotary.head_dim * self.query_info.shape[1]
+        block_numbers = (
+            len(blocks[0][0]) * self.rotary.head_dim * self.query_info.shape[1]
+        )
         batch_blocks = max(MAX_BATCH_NUMBERS // block_numbers, 1) if self.is_remote else 1
         for begin in range(0, len(blocks), batch_blocks):
             batch = blocks[begin : begin + batch_blocks]
@@ -270,7 +272,9 @@ class _LayerPair:
                     LayerRelation(unrelated, unrelated, head_dim), "all", []
                 )
             if len(blocks) == 1:
-                (projections,) = zip(self.a.read(blocks), self.b.read(blocks), strict=True)
+                (projections,) = zip(
+                    self.a.read(blocks), self.b.read(blocks), strict=True
+                )
                 return self._build(relate_layer(*projections), "all", [projections])
             return self._relate_blocks(blocks)
 
@@ -299,7 +303,9 @@ class _LayerPair:
         )
         if max(distances) > max(MAX_PROBE_DISTANCE, MAX_PROBE_RATIO * worst):
             return self.relate()
-        return RelatedLayer(self.a.layer, first.relation, "rows", None, self.a.head_counts)
+        return RelatedLayer(
+            self.a.layer, first.relation, "rows", None, self.a.head_counts
+        )
 
     def _build(
         self,

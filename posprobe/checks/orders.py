@@ -131,7 +131,8 @@ def _compare_rotating_layers(a: Side, b: Side) -> Finding | None:
         return None
     layers_a, layers_b = (sorted(side.weights.layers) for side in (a, b) if side.weights)
     every_layer = [
-        sorted({*weights.layers, *weights.unrotated}) for weights in (a.weights, b.weights)
+        sorted({*weights.layers, *weights.unrotated})
+        for weights in (a.weights, b.weights)
     ]
     if layers_a == layers_b or every_layer[0] != every_layer[1]:
         return None

@@ -18,6 +18,9 @@ from posprobe.text import escape_invisible
 if TYPE_CHECKING:
     from posprobe.studies.rotation import LayerRotation
 
+#: Rows with one reason that `inspect` lists one by one.
+MAX_LISTED_ROWS = 8
+
 
 def analyze(
     ref: str,
@@ -89,7 +92,7 @@ def inspect(
     with stage(f"Inspecting {ref}"):
         from posprobe.families.read import inspect_reference
 
-        encodings = inspect_checkpoint(ref, revision=revision, offline=offline)
+        encodings, message = inspect_reference(ref, revision=revision, offline=offline)
     rotations: list[LayerRotation] = []
     if weights and any(encoding["scheme"] == "rotary" for encoding in encodings):
         from posprobe.studies.rotation import layer_rotations
@@ -98,15 +101,18 @@ def inspect(
     if as_json:
         blocks = [asdict(rotation) for rotation in rotations]
         print_json({"encodings": encodings, **({"layers": blocks} if weights else {})})
-    else:
-        typer.echo(
-            "\n".join(_format_encoding(encoding) for encoding in encodings)
-            or NO_ENCODING_MESSAGE
-        )
-        if weights:
-            from posprobe.words.weights import rotation_lines
+        if message:
+            print_note(escape_invisible(message))
+        return
+    lines = [_format_encoding(encoding) for encoding in encodings]
+    lines = lines or [escape_invisible(message)]
+    notes = dict.fromkeys(note for encoding in encodings for note in encoding["notes"])
+    lines += [f"note: {escape_invisible(note)}" for note in notes]
+    if weights:
+        from posprobe.words.weights import rotation_lines
 
-            typer.echo("\n".join(rotation_lines(rotations)))
+        lines += rotation_lines(rotations)
+    typer.echo("\n".join(lines))
 
 
 def _format_parameters(numbers: dict[str, Any]) -> str:

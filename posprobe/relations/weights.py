@@ -359,7 +359,9 @@ class LayerRelation:
         """Order of the rows of both; None if they are unrelated or have different orders."""
         if self.gauge_order:
             return self.gauge_order
-        return self.query.match.order if self.query.match and self.has_same_order else None
+        return (
+            self.query.match.order if self.query.match and self.has_same_order else None
+        )
 
     @property
     def has_same_order(self) -> bool:

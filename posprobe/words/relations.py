@@ -66,7 +66,8 @@ def _layer_numbers(layers: Sequence[int]) -> str:
         else:
             runs.append([layer])
     texts = [
-        f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+        f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+        for run in runs
     ]
     more = ", …" if len(texts) > MAX_LAYER_RUNS else ""
     noun = "layer" if len(layers) == 1 else "layers"

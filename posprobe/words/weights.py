@@ -52,7 +52,9 @@ def rotation_lines(rotations: Sequence[Any]) -> Iterator[str]:
             shown = "cannot tell (few heads, or norms that heads share)"
         else:
             verdict = "rotates" if test.rotates else "cannot tell"
-            shown = f"{verdict} (variance {test.ratio:.2g} times chance, p = {test.p:.2g})"
+            shown = (
+                f"{verdict} (variance {test.ratio:.2g} times chance, p = {test.p:.2g})"
+            )
         note = ""
         if test is not None and test.rotates and not rotation.declared:
             note = ": the configuration says otherwise"

@@ -438,7 +438,9 @@ def test_a_phi_that_was_split_into_a_llama_is_alike(tmp_path: Path) -> None:
     tensors["model.layers.1.self_attn.q_proj.weight"][:32] = 0
     save_file(tensors, tmp_path / "b" / "model.safetensors")
     for same_weights in (False, True):
-        causes = pp.check(tmp_path / "a", tmp_path / "b", same_weights=same_weights).causes
+        causes = pp.check(
+            tmp_path / "a", tmp_path / "b", same_weights=same_weights
+        ).causes
         assert [
             (finding.cause, finding.more["layers"], finding.more["projection"])
             for finding in causes

@@ -123,7 +123,9 @@ def test_one_permuted_projection_is_named_with_layer_and_side(
     assert f"layer {layer}" in str(result) or layer is None
 
 
-def test_one_layer_whose_pairs_are_reordered_differs_from_the_rest(tmp_path: Path) -> None:
+def test_one_layer_whose_pairs_are_reordered_differs_from_the_rest(
+    tmp_path: Path,
+) -> None:
     tensors = model()
     copy = changed(tensors, "q", lambda w: put_as_neighbours(w, HEADS), 2)
     copy = changed(copy, "k", lambda w: put_as_neighbours(w, KEY_HEADS), 2)
@@ -183,7 +185,9 @@ def test_the_page_of_a_permuted_projection_shows_where_rows_went(tmp_path: Path)
     result = pp.check(save(tmp_path / "a", tensors), save(tmp_path / "b", copy))
     assert [*result.figures()] == ["projections"]
     row_map = result.arrays()["row_map"]
-    expected = put_as_neighbours(np.arange(KEY_HEADS * HEAD_DIM)[:, None], KEY_HEADS)[:, 0]
+    expected = put_as_neighbours(np.arange(KEY_HEADS * HEAD_DIM)[:, None], KEY_HEADS)[
+        :, 0
+    ]
     np.testing.assert_array_equal(row_map[1, : len(expected)], expected)
     np.testing.assert_array_equal(row_map[0], np.arange(HEADS * HEAD_DIM))
     states = {(state.layer, state.side): state.order for state in result.projections}
