@@ -428,6 +428,22 @@ class NotComparedBlock(TypedDict):
     reason: Text
 
 
+class ProjectionBlock(TypedDict):
+    """What one projection of one layer of B is to that of A."""
+
+    layer: Count
+    side: Literal["queries", "keys"]
+    relation: Annotated[Text, "The relation by its name in posprobe.relations.RULES."]
+    order: Annotated[str | None, "Where its rows went; null for unrelated weights."]
+    heads: Annotated[
+        Natural | None, "Number of heads that the order other_heads supposes."
+    ]
+    distance: Annotated[
+        NonNegative | None, "Relative distance once the rows are put back."
+    ]
+    read: Annotated[Literal["all", "first head", "rows"], "What was read of the layer."]
+
+
 class CheckDocument(TypedDict):
     """Whether two copies of a model encode position alike, and what that rests on."""
 
@@ -439,4 +455,7 @@ class CheckDocument(TypedDict):
     causes: Annotated[list[ComparedFinding], "What differs, the most telling first."]
     compared: Annotated[list[ComparedFinding], "What is alike."]
     not_compared: list[NotComparedBlock]
+    projections: NotRequired[
+        Annotated[list[ProjectionBlock], "Queries and keys of each layer that was read."]
+    ]
     environment: EnvironmentBlock

@@ -13,12 +13,15 @@ import argparse
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.checks.layers import RelatedLayer
+from posprobe.checks.orders import order_findings, value_findings
 from posprobe.encodings.rotary import round_to_type
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations import (
@@ -29,7 +32,7 @@ from posprobe.relations import (
     relate_layouts,
 )
 from posprobe.relations.tables import relate_tables, resampling_weights
-from posprobe.relations.weights import relate_projections, reorder_rows
+from posprobe.relations.weights import LayerRelation, relate_layer, reorder_rows
 
 Floats: TypeAlias = NDArray[np.float64]
 Draw: TypeAlias = np.random.Generator
@@ -327,6 +330,10 @@ def _scale_folded(projections: Projections, draw: Draw) -> Projections:
     )
 
 
+def _layer_findings(relation: LayerRelation) -> tuple[Finding, ...]:
+    return tuple(finding for _, finding in relation.findings())
+
+
 def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     """Yield cause and findings of every change of made projections."""
     draw = np.random.default_rng(seed)
@@ -346,7 +353,7 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         "other_weights": projections(draw),
     }
     for cause, b in copies.items():
-        yield "projections", cause, (relate_projections(a, b)[1],)
+        yield "projections", cause, _layer_findings(relate_layer(a, b))
     for (first_layout, second_layout), order, cause in (
         ((False, False), "same", "same_pairs"),
         ((False, True), "to_neighbours", "pairs_reordered"),
@@ -366,10 +373,76 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
                 "noise": lambda w: _noise(w, 0.1, draw),
             }
             b = _each(b, rounding[change])
-        finding = relate_layouts(
-            (first_layout, second_layout), relate_projections(a, b)[0]
-        )
+        finding = relate_layouts((first_layout, second_layout), relate_layer(a, b).order)
         yield "projections", cause, () if finding is None else (finding,)
+
+
+def _with_side(projections: Projections, side: str, weight: Floats) -> Projections:
+    return (
+        replace(projections, query=weight)
+        if side == "query"
+        else replace(projections, key=weight)
+    )
+
+
+def layer_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
+    """Yield cause and findings of faults of one projection or one layer of three."""
+    draw = np.random.default_rng([11, seed])
+    sound = [projections(draw) for _ in range(3)]
+    n_rows, head_dim = len(sound[0].query), sound[0].head_dim
+    rounding: Callable[[Floats], Floats] = [
+        lambda w: w,
+        lambda w: round_to_type(w, "bfloat16"),
+        lambda w: in_blocks(w, int(draw.choice([8, 4]))),
+        lambda w: _noise(w, 0.08, draw),
+    ][int(draw.integers(4))]
+
+    def permuted(weight: Floats) -> Floats:
+        heads = int(draw.choice([2, 8]))
+        return [
+            lambda: reorder_rows(weight, "to_neighbours", head_dim, head_dim),
+            lambda: reorder_rows(weight, "to_halves", head_dim, head_dim),
+            lambda: reorder_rows(
+                weight, "to_neighbours", n_rows // heads, n_rows // heads
+            ),
+            lambda: weight[draw.permutation(n_rows)],
+            lambda: np.roll(weight, 2, axis=0),
+        ][int(draw.integers(5))]()
+
+    side = str(draw.choice(["query", "key"]))
+    faulty = {int(draw.integers(3))} if draw.random() < 0.5 else {0, 1, 2}
+    one = int(draw.integers(3))
+    copies = {
+        "half_permuted": [
+            _with_side(layer, side, permuted(getattr(layer, side)))
+            if k in faulty
+            else layer
+            for k, layer in enumerate(sound)
+        ],
+        "heads_separated": [
+            _with_side(layer, side, np.roll(getattr(layer, side), head_dim, axis=0))
+            for layer in sound
+        ],
+        "layers_reordered": [
+            _each(layer, lambda w: reorder_rows(w, "to_neighbours", head_dim, head_dim))
+            if k == one
+            else layer
+            for k, layer in enumerate(sound)
+        ],
+        "unlike_rest": [
+            _with_side(layer, side, draw.normal(size=layer.query.shape))
+            if k == one
+            else layer
+            for k, layer in enumerate(sound)
+        ],
+    }
+    for cause, copy in copies.items():
+        layers = [
+            RelatedLayer(k, relate_layer(a, _each(b, rounding)), "all", None, (4, 4))
+            for k, (a, b) in enumerate(zip(sound, copy, strict=True))
+        ]
+        findings = (*value_findings(layers), *order_findings(layers, (False, False)))
+        yield "layers", cause, findings
 
 
 # --- unrelated --------------------------------------------------------------------------------
@@ -462,6 +535,7 @@ def cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     yield from ladder_cases(seed)
     for repeat in range(5):
         yield from weight_cases(10 * seed + repeat)
+        yield from layer_cases(10 * seed + repeat)
 
 
 def main() -> None:

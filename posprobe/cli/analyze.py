@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ from posprobe.cli.process import print_note, trim_freed_memory, typed_command
 from posprobe.cli.show import describe_loaded, print_analysis, print_json, print_path
 from posprobe.progress import stage
 from posprobe.text import escape_invisible
+
+if TYPE_CHECKING:
+    from posprobe.studies.rotation import LayerRotation
 
 #: Rows with one reason that `inspect` lists one by one.
 MAX_LISTED_ROWS = 8
@@ -76,18 +79,28 @@ def analyze(
 
 
 def inspect(
-    ref: str, revision: str | None = None, offline: bool = False, as_json: bool = False
+    ref: str,
+    revision: str | None = None,
+    offline: bool = False,
+    weights: bool = False,
+    as_json: bool = False,
 ) -> None:
     """List the positional encodings in a checkpoint.
 
-    Only file headers are read, no tensors.
+    Only file headers are read, no tensors, unless --weights asks which layers rotate.
     """
     with stage(f"Inspecting {ref}"):
         from posprobe.families.read import inspect_reference
 
         encodings, message = inspect_reference(ref, revision=revision, offline=offline)
+    rotations: list[LayerRotation] = []
+    if weights and any(encoding["scheme"] == "rotary" for encoding in encodings):
+        from posprobe.studies.rotation import layer_rotations
+
+        rotations = layer_rotations(ref, revision=revision, offline=offline)
     if as_json:
-        print_json({"encodings": encodings})
+        blocks = [asdict(rotation) for rotation in rotations]
+        print_json({"encodings": encodings, **({"layers": blocks} if weights else {})})
         if message:
             print_note(escape_invisible(message))
         return
@@ -95,6 +108,10 @@ def inspect(
     lines = lines or [escape_invisible(message)]
     notes = dict.fromkeys(note for encoding in encodings for note in encoding["notes"])
     lines += [f"note: {escape_invisible(note)}" for note in notes]
+    if weights:
+        from posprobe.words.weights import rotation_lines
+
+        lines += rotation_lines(rotations)
     typer.echo("\n".join(lines))
 
 

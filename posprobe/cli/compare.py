@@ -68,6 +68,7 @@ def check(
     b: str,
     out_folder: Path | None = None,
     same_weights: bool = False,
+    other_weights: bool = False,
     all_layers: bool = False,
     as_json: bool = False,
     offline: bool = False,
@@ -77,6 +78,10 @@ def check(
     Copies are checkpoints in any format, or what an engine computes, dumped to a file. Exit codes:
     0 alike, 6 different, 7 cannot tell.
     """
+    if same_weights and other_weights:
+        raise typer.BadParameter(
+            "--same-weights and --other-weights exclude each other: give one"
+        )
     with stage("Starting"):
         from posprobe.report import check_bundle_folder
         from posprobe.studies.check import check as run_check
@@ -87,6 +92,7 @@ def check(
         a,
         b,
         same_weights=same_weights,
+        other_weights=other_weights,
         all_layers=all_layers,
         offline=offline,
         command=typed_command(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -146,6 +146,8 @@ class RotaryWeights:
         Whether queries and keys are normalised, so that weights do not determine their lengths.
     declared
         Whether the configuration names an architecture, which determines the order of pairs.
+    unrotated
+        Names of the projections of layers that the configuration says do not rotate.
     """
 
     checkpoint: Checkpoint
@@ -155,6 +157,7 @@ class RotaryWeights:
     scale: float
     normed: bool
     declared: bool
+    unrotated: Mapping[int, ProjectionNames] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -224,8 +227,22 @@ class RotaryWeights:
             key_norms[heads[1].start] = norms[len(heads[0]) :]
         return np.concatenate([*query_norms.values(), *key_norms.values()])
 
-    def read(self, layer: int, selected_heads: HeadRanges | None = None) -> Projections:
+    def read(
+        self,
+        layer: int,
+        selected_heads: HeadRanges | None = None,
+        head_rows: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> Projections:
         """Read the weights of a layer, or only those of ``selected_heads``, without biases.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+        selected_heads
+            Heads of queries and of keys that are read; all for None.
+        head_rows
+            Rows of each head of queries, and of keys, that are read; all for None.
 
         Raises
         ------
@@ -243,7 +260,9 @@ class RotaryWeights:
             keys=keys,
             head_dim=self.head_dim,
             selected_heads=selected_heads,
+            head_rows=head_rows,
         )
+        n_head_rows = [self.head_dim] * 2 if head_rows is None else [*map(len, head_rows)]
         biases: tuple[Any, Any] = (None, None)
         if f"{names.query}.bias" in self.checkpoint.tensors and selected_heads is None:
             biases = read_projections(
@@ -259,8 +278,8 @@ class RotaryWeights:
         )
         return Projections(
             layer=layer,
-            query=query.reshape(-1, self.head_dim, query.shape[1]),
-            key=key.reshape(-1, self.head_dim, key.shape[1]),
+            query=query.reshape(-1, n_head_rows[0], query.shape[1]),
+            key=key.reshape(-1, n_head_rows[1], key.shape[1]),
             query_bias=query_bias,
             key_bias=key_bias,
             gain=self._read_norm(names, "weight"),
@@ -346,10 +365,13 @@ def find_rotary_weights(
                 layers.setdefault(layer, names)
     layer_kind = "" if all_kinds else spec.layers
     rotating = find_rotating_layers(section, max(layers, default=-1) + 1, layer_kind)
+    any_rotating = find_rotating_layers(section, max(layers, default=-1) + 1)
+    unrotated = {k: names for k, names in layers.items() if k not in any_rotating}
     layers = {layer: names for layer, names in layers.items() if layer in rotating}
     return RotaryWeights(
         checkpoint=checkpoint,
         layers=layers,
+        unrotated=unrotated,
         head_dim=spec.head_dim,
         config=section.config,
         scale=(read_logit_scale(section, spec.head_dim) or 1.0)
@@ -446,6 +468,7 @@ def read_projections(
     head_dim: int,
     parameter: Literal["weight", "bias"] = "weight",
     selected_heads: HeadRanges | None = None,
+    head_rows: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
     """Read the rows of the query and key projections, head after head.
 
@@ -461,6 +484,8 @@ def read_projections(
         ``weight`` ``[heads * head_dim, width]`` or ``bias`` ``[heads * head_dim]``.
     selected_heads
         Heads that are read; all for None.
+    head_rows
+        Rows of each head of queries, and of keys, that are read; all for None.
     """
     query_name, key_name = (f"{name}.{parameter}" for name in (names.query, names.key))
     query_range, key_range = selected_heads or (range(heads), range(keys))
@@ -473,8 +498,10 @@ def read_projections(
     elif names.fused:
         key_heads = heads + key_heads
     query, key = (
-        (head_order[:, None] * head_dim + np.arange(head_dim)).ravel()
-        for head_order in (query_heads, key_heads)
+        (head_order[:, None] * head_dim + np.array(rows, np.intp)).ravel()
+        for head_order, rows in zip(
+            (query_heads, key_heads), head_rows or [range(head_dim)] * 2, strict=True
+        )
     )
     if not names.fused:
         return checkpoint.read_rows(query_name, query), checkpoint.read_rows(

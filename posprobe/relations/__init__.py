@@ -14,7 +14,6 @@ from posprobe.relations.values import (
 )
 from posprobe.relations.weights import (
     Projections as Projections,
+    relate_layer as relate_layer,
     relate_layouts as relate_layouts,
-    relate_projections as relate_projections,
-    relate_sketches as relate_sketches,
 )

@@ -1,10 +1,15 @@
-"""Relate two copies of query and key projections: row order, folded factors, moved heads."""
+"""Relate two copies of query and key projections, each on its own: where its rows went.
+
+One mechanism names every order of rows: each row of B is assigned a row of A, so that the sum of
+squared distances is smallest (`scipy.optimize.linear_sum_assignment`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +27,33 @@ ROW_ORDERS = (
     "to_neighbours_twice",
     "to_halves_twice",
 )
+#: A known order is named if its squared distance is at most this many times that of the best
+#: assignment: noise moves some rows of the best assignment, and no wrong order comes so near.
+MAX_ORDER_COST_RATIO = 1.1
+#: Squared distances below this share of the squared norm are rounding of float64.
+_MIN_COST_SHARE = 1e-12
+#: Fewer rows of a head have one order of pairs alone.
+_MIN_ORDERED_ROWS = 4
+#: Rows are matched by about this many columns, evenly spaced: they tell a thousand rows apart, and
+#: more of them take time alone.
+MAX_MATCHED_COLUMNS = 512
+#: Column gains are fitted to at least this many rows.
+_MIN_GAIN_ROWS = 8
+#: Of a head that was permuted together with other heads, at least this share of the rows is found
+#: in the same head of A; of unrelated weights none is.
+MIN_FOUND_ROW_SHARE = 0.1
+#: Weights that moved further are compared by the strengths of their pairs as well: training rarely
+#: moves them so far, and noise of this size changes the loss.
+MAX_MOVED_UNSEEN = 0.1
+
+#: Side of attention that a projection makes.
+SideName: TypeAlias = Literal["queries", "keys"]
+SIDE_NAMES: tuple[SideName, SideName] = ("queries", "keys")
 
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """The matrices that compute queries and keys of one layer, or their products with inputs.
+    """The matrices that compute queries and keys of one layer.
 
     Parameters
     ----------
@@ -42,6 +69,65 @@ class Projections:
     rotated: int
 
 
+@dataclass(frozen=True, eq=False)
+class RowMatch:
+    """Which row of A each row of B is.
+
+    Parameters
+    ----------
+    rows
+        ``[rows]``: index in A of each row of B.
+    order
+        One of `ROW_ORDERS`, ``other_heads`` for such an order of heads of another size, or
+        ``other``.
+    distance
+        Relative distance that is left.
+    found_share
+        Share of the rows that are nearer to their row of A than half its length.
+    heads_ratio
+        For ``other_heads``: heads of that order over those of the projection.
+    """
+
+    rows: NDArray[np.intp] = field(repr=False)
+    order: str
+    distance: float
+    found_share: float = 1.0
+    heads_ratio: float = 1.0
+
+    def head_order(self, head_dim: int) -> NDArray[np.intp] | None:
+        """``[heads]``: head of A that each head of B is; None if rows cross heads."""
+        heads = self.rows.reshape(-1, head_dim) // head_dim
+        is_whole = (heads == heads[:, :1]).all()
+        return heads[:, 0] if is_whole else None
+
+    def head_rows(self, head_dim: int) -> NDArray[np.intp] | None:
+        """``[head_dim]``: row of A's head for each row of B's head; None if heads differ."""
+        rows = self.rows.reshape(-1, head_dim) % head_dim
+        return rows[0] if (rows == rows[0]).all() else None
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionRelation:
+    """What one projection of B is to that of A.
+
+    Parameters
+    ----------
+    match
+        Where the rows went; None if the projections are unrelated.
+    finding
+        Finding on the values.
+    """
+
+    match: RowMatch | None
+    finding: Finding
+
+    @property
+    def is_related(self) -> bool:
+        """Whether the values of B come from those of A."""
+        is_other = self.finding.cause in ("other_weights", "weights_transposed")
+        return self.match is not None and not is_other
+
+
 def reorder_rows(weight: Floats, order: str, head_dim: int, rotated: int) -> Floats:
     """Put the rotated rows of each head into another order of pairs.
 
@@ -54,13 +140,17 @@ def reorder_rows(weight: Floats, order: str, head_dim: int, rotated: int) -> Flo
     head_dim, rotated
         Number of rows of a head, and of those that rotate.
     """
-    heads = weight.reshape(-1, head_dim, weight.shape[1])
-    row_order = np.concatenate([_row_order(order, rotated), np.arange(rotated, head_dim)])
-    return heads[:, row_order].reshape(weight.shape)
+    return np.asarray(weight[_order_rows(order, len(weight), head_dim, rotated)])
+
+
+def _order_rows(order: str, n_rows: int, head_dim: int, rotated: int) -> NDArray[np.intp]:
+    """Return the index in A of each row of B for one of `ROW_ORDERS`, ``[n_rows]``."""
+    head_rows = np.concatenate([_row_order(order, rotated), np.arange(rotated, head_dim)])
+    return np.asarray((np.arange(0, n_rows, head_dim)[:, None] + head_rows).ravel())
 
 
 def _row_order(order: str, rotated: int) -> NDArray[np.intp]:
-    """Return the index in A of each rotated row of B, ``[rotated]``."""
+    """Return the index in A of each rotated row of a head of B, ``[rotated]``."""
     rows = np.arange(rotated)
     shape = (2, -1) if "neighbours" in order else (-1, 2)
     reordered = rows.reshape(*shape).T.ravel()
@@ -69,155 +159,302 @@ def _row_order(order: str, rotated: int) -> NDArray[np.intp]:
     return reordered[reordered] if order.endswith("twice") else reordered
 
 
-def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Finding]:
-    """Find the order of the rows of B, and any other change of their values.
-
-    Returns
-    -------
-    tuple
-        One of `ROW_ORDERS`, None if no order is recognised; and the finding on the values.
-    """
-    if a.query.shape != b.query.shape or a.key.shape != b.key.shape:
-        shapes = (list(a.query.shape), list(b.query.shape))
-        return None, Finding("weights", "other_weights", *shapes)
-    weights_a, weights_b = (
-        np.concatenate([projections.query, projections.key]) for projections in (a, b)
-    )
-    if np.array_equal(weights_a, weights_b):
-        return "same", Finding("weights", "identical", value=0.0)
-    # In narrow heads several names mean the same order, and the first name is kept.
-    order_by_rows = {
-        _row_order(order, a.rotated).tobytes(): order for order in reversed(ROW_ORDERS)
-    }
-    orders = [*order_by_rows.values()][::-1]
-    # Rows that do not rotate never change their order, and would hide a change of the others.
-    rotating_a, rotating_b = (
-        _rotating_rows(weight, a) for weight in (weights_a, weights_b)
-    )
-    distances_by_order = {
-        order: relative_distance(
-            reorder_rows(rotating_a, order, a.rotated, a.rotated), rotating_b
-        )
-        for order in orders
-    }
-    best_order = min(orders, key=lambda order: distances_by_order[order])
-    if distances_by_order[best_order] < RULES["same_pairs"].tolerance:
-        reordered_a = reorder_rows(weights_a, best_order, a.head_dim, a.rotated)
-        same_finding = find_same_values(reordered_a, weights_b, "weights")
-        value_finding = moved_finding(reordered_a, weights_b, "weights")
-        if (value_finding.value or 0.0) >= RULES["moved"].tolerance:
-            value_finding = Finding("weights", "other_weights", value=value_finding.value)
-        changes = _find_changes(a, b, [(best_order, reordered_a)])
-        return best_order, same_finding or next(changes, value_finding)
-    reordered_weights = (
-        (order, reorder_rows(weights_a, order, a.head_dim, a.rotated)) for order in orders
-    )
-    change = next(_find_changes(a, b, reordered_weights), None)
-    if change is not None:
-        return change.more.get("order"), change
-    return None, Finding("weights", "other_weights", value=distances_by_order[best_order])
+# --- one projection
 
 
-def relate_sketches(
-    a: Projections, b: Projections, transposed_product: Floats | None
-) -> tuple[str | None, Finding]:
-    """Relate whole layers by the products of their weights with a few random inputs.
+def relate_projection(
+    a: Floats, b: Floats, head_dim: int, rotated: int
+) -> ProjectionRelation:
+    """Find where the rows of A's projection went in B, and what else was done to its values.
 
     Parameters
     ----------
     a, b
-        Weights times the same inputs, ``[heads * head_dim, inputs]``.
-    transposed_product
-        Transposed weights of A's queries times inputs ``[width, inputs]``; None for weights that
-        are not square.
+        ``[heads * head_dim, width]``.
+    head_dim, rotated
+        Number of rows of a head, and of those that rotate.
     """
-    weights_a, weights_b = (
-        np.concatenate([projections.query, projections.key]) for projections in (a, b)
-    )
-    tolerance = RULES["weights_transposed"].tolerance
-    if (
-        transposed_product is not None
-        and relative_distance(transposed_product, b.query) < tolerance
-    ):
-        return None, Finding("weights", "weights_transposed")
-    for order in ROW_ORDERS:
-        reordered_a = reorder_rows(weights_a, order, a.head_dim, a.rotated)
-        if n_moved_heads := _count_moved_heads(reordered_a, weights_b, a):
-            details = {"order": order}
-            return order, Finding(
-                "weights", "heads_order", value=n_moved_heads, more=details
-            )
-    return None, Finding(
-        "weights", "other_weights", value=relative_distance(weights_a, weights_b)
-    )
-
-
-def _rotating_rows(weight: Floats, layout: Projections) -> Floats:
-    """Return the rows that rotate."""
-    heads = weight.reshape(-1, layout.head_dim, weight.shape[1])[:, : layout.rotated]
-    return heads.reshape(-1, weight.shape[1])
-
-
-def _find_changes(
-    a: Projections, b: Projections, orders: Iterable[tuple[str, Floats]]
-) -> Iterator[Finding]:
-    """Yield the changes that explain B by A, given A's rows in each possible order."""
-    n_query_rows = len(a.query)
-    weights_b = np.concatenate([b.query, b.key])
+    if a.shape != b.shape:
+        finding = Finding("weights", "other_weights", list(a.shape), list(b.shape))
+        return ProjectionRelation(None, finding)
+    if np.array_equal(a, b):
+        match = RowMatch(np.arange(len(a)), "same", 0.0)
+        return ProjectionRelation(match, Finding("weights", "identical", value=0.0))
+    match = match_rows(a, b, head_dim, rotated)
     limit = RULES["gain_folded"].tolerance
-    for order, weights_a in orders:
-        details = {"order": order}
-        direct_distance = relative_distance(weights_a, weights_b)
-        query_a, key_a = weights_a[:n_query_rows], weights_a[n_query_rows:]
-        query_scale, key_scale = (
-            float((x * y).sum() / ((x * x).sum() or 1.0))
-            for x, y in ((query_a, b.query), (key_a, b.key))
+    if match.distance >= limit:
+        for cause, scales in _list_scales(a, b):
+            scaled_match = match_rows(a * scales, b, head_dim, rotated)
+            # The change must leave no more than the limit, and a third of the difference.
+            if scaled_match.distance < min(limit, match.distance / 3):
+                finding = Finding(
+                    "weights", cause, float(scales.min()), float(scales.max())
+                )
+                return ProjectionRelation(scaled_match, finding)
+    if match.distance < RULES["moved"].tolerance:
+        reordered_a = a[match.rows]
+        same_finding = find_same_values(reordered_a, b, "weights")
+        return ProjectionRelation(
+            match, same_finding or moved_finding(reordered_a, b, "weights")
         )
-        scaled = np.concatenate([query_a * query_scale, key_a * key_scale])
-        if _explains_difference(
-            relative_distance(weights_b, scaled), direct_distance, limit
-        ):
-            yield Finding("weights", "scale_folded", query_scale, key_scale, more=details)
-        column_powers = np.maximum((weights_a * weights_a).sum(axis=0), 1e-300)
-        column_gains = (weights_a * weights_b).sum(axis=0) / column_powers
-        gain_misfit = relative_distance(weights_b, weights_a * column_gains)
-        if len(weights_a) >= 8 and _explains_difference(
-            gain_misfit, direct_distance, limit
-        ):
-            min_gain, max_gain = float(column_gains.min()), float(column_gains.max())
-            yield Finding("weights", "gain_folded", min_gain, max_gain, more=details)
-        if n_moved_heads := _count_moved_heads(weights_a, weights_b, a):
-            yield Finding("weights", "heads_order", value=n_moved_heads, more=details)
-    for projection_a, projection_b in ((a.query, b.query), (a.key, b.key)):
-        is_square = projection_a.shape[0] == projection_a.shape[1]
-        if is_square and relative_distance(projection_a.T, projection_b) < limit:
-            yield Finding("weights", "weights_transposed")
-    if gauge_order := _find_gauge_order(a, b):
-        yield Finding("weights", "gauge", more={"order": gauge_order})
+    is_square = a.shape[0] == a.shape[1]
+    if is_square and relative_distance(a.T, b) < RULES["weights_transposed"].tolerance:
+        return ProjectionRelation(None, Finding("weights", "weights_transposed"))
+    has_found_rows = match.found_share >= MIN_FOUND_ROW_SHARE
+    finding = Finding("weights", "other_weights", value=match.distance)
+    return ProjectionRelation(match if has_found_rows else None, finding)
 
 
-def _explains_difference(misfit: float, direct_distance: float, limit: float) -> bool:
-    """Tell whether a change leaves no more than the limit and a third of the difference."""
-    return misfit < min(limit, direct_distance / 3)
+def _list_scales(a: Floats, b: Floats) -> Iterator[tuple[str, Floats]]:
+    """Yield one factor, and a gain of each column, that give A the norms of B.
+
+    No order of rows changes these norms.
+    """
+    norm_a, norm_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if norm_a and norm_b:
+        yield "scale_folded", np.full(1, norm_b / norm_a)
+    column_norms = np.linalg.norm(a, axis=0)
+    if len(a) >= _MIN_GAIN_ROWS and column_norms.all():
+        yield "gain_folded", np.linalg.norm(b, axis=0) / column_norms
 
 
-def _count_moved_heads(weights_a: Floats, weights_b: Floats, a: Projections) -> int:
-    """Return the number of heads that changed their index, 0 unless all are found in B."""
-    heads_a, heads_b = (
-        weights.reshape(-1, a.head_dim * weights.shape[1])
-        for weights in (weights_a, weights_b)
+def match_rows(a: Floats, b: Floats, head_dim: int, rotated: int) -> RowMatch:
+    """Assign a row of A to each row of B, and name the order that they make.
+
+    Parameters
+    ----------
+    a, b, head_dim, rotated
+        Same as for `relate_projection`; both of one shape.
+    """
+    # SciPy's optimisation is imported where rows differ, which spares most checks 0.2 s.
+    from scipy.optimize import linear_sum_assignment
+
+    step = max(a.shape[1] // MAX_MATCHED_COLUMNS, 1)
+    a, b = a[:, ::step], b[:, ::step]
+    powers_a, powers_b = ((rows * rows).sum(axis=1) for rows in (a, b))
+    distances = np.maximum(powers_b[:, None] + powers_a - 2 * b @ a.T, 0.0)
+    row_index, rows = linear_sum_assignment(distances)
+
+    def cost(order: NDArray[np.intp]) -> float:
+        return float(distances[row_index, order].sum())
+
+    found = distances[row_index, rows] < RULES["moved"].tolerance ** 2 * powers_a[rows]
+    return _name_match(
+        rows, cost, float(powers_a.sum()), head_dim, rotated, float(found.mean())
     )
-    if len(heads_a) < 3:
-        return 0
-    squared_distances = (heads_a * heads_a).sum(1)[None] - 2 * heads_b @ heads_a.T
-    nearest = squared_distances.argmin(axis=1)
-    n_query_heads = len(a.query) // a.head_dim
-    is_permutation = len(set(nearest.tolist())) == len(heads_a)
-    if not is_permutation or (nearest[:n_query_heads] >= n_query_heads).any():
-        return 0
-    if relative_distance(heads_a[nearest], heads_b) >= RULES["heads_order"].tolerance:
-        return 0
-    return int((nearest != np.arange(len(nearest))).sum())
+
+
+def match_sketched_rows(
+    a: Floats, b: Floats, head_dim: int, rotated: int
+) -> RowMatch | None:
+    """Assign rows of whole layers by their products with random inputs.
+
+    An assignment of thousands of rows takes memory and seconds: the nearest row is taken, and must
+    be another for each row.
+
+    Parameters
+    ----------
+    a, b
+        ``[heads * head_dim, inputs]``.
+    head_dim, rotated
+        Same as for `relate_projection`.
+    """
+    from scipy.spatial import cKDTree
+
+    rows = np.asarray(cKDTree(a).query(b)[1], dtype=np.intp)
+    if len(np.unique(rows)) < len(rows):
+        return None
+
+    def cost(order: NDArray[np.intp]) -> float:
+        return float(((b - a[order]) ** 2).sum())
+
+    match = _name_match(rows, cost, float((a * a).sum()), head_dim, rotated, 1.0)
+    return match if match.distance < RULES["moved"].tolerance else None
+
+
+def _name_match(
+    rows: NDArray[np.intp],
+    cost: Callable[[NDArray[np.intp]], float],
+    power: float,
+    head_dim: int,
+    rotated: int,
+    found_share: float,
+) -> RowMatch:
+    """Name the first known order that is as near as the best assignment."""
+    best_cost = cost(rows)
+    max_cost = MAX_ORDER_COST_RATIO * best_cost + _MIN_COST_SHARE * power
+    for order, heads_ratio, order_rows in _list_orders(rows, head_dim, rotated):
+        order_cost = cost(order_rows)
+        if order_cost <= max_cost:
+            distance = np.sqrt(order_cost / power) if power else np.inf
+            return RowMatch(order_rows, order, float(distance), found_share, heads_ratio)
+    distance = np.sqrt(best_cost / power) if power else np.inf
+    return RowMatch(rows, "other", float(distance), found_share)
+
+
+def _list_orders(
+    rows: NDArray[np.intp], head_dim: int, rotated: int
+) -> Iterator[tuple[str, float, NDArray[np.intp]]]:
+    """Yield known orders of rows: name, heads over those of the projection, and index in A.
+
+    Whole heads may have moved as well: they are taken from where most of their rows came.
+    """
+    n_rows = len(rows)
+    source_heads = np.array(
+        [np.bincount(head // head_dim).argmax() for head in rows.reshape(-1, head_dim)]
+    )
+    head_orders = [np.arange(n_rows // head_dim)]
+    if len(np.unique(source_heads)) == len(source_heads):
+        head_orders.append(source_heads)
+    for head_order in head_orders:
+        for order in ROW_ORDERS:
+            order_rows = _order_rows(order, n_rows, head_dim, rotated)
+            heads = order_rows.reshape(-1, head_dim)[head_order]
+            yield order, 1.0, heads.ravel()
+    if rotated < head_dim:
+        return
+    steps = ("same", "to_neighbours", "to_halves")
+    for heads_count in range(1, n_rows // _MIN_ORDERED_ROWS + 1):
+        size, remainder = divmod(n_rows, heads_count)
+        if remainder or size % 2 or size == head_dim:
+            continue
+        # One of two changes may have taken the right number of heads.
+        for right_order, wrong_order in product(steps, steps[1:]):
+            right_rows = _order_rows(right_order, n_rows, head_dim, head_dim)
+            wrong_rows = _order_rows(wrong_order, n_rows, size, size)
+            ratio = head_dim / size
+            yield "other_heads", ratio, right_rows[wrong_rows]
+            yield "other_heads", ratio, wrong_rows[right_rows]
+
+
+# --- one layer
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRelation:
+    """What queries and keys of one layer of B are to those of A.
+
+    Parameters
+    ----------
+    query, key
+        Relation of each projection.
+    head_dim
+        Number of rows of a head.
+    gauge_order
+        Change of the pair order if pairs of queries and keys turned together; else None.
+    """
+
+    query: ProjectionRelation
+    key: ProjectionRelation
+    head_dim: int
+    gauge_order: str | None = None
+
+    @property
+    def sides(self) -> dict[SideName, ProjectionRelation]:
+        """Relation of both projections by the name of their side."""
+        return dict(zip(SIDE_NAMES, (self.query, self.key), strict=True))
+
+    @property
+    def order(self) -> str | None:
+        """Order of the rows of both; None if they are unrelated or have different orders."""
+        if self.gauge_order:
+            return self.gauge_order
+        return (
+            self.query.match.order if self.query.match and self.has_same_order else None
+        )
+
+    @property
+    def has_same_order(self) -> bool:
+        """Whether both are related, and rows of queries and keys went the same way."""
+        query, key = self.query.match, self.key.match
+        if query is None or key is None:
+            return False
+        rows = [match.head_rows(self.head_dim) for match in (query, key)]
+        if rows[0] is None or rows[1] is None or not np.array_equal(rows[0], rows[1]):
+            return False
+        heads = [match.head_order(self.head_dim) for match in (query, key)]
+        if heads[0] is None or heads[1] is None:
+            return False
+        # Queries of a group must have gone with their key.
+        group_size = max(len(heads[0]) // max(len(heads[1]), 1), 1)
+        groups = np.arange(len(heads[0])) // group_size
+        is_grouped = len(heads[0]) == group_size * len(heads[1])
+        return is_grouped and np.array_equal(heads[0] // group_size, heads[1][groups])
+
+    @property
+    def moved_heads(self) -> int:
+        """Number of heads that changed their index."""
+        moved = 0
+        for relation in (self.query, self.key):
+            if relation.match is None:
+                continue
+            heads = relation.match.head_order(self.head_dim)
+            if heads is not None:
+                moved += int((heads != np.arange(len(heads))).sum())
+        return moved
+
+    def findings(self) -> Iterator[tuple[SideName | None, Finding]]:
+        """Yield the findings on values, with their side where both sides differ."""
+        query, key = self.query.finding, self.key.finding
+        if self.gauge_order:
+            yield None, Finding("weights", "gauge", more={"order": self.gauge_order})
+            return
+        if "scale_folded" in (query.cause, key.cause) and {query.cause, key.cause} <= {
+            "scale_folded",
+            "identical",
+        }:
+            query_factor, key_factor = (
+                finding.a if finding.cause == "scale_folded" else 1.0
+                for finding in (query, key)
+            )
+            yield None, Finding("weights", "scale_folded", query_factor, key_factor)
+        elif query.cause == key.cause:
+            yield None, max(query, key, key=lambda finding: finding.value or 0.0)
+        else:
+            yield "queries", query
+            yield "keys", key
+        if n_moved := self.moved_heads:
+            yield None, Finding("weights", "heads_order", value=n_moved)
+
+
+def relate_layer(a: Projections, b: Projections) -> LayerRelation:
+    """Relate queries and keys of a layer, each on its own, and then both together."""
+    query, key = (
+        relate_projection(*pair, a.head_dim, a.rotated)
+        for pair in ((a.query, b.query), (a.key, b.key))
+    )
+    is_related = query.is_related and key.is_related
+    gauge_order = None if is_related else _find_gauge_order(a, b)
+    return LayerRelation(query, key, a.head_dim, gauge_order)
+
+
+def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelation:
+    """Join relations of the heads of a projection, in their order.
+
+    A joint order has a name only if it is that of every head.
+    """
+    if len(relations) == 1:
+        return relations[0]
+    worst = max(
+        (relation.finding for relation in relations),
+        key=lambda finding: (finding.cause == "other_weights", finding.value or 0.0),
+    )
+    rows: list[NDArray[np.intp]] = []
+    orders: set[tuple[str, float]] = set()
+    distances = []
+    for relation in relations:
+        match = relation.match
+        if match is None:
+            return ProjectionRelation(None, worst)
+        rows.append(match.rows + sum(map(len, rows)))
+        orders.add((match.order, match.heads_ratio))
+        distances.append(match.distance)
+    order, ratio = orders.pop() if len(orders) == 1 else ("other", 1.0)
+    joined = RowMatch(np.concatenate(rows), order, max(distances), 1.0, ratio)
+    return ProjectionRelation(joined, worst)
+
+
+# --- pairs
 
 
 def _find_gauge_order(a: Projections, b: Projections) -> str | None:
@@ -225,8 +462,15 @@ def _find_gauge_order(a: Projections, b: Projections) -> str | None:
 
     Grouped keys are matched with the first query head of their group, which rotates with them.
     """
-    for order_a, order_b in product(("halves", "neighbours"), repeat=2):
-        products_a, products_b = pair_products(a, order_a), pair_products(b, order_b)
+    if a.query.shape != b.query.shape or a.key.shape != b.key.shape:
+        return None
+    pair_orders = ("halves", "neighbours")
+    orders_a, orders_b = (
+        {pair_order: pair_products(copy, pair_order) for pair_order in pair_orders}
+        for copy in (a, b)
+    )
+    for order_a, order_b in product(pair_orders, repeat=2):
+        products_a, products_b = orders_a[order_a], orders_b[order_b]
         largest = max(float(np.abs(products_a).max()), 1e-300)
         if products_a.shape != products_b.shape:
             continue
@@ -261,6 +505,34 @@ def pair_products(projections: Projections, pair_order: str) -> Floats:
     return np.stack([norms, self_match.real, self_match.imag], axis=2)
 
 
+def mean_rotation_change(
+    a: Projections, b: Projections, pair_order: str, frequencies: Floats, n_distances: int
+) -> float:
+    """Return how far the mean rotation of heads changed, the mean of their largest differences.
+
+    The mean rotation of a head is the mean over its pairs of the cosine of their angle at a
+    distance, each pair counted with its share of the head's strength.
+
+    Parameters
+    ----------
+    a, b
+        Weights whose rows stand in one order.
+    pair_order
+        ``halves`` or ``neighbours``.
+    frequencies
+        ``[pairs]``, radians per position.
+    n_distances
+        Distances that are compared, from 0.
+    """
+    shares = []
+    for projections in (a, b):
+        strengths = pair_products(projections, pair_order)[:, :, 0]
+        totals = np.maximum(strengths.sum(axis=1, keepdims=True), 1e-300)
+        shares.append(strengths / totals)
+    cosines = np.cos(np.outer(frequencies, np.arange(n_distances)))
+    return float(np.abs((shares[1] - shares[0]) @ cosines).max(axis=1).mean())
+
+
 def relate_layouts(
     are_neighbours: tuple[bool | None, bool | None], order: str | None
 ) -> Finding | None:
@@ -271,7 +543,7 @@ def relate_layouts(
     are_neighbours
         Whether pairs of A and B are neighbours; None where it is not known.
     order
-        Key of `ROW_ORDERS`: the change of A's rows; None where it is not known.
+        Order of a `RowMatch`: the change of A's rows; None where it is not known.
 
     Returns
     -------
@@ -288,6 +560,14 @@ def relate_layouts(
     if order is None or not both_declared:
         is_same_order = (both_declared and a == b) if order is None else order == "same"
         return Finding("pairs", "same_pairs", a, b) if is_same_order else None
-    if order != ("same" if a == b else f"to_{b}"):
+    if order != expected_order(are_neighbours):
         return Finding("pairs", "pairs_mixed_up", a, b, more={"order": order})
     return Finding("pairs", "same_pairs" if order == "same" else "pairs_reordered", a, b)
+
+
+def expected_order(are_neighbours: tuple[bool | None, bool | None]) -> str | None:
+    """Return the order of rows that the pairs of both copies call for; None if not known."""
+    a, b = are_neighbours
+    if a is None or b is None:
+        return None
+    return "same" if a == b else f"to_{'neighbours' if b else 'halves'}"

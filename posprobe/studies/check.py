@@ -12,6 +12,7 @@ from posprobe.analyses.result import as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.checks.compare import compare
+from posprobe.checks.orders import ExpectedWeights, ProjectionState
 from posprobe.checks.sides import open_side
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.files import CHECK_SCHEMA
@@ -21,6 +22,8 @@ from posprobe.words import relations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from posprobe.figures.copies import ProjectionCell
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Check(Saveable):
         Components that could not be compared, with the reason.
     context
         Shorter context length of both, in positions; None if none is stated.
+    projections
+        What the queries and the keys of each layer of B are to those of A.
     environment
         Versions, command and time.
 
@@ -59,6 +64,7 @@ class Check(Saveable):
     compared: tuple[Finding, ...]
     not_compared: tuple[NotCompared, ...] = ()
     context: int | None = None
+    projections: tuple[ProjectionState, ...] = ()
     environment: EnvironmentBlock = field(
         default_factory=lambda: describe_environment("cpu", 0, None),
         repr=False,
@@ -96,11 +102,12 @@ class Check(Saveable):
                 {"what": skipped.what, "reason": _not_compared_sentence(skipped)}
                 for skipped in self.not_compared
             ],
+            "projections": [as_block(state) for state in self.projections],
             "environment": dict(self.environment),
         }
 
     def arrays(self) -> dict[str, Floats]:
-        """Return the content of ``arrays.npz``: ``ladder`` and ``rows``, after their encoding."""
+        """Return the content of ``arrays.npz``: ladders, rows and maps of rows by encoding."""
         return {
             f"{part}_{name}" if part else name: curve
             for name, curves in self._curves().items()
@@ -111,19 +118,53 @@ class Check(Saveable):
         """Return the builders of the bundle's figures by name; empty if there are none."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import CHECK_FIGURES
+        from posprobe.figures.copies import projections_figure
 
-        return {
-            name: partial(CHECK_FIGURES[name], REPORT, curves, {})
-            for name, curves in self._curves().items()
+        builders: dict[str, Callable[[], Figure]] = {}
+        if self.projections:
+            row_maps = {
+                finding.more["layers"][0]: finding.curve
+                for finding in self.causes
+                if finding.what == "pairs" and finding.curve is not None
+            }
+            builders["projections"] = partial(projections_figure, self._cells(), row_maps)
+        # Equal ladders are a flat line, which shows nothing beside a difference of rows.
+        is_cause = {finding.what for finding in self.causes}
+        for name, curves in self._curves().items():
+            if name in CHECK_FIGURES and not (
+                name == "ladder" and is_cause and "ladder" not in is_cause
+            ):
+                builders[name] = partial(CHECK_FIGURES[name], REPORT, curves, {})
+        return builders
+
+    def _cells(self) -> list[ProjectionCell]:
+        """Return each projection as it is drawn."""
+        from posprobe.figures.copies import ProjectionCell
+
+        faults = {
+            (layer, side)
+            for finding in self.causes
+            for layer in finding.more.get("layers", ())
+            for side in ("queries", "keys")
+            if side in finding.more.get("projection", side)
         }
+        return [
+            ProjectionCell(
+                state.layer,
+                state.side,
+                relations.projection_label(state.relation, state.order, state.read),
+                (state.layer, state.side) in faults,
+            )
+            for state in self.projections
+        ]
 
     def _curves(self) -> dict[str, dict[str, Floats]]:
         """Return the curves of the findings, by figure and by encoding."""
         curves: dict[str, dict[str, Floats]] = {}
         for finding in (*self.causes, *self.compared):
             if finding.curve is not None:
-                name = "ladder" if finding.what == "ladder" else "rows"
-                curves.setdefault(name, {})[finding.part] = finding.curve
+                name = {"ladder": "ladder", "pairs": "row_map"}.get(finding.what, "rows")
+                curves.setdefault(name, {}).setdefault(finding.part, finding.curve)
         return curves
 
 
@@ -144,14 +185,16 @@ def check(
     b: str | PathLike[str] | Encoding,
     *,
     same_weights: bool = False,
+    other_weights: bool = False,
     all_layers: bool = False,
     offline: bool = False,
     command: str | None = None,
 ) -> Check:
     """Check whether two copies of a model encode position alike, and if not, why.
 
-    Only position tables and the query and key projections of the first, middle and last layer are
-    read; from the Hub and from large models only the rows of one head.
+    Position tables and the projections of queries and keys are read. From the Hub and from large
+    models one head of the first, middle and last layer is read, and two rows of each other layer,
+    which must have gone where those went.
 
     Parameters
     ----------
@@ -161,6 +204,8 @@ def check(
         a query ``q`` with ``q_rotated``.
     same_weights
         Whether other weights count as a difference.
+    other_weights
+        Whether unrelated weights are expected, so that the encoding alone decides.
     all_layers
         Whether to compare the projections of every layer completely.
     offline
@@ -184,7 +229,15 @@ def check(
     """
     sides = [open_side(copy, offline=offline) for copy in (a, b)]
     side_a, side_b = sides
-    findings, missing = compare(side_a, side_b, all_layers=all_layers)
+    if same_weights and other_weights:
+        raise ValueError("same_weights and other_weights exclude each other: give one.")
+    expected_weights: ExpectedWeights | None = None
+    if same_weights or other_weights:
+        expected_weights = "same" if same_weights else "other"
+    comparison = compare(
+        side_a, side_b, all_layers=all_layers, expected_weights=expected_weights
+    )
+    findings, missing = comparison.findings, comparison.not_compared
     contexts = [
         record.max_positions
         for side in sides
@@ -208,5 +261,6 @@ def check(
         compared,
         tuple(missing),
         min(contexts, default=None),
+        tuple(comparison.projections),
         describe_environment("cpu", 0, command),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,8 @@ from posprobe.words.formats import (
 
 #: Largest number of lines in the terminal.
 MAX_CHECK_LINES = 12
+#: At most this many runs of layers are named in a line.
+MAX_LAYER_RUNS = 6
 
 
 @cache
@@ -50,8 +53,41 @@ def _layers_phrase(finding: Finding) -> str:
     pair_order = f", {finding.more['read']}" if "read" in finding.more else ""
     if not layers:
         return ""
+    side = f", {finding.more['projection']}" if "projection" in finding.more else ""
+    return f"{_layer_numbers(layers)}{side}{pair_order}: "
+
+
+def _layer_numbers(layers: Sequence[int]) -> str:
+    """Return layers by number, a run of more than two by its ends."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    texts = [
+        f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+        for run in runs
+    ]
+    more = ", …" if len(texts) > MAX_LAYER_RUNS else ""
     noun = "layer" if len(layers) == 1 else "layers"
-    return f"{noun} {', '.join(map(str, layers[:6]))}{pair_order}: "
+    return f"{noun} {', '.join(texts[:MAX_LAYER_RUNS])}{more}"
+
+
+def _partner(finding: Finding) -> str:
+    """Return the other side of attention, or both."""
+    partners = {"queries": "its keys", "keys": "its queries"}
+    return partners.get(finding.more["projection"], "each other")
+
+
+def _partner_order(finding: Finding) -> str:
+    """Return where the rows of the other side went."""
+    partner = {"queries": "keys", "keys": "queries"}.get(finding.more["projection"])
+    order = finding.b if partner == "keys" else finding.a
+    if partner is None:
+        return "each in its way"
+    text = _check_texts()["parts"].get(order, "") if order != "other_heads" else ""
+    return f"{partner}: {text.partition(' ')[2] or 'other rows'}"
 
 
 def _cap_phrase(value: float | None) -> str:
@@ -77,11 +113,16 @@ FINDING_PARTS: Mapping[str, Template] = {
     "blocks": lambda f: f.more.get("type") or f"{f.more['bits']} bits in blocks",
     "caps": lambda f: f"{_cap_phrase(f.a)} in A, {_cap_phrase(f.b)} in B",
     "count": lambda f: format_count(int(f.value or 0), "row"),
+    "in_layers": lambda f: (
+        f" in {_layer_numbers(f.more['layers'])}" if "layers" in f.more else ""
+    ),
     "inverse": lambda f: format_number(1 / (f.value or 1)),
     "layers": _layers_phrase,
     "lone": lambda f: f"{f.a or f.b} in {'A' if f.a else 'B'}",
     "method": lambda f: f.more["method"].replace("_antialias", ", antialiased"),
     "of_heads": lambda f: "heads of " if "of" in f.more else "",
+    "partner": _partner,
+    "partner_order": _partner_order,
     "pairing": lambda f: f.a or "in the same order",
     "pairings": lambda f: f"{f.a or 'not stated'} in A, {f.b or 'not stated'} in B",
     "scaled": lambda f: "divided" if (f.value or 0) >= 1 else "multiplied",
@@ -90,15 +131,21 @@ FINDING_PARTS: Mapping[str, Template] = {
 }
 
 
+def _finding_formatter(finding: Finding) -> TemplateFormatter:
+    return TemplateFormatter({**_check_texts()["parts"], **FINDING_PARTS}, f=finding)
+
+
 def _finding_line(finding: Finding) -> str:
-    words = TemplateFormatter({**_check_texts()["parts"], **FINDING_PARTS}, f=finding)
-    return words.format(_check_texts()["causes"][finding.cause]["line"])
+    line: str = _check_texts()["causes"][finding.cause]["line"]
+    return _finding_formatter(finding).format(line)
 
 
 def not_compared_reason(reason: str, details: str = "") -> str:
     """Return why something was not compared; a reason that is no key is already a message."""
     text: str | None = _check_texts()["not_compared"].get(reason)
-    return text.format(*details.split(" | "), about=details) if text else reason
+    if text is None:
+        return reason.removesuffix(".")
+    return text.format(*details.split(" | "), about=details)
 
 
 def finding_sentence(finding: Finding) -> str:
@@ -122,10 +169,25 @@ def _harm_sentence(finding: Finding) -> str:
     return f"Off by 0.1 rad from distance {first_distance:,}{mean}"
 
 
+def read_finding(block: Mapping[str, Any]) -> Finding:
+    """Return the finding that a block of a saved document holds."""
+    names = {field.name for field in fields(Finding)}
+    return Finding(**{name: value for name, value in block.items() if name in names})
+
+
 def subject_name(kind: str, part: str) -> str:
     """Return the name of what was compared, with the encoding where there are several."""
     name: str = _check_texts()["what"][kind]
     return f"{name} {part}".rstrip()
+
+
+def projection_label(relation: str, order: str | None, read: str) -> str:
+    """Return what a projection of B is to that of A, in a word or two."""
+    labels: Mapping[str, str] = _check_texts()["labels"]
+    if order not in (None, "same"):
+        return labels[str(order)]
+    label = labels.get(relation, relation.replace("_", " "))
+    return labels["rows_only"] if read == "rows" else label
 
 
 def check_question(a: str, b: str) -> str:
@@ -139,20 +201,20 @@ def not_compared_sentence(reason: str) -> str:
 
 
 def verdict_sentences(
-    is_alike: bool | None, causes: Sequence[str], equal_causes: Sequence[str]
+    is_alike: bool | None, causes: Sequence[Finding], compared: Sequence[Finding]
 ) -> list[str]:
-    """Return the verdict and, for a difference, its likely cause, from names of relations."""
+    """Return the verdict and, for a difference, its likely cause."""
     texts = _check_texts()["causes"]
     if is_alike is None:
         return ["Cannot tell."]
     if is_alike:
-        side_causes = {"moved", "other_weights"} & {*equal_causes}
-        return [f"Alike{': other weights, same positions' if side_causes else ''}."]
-    hints = [texts[cause]["likely"] for cause in causes if "likely" in texts[cause]][:1]
-    return [
-        f"Different: {texts[causes[0]].get('head')}",
-        *(f"Likely: {hint}" for hint in hints),
-    ]
+        has_other_weights = any(
+            finding.cause in ("moved", "other_weights") for finding in compared
+        )
+        return [f"Alike{': other weights, same positions' if has_other_weights else ''}."]
+    hints = [texts[x.cause]["likely"] for x in causes if "likely" in texts[x.cause]][:1]
+    headline = _finding_formatter(causes[0]).format(texts[causes[0].cause]["head"])
+    return [f"Different: {headline}", *(f"Likely: {hint}" for hint in hints)]
 
 
 def check_lines(
@@ -163,8 +225,7 @@ def check_lines(
     context: int | None,
 ) -> list[str]:
     """Return the verdict, the differences, the equal findings, and the likely cause."""
-    names = ([finding.cause for finding in findings] for findings in (causes, compared))
-    headline, *hints = verdict_sentences(is_alike, *names)
+    headline, *hints = verdict_sentences(is_alike, causes, compared)
     body = [
         line for finding in causes for line in _finding_rows(finding, "differs", context)
     ]

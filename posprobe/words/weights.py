@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.text import Block
@@ -30,6 +31,34 @@ def _format_bytes(size: int) -> str:
         if size >= unit_bytes:
             return f"{format_two_figures(size / unit_bytes)} {unit}"
     return format_count(size, "byte")
+
+
+def rotation_lines(rotations: Sequence[Any]) -> Iterator[str]:
+    """Yield a line on each layer: whether it rotates, as declared and by its weights.
+
+    Parameters
+    ----------
+    rotations
+        Results of `posprobe.studies.rotation.layer_rotations`.
+    """
+    if not rotations:
+        yield "No query and key weights of a rotary model were found under names known here."
+        return
+    yield "layer  declared       by weights"
+    for rotation in rotations:
+        declared = "rotates" if rotation.declared else "does not"
+        test = rotation.test
+        if test is None:
+            shown = "cannot tell (few heads, or norms that heads share)"
+        else:
+            verdict = "rotates" if test.rotates else "cannot tell"
+            shown = (
+                f"{verdict} (variance {test.ratio:.2g} times chance, p = {test.p:.2g})"
+            )
+        note = ""
+        if test is not None and test.rotates and not rotation.declared:
+            note = ": the configuration says otherwise"
+        yield f"{rotation.layer:>5}  {declared:<13}  {shown}{note}"
 
 
 def weights_line(block: Block) -> AnswerLine:

@@ -23,7 +23,7 @@ from posprobe.relations import (
 )
 from posprobe.relations.ladders import measure_harm
 from posprobe.relations.tables import resampling_weights
-from posprobe.relations.weights import relate_projections, reorder_rows
+from posprobe.relations.weights import relate_layer, reorder_rows
 
 Case: TypeAlias = tuple[str, str, tuple[Finding, ...]]
 
@@ -170,8 +170,9 @@ def test_grouped_keys_and_columns_that_do_not_rotate_keep_their_order() -> None:
         reorder_rows(projection, "to_neighbours", 16, 8) for projection in (query, key)
     )
     b = Projections(reordered_query, keys, 16, 8)
-    order, finding = relate_projections(a, b)
-    assert (order, finding.cause) == ("to_neighbours", "identical")
+    relation = relate_layer(a, b)
+    assert relation.order == "to_neighbours"
+    assert [finding.cause for _, finding in relation.findings()] == ["identical"]
     np.testing.assert_array_equal(
         b.query.reshape(8, 16, 32)[:, 8:], query.reshape(8, 16, 32)[:, 8:]
     )
@@ -226,5 +227,6 @@ def test_a_ladder_that_is_off_by_little_more_than_float32_is_named() -> None:
 
 def test_zero_projections_are_identical() -> None:
     zeros = Projections(np.zeros((32, 8)), np.zeros((32, 8)), 16, 16)
-    order, finding = relate_projections(zeros, zeros)
-    assert (order, finding.cause) == ("same", "identical")
+    relation = relate_layer(zeros, zeros)
+    assert relation.order == "same"
+    assert [finding.cause for _, finding in relation.findings()] == ["identical"]

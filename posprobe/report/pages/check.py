@@ -24,15 +24,16 @@ def check_page(document: Block) -> Page:
     columns = make_columns(
         "part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"
     )
-    names = [
-        [finding["cause"] for finding in findings] for findings in (causes, compared)
+    records = [
+        [relations.read_finding(finding) for finding in findings]
+        for findings in (causes, compared)
     ]
     findings_by_title = {"Differs": causes, "Alike": compared}
     return Page(
         title=f"{document['a']} and {document['b']}",
         subject="check of two copies",
         lead=relations.check_question(document["a"], document["b"]),
-        headline=" ".join(relations.verdict_sentences(document["alike"], *names)),
+        headline=" ".join(relations.verdict_sentences(document["alike"], *records)),
         notes=tuple(
             relations.not_compared_sentence(finding["reason"])
             for finding in document["not_compared"]
