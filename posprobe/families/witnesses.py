@@ -49,7 +49,8 @@ _MAX_SUBSAMPLING_SIDE = 3
 #: Input channels of a convolution over colours.
 _N_COLOURS = 3
 _VOCABULARY_NAME = re.compile(
-    r"(?:^|\.)(?:wte|tok(?:en)?_?emb\w*|word_?emb\w*|embed_tokens|text_emb\w*|vocab\w*)"
+    r"(?:^|\.)(?:wte|tok(?:en)?_?emb\w*|word_?emb\w*|embed_tokens|text_emb\w*|vocab\w*"
+    r"|(?:src|tgt)_?emb\w*)"
     r"(?:\.weight)?$",
     re.IGNORECASE,
 )
