@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import pickletools
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,14 @@ _STORAGES: Mapping[str, tuple[str, int]] = {
 }
 #: Name of the function whose calls stand for tensors.
 _TENSOR_FUNCTION = "torch._utils._rebuild_tensor_v2"
+#: Instructions that TorchScript writes. Python follows others as well, by which tuples can be
+#: shared and hashed where `check_pickle_cost` does not count them.
+_SCRIPT_OPCODES = frozenset({
+    "APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPERSID",
+    "BINPUT", "BINUNICODE", "BUILD", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "GLOBAL", "LONG1",
+    "LONG_BINGET", "LONG_BINPUT", "MARK", "NEWFALSE", "NEWOBJ", "NEWTRUE", "NONE", "PROTO",
+    "REDUCE", "SETITEM", "SETITEMS", "STOP", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+})  # fmt: skip
 #: Largest number of axes of a tensor, as in NumPy.
 _MAX_TENSOR_AXES = 64
 #: How a TorchScript archive is converted to a file that is read.
@@ -110,7 +119,11 @@ def read_script(path: Path, file: str, members: list[zipfile.ZipInfo]) -> Checkp
     if not pickle_name:
         raise _unread_error(path)
     content = _Archive(path).read(pickle_name)
-    # The instructions were followed before (`check_pickle_cost`): their cost is bounded.
+    if any(
+        code.name not in _SCRIPT_OPCODES for code, _, _ in pickletools.genops(content)
+    ):
+        raise _unread_error(path)
+    # These instructions were followed before (`check_pickle_cost`): their cost is bounded.
     module = _ScriptUnpickler(BytesIO(content)).load()
     folder = pickle_name.removesuffix("data.pkl")
     records: dict[str, _Record] = {}

@@ -49,7 +49,8 @@ _MAX_SUBSAMPLING_SIDE = 3
 #: Input channels of a convolution over colours.
 _N_COLOURS = 3
 _VOCABULARY_NAME = re.compile(
-    r"(?:^|\.)(?:wte|tok(?:en)?_?emb\w*|word_?emb\w*|embed_tokens|text_emb\w*|vocab\w*)"
+    r"(?:^|\.)(?:wte|tok(?:en)?_?emb\w*|word_?emb\w*|embed_tokens|text_emb\w*|vocab\w*"
+    r"|(?:src|tgt)_?emb\w*)"
     r"(?:\.weight)?$",
     re.IGNORECASE,
 )
@@ -173,9 +174,15 @@ def _iterate_kernels(
 
 
 def _is_of_patches(name: str, shape: tuple[int, ...]) -> bool:
-    """Tell a convolution over images from a small one, as those that shorten spectrograms are."""
+    """Tell a convolution over images from others.
+
+    Small ones shorten spectrograms, and those with as many inputs as outputs mix hidden states.
+    """
     is_small = max(shape[2:]) <= _MAX_SUBSAMPLING_SIDE
-    return not is_small or shape[1] == _N_COLOURS or "patch" in name.lower()
+    is_mixing = shape[1] >= shape[0]
+    return (
+        not (is_small or is_mixing) or shape[1] == _N_COLOURS or "patch" in name.lower()
+    )
 
 
 def read_by_witnesses(

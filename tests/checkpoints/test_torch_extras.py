@@ -304,6 +304,25 @@ def test_a_damaged_torchscript_archive_is_one_clear_error(
         open_local(repack(script, changes))
 
 
+#: Dictionaries whose key is 2^45 shared tuples, by instructions that TorchScript never uses.
+SHARED_TUPLES = {
+    "MEMOIZE": b"\x80\x04})\x940"
+    + b"".join(b"h%ch%c\x86\x940" % (k, k) for k in range(45))
+    + b"h\x2dK\x01s.",
+    "DUP": b"\x80\x02})" + 45 * b"2\x86" + b"K\x01s.",
+}
+
+
+@pytest.mark.parametrize("opcode", SHARED_TUPLES)
+def test_a_script_with_instructions_of_others_is_refused(
+    opcode: str, script: Path
+) -> None:
+    """Python would follow them, and hash the tuples for years."""
+    repack(script, {"/data.pkl": SHARED_TUPLES[opcode]})
+    with pytest.raises(InvalidCheckpoint, match="Convert it where you trust it"):
+        open_local(script)
+
+
 def test_stand_ins_of_two_files_share_nothing(tmp_path: Path) -> None:
     path = save_zip({"m": Meter(0.5), **STATE}, tmp_path / "m.pt")
     first, second = (check_pickle_cost(path).stand_ins() for _ in "ab")

@@ -128,6 +128,22 @@ def test_convolutions_that_shorten_a_spectrogram_are_no_witness(tmp_path: Path) 
     assert load(path).layout == Sequence(1024)
 
 
+def test_a_convolution_between_hidden_states_is_no_witness(tmp_path: Path) -> None:
+    """Not a patch kernel: a text model whose vocabulary has an unlisted name stays a sequence."""
+    name = "encoder.pos_embed.weight"
+    others = {"encoder.embed.weight": (50, D), "encoder.conv.weight": (D, D, 5, 5)}
+    tensors = {key: random(*shape) for key, shape in {name: (64, D), **others}.items()}
+    assert load(str(model_folder(tmp_path, tensors))).layout == Sequence(64)
+
+
+def test_a_source_vocabulary_says_that_a_table_is_of_text(tmp_path: Path) -> None:
+    """An image tower beside it is as wide, and is not what the table belongs to."""
+    name = "position_embeddings.weight"
+    others = {"src_embed.weight": (50, D), "image.conv.weight": (D, 3, 16, 16)}
+    tensors = {key: random(*shape) for key, shape in {name: (64, D), **others}.items()}
+    assert load(str(model_folder(tmp_path, tensors))).layout == Sequence(64)
+
+
 def test_no_layer_of_a_language_model_is_looked_up_for_a_kernel() -> None:
     class Tensors(dict[str, TensorInfo]):
         """Tensors whose descriptions cost a request each."""
