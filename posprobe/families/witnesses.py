@@ -176,13 +176,12 @@ def _iterate_kernels(
 def _is_of_patches(name: str, shape: tuple[int, ...]) -> bool:
     """Tell a convolution over images from others.
 
-    Small ones shorten spectrograms, and those with as many inputs as outputs mix hidden states.
+    Small ones and those of one channel are over spectrograms, and those with as many inputs as
+    outputs mix hidden states.
     """
     is_small = max(shape[2:]) <= _MAX_SUBSAMPLING_SIDE
-    is_mixing = shape[1] >= shape[0]
-    return (
-        not (is_small or is_mixing) or shape[1] == _N_COLOURS or "patch" in name.lower()
-    )
+    is_other = is_small or shape[1] == 1 or shape[1] >= shape[0]
+    return not is_other or shape[1] == _N_COLOURS or "patch" in name.lower()
 
 
 def read_by_witnesses(

@@ -203,6 +203,13 @@ def test_a_text_table_beside_an_image_tower_stays_a_sequence(
     assert load(write(tmp_path, name, rows, sibling_shapes)).layout == Sequence(rows)
 
 
+def test_a_convolution_of_one_channel_makes_no_patches(tmp_path: Path) -> None:
+    sibling_shapes = {"enc.conv_in.weight": (D, 1, 41, 11)}
+    assert load(write(tmp_path, "enc.pos", 400, sibling_shapes)).layout == Sequence(400)
+    named = {"enc.patch_embed.weight": (D, 1, 7, 7)}
+    assert load(write(tmp_path / "grey", "enc.pos", 400, named)).layout == Grid(20, 20)
+
+
 @pytest.mark.parametrize(
     "sample", ["all-minilm-l6-v2", "rxnmapper-albert", "whisper-tiny-decoder"]
 )
