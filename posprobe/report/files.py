@@ -496,6 +496,7 @@ _PAGE_ARRAYS = (
     "similarity_centered",
     "norms",
     "pca_scores",
+    "clock_lead",
     "rotation_paths",
     "budget_spectrum",
 )

@@ -368,7 +368,7 @@ def test_a_grid_can_be_stated(cli: Cli, tmp_path: Path) -> None:
     assert [row["row"] for row in table["prefix_rows"]] == [0]
 
 
-@pytest.mark.parametrize("grid", ["3", "0x4", "3x4x5", "axb", ""])
+@pytest.mark.parametrize("grid", ["3", "0x4", "3x4x5x6", "axb", ""])
 def test_a_grid_that_means_nothing_is_wrong_usage(grid: str) -> None:
     with pytest.raises(UsageError, match="ROWSxCOLUMNS"):
         parse_grid(grid)

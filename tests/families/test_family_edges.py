@@ -284,7 +284,7 @@ def test_another_scheme_is_named_and_ends_with_exit_code_5(
 ) -> None:
     build().save_pretrained(tmp_path / "model")
     with pytest.raises(
-        NoPositionTable, match=rf"no table of positions. It has {scheme}"
+        NoPositionTable, match=rf"no table of positions that can be read. It has {scheme}"
     ) as caught:
         load(str(tmp_path / "model"))
     assert caught.value.exit_code == 5
@@ -331,10 +331,12 @@ def test_a_table_that_the_model_ignores_is_not_offered(tmp_path: Path) -> None:
         load(save_tensors(tmp_path, config, **names))
 
 
-def test_a_checkpoint_without_positions_lists_its_tensors(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_table_names_what_tells_positions_apart(
+    tmp_path: Path,
+) -> None:
     reference = save_tensors(tmp_path, encoder__pos_conv_embed__conv__weight_g=(1, 1, 8))
     with pytest.raises(
-        NoPositionTable, match=r"\(1: encoder\.pos_c.* places apart: enc"
+        NoPositionTable, match=r"convolution positions .*encoder\.pos_conv_embed"
     ) as caught:
         load(reference)
     assert caught.value.exit_code == 5

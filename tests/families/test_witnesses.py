@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
 
 
 def write(
-    folder: Path, name: str, rows: int, sibling_shapes: dict[str, tuple[int, ...]]
+    folder: Path, name: str, rows: int, sibling_shapes: Mapping[str, tuple[int, ...]]
 ) -> str:
     shapes = {name: (1, rows, D), **sibling_shapes}
     return model_folder(folder, {key: random(*shape) for key, shape in shapes.items()})

@@ -330,7 +330,9 @@ def test_every_result_but_one_number_has_a_drawing(
     states = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
     sums = {layer: sum_moments(batch) for layer, batch in enumerate(states)}
     model_results = (attending, build_decomposition(sums, layout=Sequence(5)))
+    video = np.random.default_rng(0).normal(size=(4 * 5 * 6, 8))
     results = (
+        analyses.video_codes(pp.table(video, grid=(4, 5, 6))),
         *analysed["grid"].results.values(),
         *all_results.values(),
         *scheme_results,

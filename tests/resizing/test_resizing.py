@@ -13,7 +13,7 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS, WAYS
+from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS, VIDEO_WAYS, WAYS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,7 +235,7 @@ def test_impossible_sizes_are_refused(
 
 
 def test_every_way_that_is_offered_is_one_of_some_layout() -> None:
-    assert {*GRID_WAYS, *SEQUENCE_WAYS} == {*WAYS}
+    assert {*GRID_WAYS, *SEQUENCE_WAYS, *VIDEO_WAYS} == {*WAYS}
     texts = json.loads((files("posprobe") / "cli/options.json").read_bytes())
     for kind, ways in (("Grids", GRID_WAYS), ("Sequences", SEQUENCE_WAYS)):
         assert f"{kind}: {', '.join(ways)}." in texts["resize"]["method"]["help"]
