@@ -70,11 +70,11 @@ class RelatedLayer:
     layer
         Number of the layer.
     relation
-        What queries and keys of B are to those of A.
+        Relations of the queries and keys of B to those of A.
     read
-        What was read of the layer: ``all``, ``first head`` or ``rows`` of the first head.
+        Part of the layer that was read: ``all``, ``first head`` or ``rows`` of it.
     rotation_change
-        How far the mean rotation of heads changed; None unless weights moved far.
+        Change of the mean rotation of heads; None unless weights moved far.
     head_counts
         Number of heads of queries and of keys.
     """

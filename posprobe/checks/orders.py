@@ -45,14 +45,14 @@ class ProjectionState:
     relation
         Name of a relation in `RULES`.
     order
-        Where its rows went: ``same``, ``to_neighbours``, ``to_halves``, either of them twice,
+        New place of its rows: ``same``, ``to_neighbours``, ``to_halves``, either of them twice,
         ``other_heads``, ``other``; None if the weights are unrelated.
     heads
         Number of heads that ``other_heads`` supposes.
     distance
         Relative distance that is left once the rows are put back.
     read
-        What was read: ``all``, ``first head``, or ``rows`` of the first head.
+        Part that was read: ``all``, ``first head``, or ``rows`` of the first head.
     """
 
     layer: int
@@ -71,11 +71,11 @@ class Comparison:
     Parameters
     ----------
     findings
-        What B is to A, in each thing that was compared.
+        Relation of B to A, in each thing that was compared.
     not_compared
-        What could not be compared.
+        Reasons of what could not be compared.
     projections
-        What each projection of each layer of B is to that of A.
+        Relation of each projection of each layer of B to that of A.
     """
 
     findings: list[Finding]

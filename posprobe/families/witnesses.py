@@ -194,7 +194,7 @@ def read_by_witnesses(
     checkpoint, info, section
         Checkpoint, table, and its section of the configuration.
     kernel
-        What `find_patch_kernel` found.
+        Tensor that makes the patches, from `find_patch_kernel`.
 
     Returns
     -------

@@ -113,7 +113,7 @@ class ProjectionRelation:
     Parameters
     ----------
     match
-        Where the rows went; None if the projections are unrelated.
+        New place of the rows; None if the projections are unrelated.
     finding
         Finding on the values.
     """

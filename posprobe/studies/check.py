@@ -45,7 +45,7 @@ class Check(Saveable):
     context
         Shorter context length of both, in positions; None if none is stated.
     projections
-        What the queries and the keys of each layer of B are to those of A.
+        Relations of the queries and keys of each layer of B to those of A.
     environment
         Versions, command and time.
 

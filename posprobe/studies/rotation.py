@@ -24,8 +24,8 @@ class LayerRotation:
     declared
         Whether the configuration says that it rotates.
     test
-        What the norms of its rows show; None where they cannot: few heads, or norms of queries and
-        keys that heads share.
+        Evidence from the norms of its rows; None where there is none: few heads, or norms of
+        queries and keys that heads share.
     """
 
     layer: int
