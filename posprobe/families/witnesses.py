@@ -265,7 +265,7 @@ _SPECIAL_ROW_COUNTS = (0, 1, 2, 4, 5, 8)
 #: Smallest side of a square that is looked for.
 _MIN_SIDE_PATCHES = 4
 #: Longest side: images of 1,024 pixels in patches of 16, as of Segment Anything.
-_MAX_SIDE_PATCHES = 64
+_MAX_NOTED_SIDE = 64
 #: Smallest share of the variance in row and column codes together, and in either of them, at which
 #: rows look like patches. A smooth curve that is cut into lines has no column code.
 _MIN_BOTH_CODES_SHARE = 0.8
@@ -282,7 +282,7 @@ def note_square(values: NDArray[np.floating[Any]]) -> tuple[str, ...]:
     """
     for n_special in _SPECIAL_ROW_COUNTS:
         side = math.isqrt(max(len(values) - n_special, 0))
-        is_likely = _MIN_SIDE_PATCHES <= side <= _MAX_SIDE_PATCHES
+        is_likely = _MIN_SIDE_PATCHES <= side <= _MAX_NOTED_SIDE
         if not is_likely or side * side != len(values) - n_special:
             continue
         patches = values[n_special:].astype(np.float64).reshape(side, side, -1)
