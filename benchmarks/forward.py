@@ -33,7 +33,8 @@ from posprobe.analyses.models.rotary_heads import (
     build_rotary_use,
 )
 from posprobe.forward import attend, decompose, random_tokens, rotary_use
-from posprobe.forward.rotary import AttentionInputs, ObservedLayer, sum_window
+from posprobe.forward.attention_inputs import AttentionInputs
+from posprobe.forward.rotary import ObservedLayer, sum_window
 from posprobe.forward.running import run_body
 
 Contexts = list[Any]

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from posprobe.forward import rotary_use
-from posprobe.forward.rotary import run_observed
+from posprobe.forward.attention_inputs import run_observed
 
 torch.set_num_threads(1)
 LENGTH = 40

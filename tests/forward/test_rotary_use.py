@@ -26,7 +26,8 @@ from posprobe.analyses.models.rotary_heads import (
 from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
-from posprobe.forward.rotary import AttentionInputs, ObservedLayer, sum_window
+from posprobe.forward.attention_inputs import AttentionInputs
+from posprobe.forward.rotary import ObservedLayer, sum_window
 from posprobe.report import read_bundle
 
 __all__ = ["cli"]

@@ -29,6 +29,13 @@ from posprobe.analyses.models.rotary_use import (
     RotaryUse,
     RotatedColumns,
 )
+from posprobe.analyses.models.shares import (
+    draw_signs,
+    interval_factor,
+    jackknife_share_error,
+    mean_power,
+    sign_p,
+)
 from posprobe.arrays import Sums, quotient
 
 #: Draws of random signs. The smallest p is 0.001.
@@ -168,6 +175,7 @@ def measure_rotary_heads(
     predicted = parts.sum(axis=1)
     capped = sums.capped_share.mean(axis=0)
     head_uses = []
+    signs = draw_signs(contexts, N_SIGN_DRAWS)
     for head in range(n_heads):
         curves = sums.curves[:, head] - sums.curves[:, head].mean(axis=1, keepdims=True)
         products = curves @ curves.T / n_distances
@@ -188,7 +196,7 @@ def measure_rotary_heads(
                 r2=r2,
                 moved=float(sums.moved_attention[:, head].mean()),
                 capped=float(capped[head]) if np.isfinite(capped[head]) else None,
-                p=_sign_p(curves) if contexts >= MIN_HEAD_CONTEXTS else None,
+                p=sign_p(products, signs) if contexts >= MIN_HEAD_CONTEXTS else None,
                 answer="cannot tell",
                 usage=usage[head],
                 mean_part=mean_part[head],
@@ -245,8 +253,6 @@ def _distance_share(
 ) -> tuple[float | None, tuple[float, float] | None, float | None]:
     """Return the distance share, its 95 % interval, and the variance of the curve.
 
-    Only products of different contexts count, because noise within one would add to the variance.
-
     Parameters
     ----------
     products
@@ -257,22 +263,13 @@ def _distance_share(
     n = len(products)
     if n < 2:
         return None, None, None
-    squares, rows = np.diag(products), products.sum(axis=1)
-    variance = float((rows.sum() - squares.sum()) / (n * (n - 1)))
+    variance = mean_power(products)
     if not variances.mean() > 0:
         return None, None, variance
     share = variance / float(variances.mean())
     if n < 3:
         return share, None, variance
-    # Without a context, its row and its column go, and its own product is added back once.
-    left_out = (rows.sum() - 2 * rows + squares - (squares.sum() - squares)) / (
-        (n - 1) * (n - 2)
-    )
-    shares = left_out / ((variances.sum() - variances) / (n - 1))
-    error = math.sqrt((n - 1) / n * float(np.sum((shares - shares.mean()) ** 2)))
-    from scipy.stats import t
-
-    half = float(t.ppf(0.975, n - 1)) * error
+    half = interval_factor(n) * jackknife_share_error(products, variances)
     return share, (share - half, share + half), variance
 
 
@@ -291,24 +288,6 @@ def _measure_agreement(
     )
     residual = measured - predicted
     return r, 1 - float(residual @ residual) / measured_size if measured_size else None
-
-
-def _sign_p(curves: NDArray[np.float64]) -> float:
-    """Return the p-value of a mean curve: how often random signs of contexts give as large a one.
-
-    Parameters
-    ----------
-    curves
-        ``[c, n]``, centred. Signs are the same for every head and every run.
-    """
-    products = curves @ curves.T
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (N_SIGN_DRAWS, len(curves)))
-    draw_sums = np.einsum("dc,ce,de->d", signs, products, signs, optimize=True)
-    observed_sum = products.sum()
-    n_reached = np.sum(
-        draw_sums >= observed_sum - 1e-9 * abs(observed_sum)
-    )  # equal up to rounding
-    return float((1 + n_reached) / (N_SIGN_DRAWS + 1))
 
 
 def _find_offset_pair(
@@ -340,25 +319,50 @@ def answer_heads(heads: Sequence[HeadUse]) -> tuple[HeadUse, ...]:
     stands at a false discovery rate of 0.05 over all heads (Benjamini & Hochberg 1995). No needs a
     share below 0.05 at the upper end, or fewer nats.
     """
-    level = min(max_discovery_p(head.p for head in heads), MAX_SIGN_P)
-    answers = [_answer(head, level) for head in heads]
+    level = max_preference_p([head.p for head in heads])
+    answers = [
+        judge_preference(head.spread, head.interval, head.p, level) for head in heads
+    ]
     return tuple(
         replace(head, answer=answer, peak=head.peak if answer == "yes" else None)
         for head, answer in zip(heads, answers, strict=True)
     )
 
 
-def _answer(head: HeadUse, level: float) -> Verdict:
-    if head.p is None or head.spread is None:
+def max_preference_p(p_values: Sequence[float | None]) -> float:
+    """Return the largest p-value of a yes over the heads of a run."""
+    return min(max_discovery_p(p_values), MAX_SIGN_P)
+
+
+def judge_preference(
+    spread: float | None,
+    interval: tuple[float, float] | None,
+    p: float | None,
+    max_p: float,
+) -> Verdict:
+    """Answer whether a head has a preferred distance.
+
+    Parameters
+    ----------
+    spread
+        Standard deviation of the head's curve over distance, nats; None where it is not known.
+    interval
+        Interval of 95 % of its distance share; None where it is not known.
+    p
+        P-value of the curve under random signs of contexts; None with too few contexts.
+    max_p
+        Largest p-value of a yes.
+    """
+    if p is None or spread is None:
         return "cannot tell"
-    if head.spread < MIN_SPREAD_NATS:
+    if spread < MIN_SPREAD_NATS:
         return "no"
-    if head.interval is None:
+    if interval is None:
         return "cannot tell"
-    low, high = head.interval
+    low, high = interval
     if high < MIN_DISTANCE_SHARE:
         return "no"
-    return "yes" if low >= MIN_DISTANCE_SHARE and head.p <= level else "cannot tell"
+    return "yes" if low >= MIN_DISTANCE_SHARE and p <= max_p else "cannot tell"
 
 
 def judge_position(
