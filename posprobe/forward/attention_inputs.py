@@ -1,4 +1,4 @@
-"""Observing the inputs of attention: queries, keys, masks and biases of every layer."""
+"""Observing the attention of every layer: queries, keys, values, masks, biases and outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ATTENTION_NAME = "posprobe_rotary"
 
 @dataclass(frozen=True, eq=False)
 class AttentionInputs:
-    """Inputs of one layer's attention for a batch.
+    """Inputs of one layer's attention for a batch, and its output.
 
     Parameters
     ----------
@@ -39,6 +39,11 @@ class AttentionInputs:
         Factor of the dot products.
     cap
         Cap of the logits; None without one.
+    bias
+        Bias that is added to the logits beside the mask, ``[1 or b, heads, t, t]``; None without.
+    value, output
+        ``[b, groups, t, d]``, and ``[b, t, heads, d]`` as it is returned; None where neither is
+        needed.
     """
 
     query: torch.Tensor
@@ -46,6 +51,9 @@ class AttentionInputs:
     mask: torch.Tensor | None
     scale: float
     cap: float | None
+    bias: torch.Tensor | None = None
+    value: torch.Tensor | None = None
+    output: torch.Tensor | None = None
 
 
 #: Largest change of the outputs, over their norm, that rounding in single precision explains.
@@ -72,29 +80,33 @@ def _observe_attention(
         *extra: Any,
         **options: Any,
     ) -> Any:
+        # Fused attention has no cap, no sinks and no bias.
+        extras = (options.get(name) for name in ("softcap", "s_aux", "position_bias"))
+        attend_as_model = _eager_attention(module, title)
+        layer_mask = mask
+        if is_fused and all(extra_input is None for extra_input in extras):
+            # As in the model itself, a purely causal mask is passed as a flag and not added.
+            is_causal = getattr(module, "is_causal", False) and _is_causal_mask(mask)
+            attend_as_model = interface()["sdpa"]
+            layer_mask = None if is_causal else mask
+        result = attend_as_model(module, query, key, value, layer_mask, *extra, **options)
         # Cross-attention has another number of keys, and no distances.
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
             declared_scale = options.get("scaling", extra[0] if extra else None)
             default_scale = query.shape[-1] ** -0.5
             scale = default_scale if declared_scale is None else float(declared_scale)
-            cap = options.get("softcap")
-            handle(numbers[module], AttentionInputs(query, key, mask, scale, cap))
-        # Fused attention has no cap and no sinks.
-        if is_fused and options.get("softcap") is None and options.get("s_aux") is None:
-            # As in the model itself, a purely causal mask is passed as a flag and not added.
-            is_causal = getattr(module, "is_causal", False) and _is_causal_mask(mask)
-            sdpa_mask = None if is_causal else mask
-            return interface()["sdpa"](
-                module, query, key, value, sdpa_mask, *extra, **options
+            inputs = AttentionInputs(
+                query,
+                key,
+                mask,
+                scale,
+                options.get("softcap"),
+                options.get("position_bias"),
+                value,
+                result[0],
             )
-        modeling = sys.modules[type(module).__module__]
-        eager_attention = getattr(modeling, "eager_attention_forward", None)
-        if eager_attention is None:
-            raise UsageError(
-                f"{title}: {type(module).__name__} has no step-by-step attention to go on "
-                "with, so its queries and keys cannot be looked at."
-            )
-        return eager_attention(module, query, key, value, mask, *extra, **options)
+            handle(numbers[module], inputs)
+        return result
 
     interface.register(ATTENTION_NAME, attend)
     # Without a mask function of that name transformers would pass no mask.
@@ -106,6 +118,20 @@ def _observe_attention(
         # The registry has no public method that removes a name.
         interface._global_mapping.pop(ATTENTION_NAME, None)
         mask_interface._global_mapping.pop(ATTENTION_NAME, None)
+
+
+def _eager_attention(module: Any, title: str) -> Callable[..., Any]:
+    """Return the function that computes a module's attention step by step."""
+    modeling = sys.modules[type(module).__module__]
+    eager_attention: Callable[..., Any] | None = getattr(
+        modeling, "eager_attention_forward", None
+    )
+    if eager_attention is None:
+        raise UsageError(
+            f"{title}: {type(module).__name__} has no step-by-step attention to go on "
+            "with, so its queries and keys cannot be looked at."
+        )
+    return eager_attention
 
 
 def _is_causal_mask(mask: torch.Tensor | None) -> bool:
@@ -172,10 +198,20 @@ def observe_checked_inputs(
     """Return each layer's attention inputs, and refuse a model whose outputs this changes."""
     pt = import_package("torch")
     layer_inputs: dict[int, AttentionInputs] = {}
+
+    def add_inputs(number: int, inputs: AttentionInputs) -> None:
+        if number in layer_inputs or len(inputs.query) != len(batch):
+            raise UsageError(
+                f"{title}: {type(model).__name__} calls the attention of layer {number} "
+                "several times, or on parts of its input, so its queries and keys cannot "
+                "be told apart."
+            )
+        layer_inputs[number] = inputs
+
     is_fused = has_fused_attention(model)
     with use_stepwise_attention(model, title, "sdpa" if is_fused else "eager"):
         plain_states = run_shifted(model, batch)
-    observed_states = run_observed(model, batch, layer_inputs.__setitem__, title)
+    observed_states = run_observed(model, batch, add_inputs, title)
     if not layer_inputs:
         raise UsageError(
             f"{title}: the layers of {type(model).__name__} do not use the "

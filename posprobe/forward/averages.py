@@ -203,7 +203,7 @@ def attend(
     ) -> dict[int, AttentionSums]:
         if not points:
             points.append(find_hook_points(model, batch, "attentions"))
-            attention_layers[:] = _find_attention_layers(model, points[0])
+            attention_layers[:] = find_attention_layers(model, points[0])
         batch_sums: dict[int, AttentionSums] = {}
 
         def add_attention(index: int, weights: torch.Tensor) -> None:
@@ -235,7 +235,7 @@ def attend(
     )
 
 
-def _find_attention_layers(model: Any, points: Sequence[HookPoint]) -> list[int]:
+def find_attention_layers(model: Any, points: Sequence[HookPoint]) -> list[int]:
     """Return the layer numbers of hook points; some layers of a hybrid have no attention."""
     layers_by_module = layer_numbers(model)
     numbers = [

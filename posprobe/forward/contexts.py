@@ -354,12 +354,12 @@ def _as_batch(contexts: Array, device: torch.device, model: Any) -> torch.Tensor
     pt = import_package("torch")
     batch: torch.Tensor = pt.as_tensor(contexts)
     are_ids = batch.ndim == 2 and not batch.is_floating_point() and not batch.is_complex()
-    are_pixels = batch.ndim == 4 and batch.is_floating_point()
-    if not (are_ids or are_pixels) or 0 in batch.shape:
+    are_signals = batch.ndim in (3, 4) and batch.is_floating_point()
+    if not (are_ids or are_signals) or 0 in batch.shape:
         raise UsageError(
             f"a batch of shape {list(batch.shape)}, {batch.dtype}: integer "
-            "token ids [b, t] or floating-point pixels [b, channels, h, w] "
-            "are expected, at least one of them."
+            "token ids [b, t], floating-point pixels [b, channels, h, w] or "
+            "features of sound [b, bins, t] are expected, at least one of them."
         )
     if are_ids:
         check_token_ids(batch, model)

@@ -368,7 +368,7 @@ def find_layout(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     UsageError
         If patches and other tokens cannot be distinguished.
     """
-    if batch.ndim == 2:
+    if batch.ndim < 4:
         return Line(tokens)
     size = getattr(getattr(model, "config", None), "patch_size", None)
     if is_timm(model):
@@ -470,6 +470,10 @@ def find_submodels(model: Any) -> dict[str, Any]:
     return submodels
 
 
+#: Name of a model's input by its number of axes: token ids, features of sound, and pixels.
+INPUT_NAMES = {2: "input_ids", 3: "input_features", 4: "pixel_values"}
+
+
 def run_body(model: Any, batch: torch.Tensor, **options: Any) -> Any:
     """Run a model without its head for a task.
 
@@ -502,9 +506,7 @@ def run_body(model: Any, batch: torch.Tensor, **options: Any) -> Any:
     if hasattr(body.config, "use_cache"):
         options["use_cache"] = False
     with explain_model_errors(model):
-        return body(
-            **{"pixel_values" if batch.ndim == 4 else "input_ids": batch}, **options
-        )
+        return body(**{INPUT_NAMES[batch.ndim]: batch}, **options)
 
 
 def _run_for_tensors(
