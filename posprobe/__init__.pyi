@@ -44,6 +44,7 @@ from .figures import (
     style as style,
 )
 from .forward import (
+    attention_budget as attention_budget,
     load_model as load_model,
     random_images as random_images,
     rotary_use as rotary_use,

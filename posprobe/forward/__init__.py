@@ -3,6 +3,7 @@
 PyTorch, transformers and timm are imported on first use; they are the extra ``models``.
 """
 
+from posprobe.forward.attention_budget import attention_budget as attention_budget
 from posprobe.forward.averages import (
     attend as attend,
     decompose as decompose,
@@ -21,6 +22,7 @@ from posprobe.forward.experiments import (
     phase_shift as phase_shift,
 )
 from posprobe.forward.files import (
+    check_tokenizer_files as check_tokenizer_files,
     file_tokens as file_tokens,
     image_files as image_files,
     load_preparation as load_preparation,

@@ -123,8 +123,8 @@ class Measurement(Generic[InputsT, ResultT]):
         Figures of the result.
     needs
         Function from the inputs to what they lack for this measurement; empty if it applies.
-    is_slow
-        Whether to run it on request only.
+    is_default
+        Whether it runs where no measurement is asked for.
     uses_all_rows
         Whether it takes all rows of a table, and results only of measurements that do as well. It
         then neither waits for the questions, nor they for it.
@@ -138,7 +138,7 @@ class Measurement(Generic[InputsT, ResultT]):
     record: type[ResultT]
     drawings: tuple[Drawing, ...] = ()
     needs: Callable[[InputsT], str] = lambda _: ""
-    is_slow: bool = False
+    is_default: bool = True
     uses_all_rows: bool = False
     figure_inputs: Callable[[ResultT], Mapping[str, Any]] = lambda _: {}
 
@@ -537,7 +537,7 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         compute=lambda inputs: analyses.probes(inputs.positions, seed=inputs.seed),
         record=Probes,
         drawings=(Drawing("probes"),),
-        is_slow=True,
+        is_default=False,
     ),
     Measurement[TableInputs, Scale](
         name="scale",

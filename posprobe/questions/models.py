@@ -7,7 +7,6 @@ asked that would need a random model for comparison.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,7 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
-from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.experiments import (
     BlankImages,
     Cost,
@@ -25,13 +23,6 @@ from posprobe.analyses.models.experiments import (
     Substitute,
     SubstitutionEffect,
 )
-from posprobe.analyses.models.head_logits import HeadsByLayer
-from posprobe.analyses.models.rotary_use import (
-    MIN_HEAD_CONTEXTS,
-    Origin,
-    RotaryUse,
-    Summary,
-)
 from posprobe.analyses.models.states import (
     MAX_POSITION_NOISE_SHARE,
     LayerMeans,
@@ -39,6 +30,12 @@ from posprobe.analyses.models.states import (
 )
 from posprobe.analyses.models.subspaces import SubspaceOverlap
 from posprobe.analyses.view import N_NULL_DRAWS
+from posprobe.questions.attention import (
+    ask_distance,
+    ask_first,
+    ask_places,
+    ask_position,
+)
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
 #: Largest share of the variance in sampling noise at which the noise can hide no effect.
@@ -54,11 +51,6 @@ SENTENCE_SHARE_STEP = 1e-3
 MIN_RELEVANT_CHANGE = 0.01
 #: Largest relative change that a model's own rounding explains, by number format.
 _ROUNDING_BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
-#: More than this share of the attention of a head, or of a layer, is most of it.
-MIN_MAIN_ATTENTION_SHARE = 0.5
-#: Smallest peak attention over that of equal logits at the same offset: in short contexts every
-#: head pays most of its attention to some offset.
-MIN_PEAK_TO_UNIFORM_RATIO = 2.0
 #: Smallest share of the value of a table that a sufficient substitute keeps.
 MIN_SUFFICIENT_SHARE = 0.9
 #: Largest number of components that counts as few.
@@ -97,17 +89,10 @@ class ModelRun:
 
     @property
     def contexts(self) -> int:
-        """Largest number of given contexts that were run; 0 where weights were enough.
-
-        Contexts that were sampled from the model belong to one result alone.
-        """
-        given_results = [
-            result
-            for result in self.results.values()
-            if getattr(result, "source", "") != "sampled"
-        ]
+        """Largest number of contexts that were run; 0 where weights were enough."""
         return max(
-            (getattr(result, "contexts", 0) for result in given_results), default=0
+            (getattr(result, "contexts", 0) for result in self.results.values()),
+            default=0,
         )
 
 
@@ -406,181 +391,6 @@ def ask_blank(run: ModelRun) -> Answer | None:
     return _answer_change("blank", facts.share, *limits, facts, *keys)
 
 
-# Heads.
-
-
-@dataclass(frozen=True)
-class PreferredOffset:
-    """Offset, key minus query, ``[1]`` or ``[rows, columns]``, and its number of heads."""
-
-    offset: tuple[int, ...]
-    heads: int
-
-
-@dataclass(frozen=True)
-class OffsetHeads:
-    """Heads that attend mainly to one offset by position alone.
-
-    Parameters
-    ----------
-    heads, of
-        Number of such heads, and number of all heads.
-    sharpest
-        Largest attention of any head at the offset that it prefers, 0 where none prefers one.
-    uniform
-        Attention that equal logits would pay at that offset.
-    offsets
-        Three most frequent offsets of these heads.
-    """
-
-    heads: int
-    of: int
-    sharpest: float
-    uniform: float
-    offsets: tuple[PreferredOffset, ...]
-
-    value = value_property("heads", "of", "sharpest")
-
-
-def ask_heads(run: ModelRun) -> Answer | None:
-    """Ask whether any head attends mainly to one offset by position alone."""
-    heads: HeadsByLayer | None = run.results.get("heads")
-    if heads is None:
-        return None
-    layers = tuple(heads.layers.values())
-    keys = tuple(
-        f"heads.layers.{layer_index}.attention" for layer_index in range(len(layers))
-    )
-    if layers[0].layout.size == 1:
-        return Answer("heads", "cannot tell", "one_position", keys=keys)
-    peaks = [
-        (attention, uniform, tuple(offset))
-        for layer in layers
-        for attention, uniform, offset in zip(
-            np.nan_to_num(layer.attention).tolist(),
-            np.nan_to_num(layer.uniform).tolist(),
-            layer.peak.tolist(),
-            strict=True,
-        )
-    ]
-    sharpest, uniform, _ = max(peaks)
-    sharp_offsets = Counter(
-        offset
-        for attention, uniform_share, offset in peaks
-        if attention
-        > max(MIN_MAIN_ATTENTION_SHARE, MIN_PEAK_TO_UNIFORM_RATIO * uniform_share)
-    )
-    offsets = tuple(PreferredOffset(*common) for common in sharp_offsets.most_common(3))
-    facts = OffsetHeads(sharp_offsets.total(), len(peaks), sharpest, uniform, offsets)
-    if sharp_offsets:
-        return Answer("heads", "yes", "sharp", facts, keys=keys)
-    reason = (
-        "short"
-        if sharpest > MIN_MAIN_ATTENTION_SHARE
-        else "even"
-        if sharpest
-        else "no_peak"
-    )
-    return Answer("heads", "no", reason, facts, keys=keys)
-
-
-@dataclass(frozen=True)
-class FirstPosition:
-    """Attention to the first position, in the layer where it is largest.
-
-    Parameters
-    ----------
-    layer
-        Number of the attention layer, from 0.
-    attention
-        Share of the other positions' attention, mean over heads.
-    uniform
-        Share under uniform attention.
-    """
-
-    layer: int
-    attention: float
-    uniform: float
-
-    value = value_property("attention")
-
-
-def ask_first(run: ModelRun) -> Answer | None:
-    """Ask whether most attention of a layer goes to the first position, except on grids."""
-    attention: AttentionByOffset | None = run.results.get("attention")
-    if attention is None or attention.uniform_first is None:
-        return None
-    keys: tuple[str, ...] = ("attention.uniform_first",)
-    layer_means = [
-        (float(layer.first.mean()), layer_index, number)
-        for layer_index, (number, layer) in enumerate(attention.layers.items())
-        if not np.isnan(layer.first).any()
-    ]
-    if not layer_means:
-        return Answer("first", "cannot tell", "no_layer", keys=keys)
-    largest_share, layer_index, layer_number = max(layer_means)
-    facts = FirstPosition(layer_number, largest_share, attention.uniform_first)
-    test = Test(largest_share, math.nan, facts.uniform, None, "uniform attention")
-    keys = (f"attention.layers.{layer_index}.first", *keys)
-    if largest_share > MIN_MAIN_ATTENTION_SHARE:
-        return Answer("first", "yes", "most", facts, test, keys)
-    return Answer("first", "no", "less", facts, test, keys)
-
-
-@dataclass(frozen=True)
-class DistanceHeads:
-    """Number of heads that prefer a distance, and the share that distance explains.
-
-    Parameters
-    ----------
-    told
-        Summary of the numbers over all heads.
-    contexts, length, source
-        Number of contexts, tokens of each, and their origin.
-    """
-
-    told: Summary
-    contexts: int
-    length: int
-    source: Origin
-
-    @property
-    def heads(self) -> int:
-        """Number of all heads."""
-        return self.told.yes + self.told.no + self.told.open
-
-    @property
-    def value(self) -> dict[str, Any]:
-        """Numbers of heads, and the median share."""
-        return {"heads": self.told.yes, "of": self.heads, "share": self.told.share}
-
-
-def ask_distance(run: ModelRun) -> Answer | None:
-    """Ask whether any head prefers a distance."""
-    rotary_use: RotaryUse | None = run.results.get("rotary_use")
-    if rotary_use is None:
-        return None
-    summary = rotary_use.summary
-    keys = tuple(
-        f"rotary_use.summary.{key}" for key in ("share", "yes", "no", "open", "never")
-    )
-    facts = DistanceHeads(
-        summary, rotary_use.contexts, rotary_use.length, rotary_use.source
-    )
-    answer: Verdict = "cannot tell"
-    if rotary_use.contexts < MIN_HEAD_CONTEXTS:
-        reason = "few_contexts"
-    elif summary.share is None:
-        reason = "even"
-    elif summary.yes:
-        answer, reason = "yes", "some"
-    elif summary.open:
-        reason = "open"
-    else:
-        answer, reason = "no", "no_head"
-    return Answer("distance", answer, reason, facts, keys=keys)
-
-
 # Cost of removing positions, and of substitutes for them.
 
 
@@ -794,15 +604,16 @@ def _ask_substitutes(question: str, is_candidate: Callable[[Substitute], bool]) 
 
 #: Questions by name, in the order of the page.
 RUN_QUESTIONS: Mapping[str, AskRun] = {
+    "position_decides": ask_position,
+    "distance": ask_distance,
+    "own_places": ask_places,
+    "first": ask_first,
     "kept": ask_kept,
     "order": _ask_permutation("order", "with_positions"),
     "order_without": _ask_permutation("order_without", "without_positions"),
     "absolute": ask_absolute,
     "apart": ask_apart,
-    "heads": ask_heads,
-    "first": ask_first,
     "blank": ask_blank,
-    "distance": ask_distance,
     "needed": ask_needed,
     "few": _ask_substitutes("few", _has_few_components),
     "random": _ask_substitutes("random", lambda substitute: substitute.kind == "null"),

@@ -42,6 +42,7 @@ from posprobe.report.files import (
 )
 from posprobe.report.overview import draw_overview, make_standalone
 from posprobe.report.render import is_single_table, list_figure_names, render
+from posprobe.report.run_overview import RUN_DRAWING_NAMES, draw_run_overview
 from posprobe.report.svg import render_svg
 from posprobe.tables import PositionTable
 from posprobe.text import escape_invisible_json
@@ -246,7 +247,12 @@ def _render_document(document: Mapping[str, Any], folder: Path) -> tuple[str, se
         if is_single_table(document):
             svgs = draw_overview(document, arrays)
         else:
-            svgs = read_drawings(folder / "figures", advice)
+            # Only drawings that are made here become part of the page itself.
+            svgs = {
+                name: svg
+                for name, svg in read_drawings(folder / "figures", advice).items()
+                if name not in RUN_DRAWING_NAMES
+            } | draw_run_overview(document, arrays)
             if not svgs and document["schema"] != CHECK_SCHEMA:
                 raise InvalidCheckpoint(
                     f"{folder}: the bundle has lost its figures, which the page shows. {advice}"
@@ -287,15 +293,15 @@ def _write_content(
         (folder / "analysis.json").write_text(text, encoding="utf-8")
         arrays = content.arrays()
         np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
-    if is_single_table(document):
-        svgs = draw_overview(document, arrays)
-        for name, svg in svgs.items():
-            path = figures / f"overview-{name}.svg"
-            path.write_text(make_standalone(svg), encoding="utf-8")
-        if all_figures:
-            _draw_figures(content, figures, text, formats)
-    else:
-        svgs = _draw_figures(content, figures, text, {"svg", *formats})
+    is_table = is_single_table(document)
+    svgs = (draw_overview if is_table else draw_run_overview)(document, arrays)
+    for name, svg in svgs.items():
+        path = figures / f"overview-{name}.svg"
+        path.write_text(make_standalone(svg), encoding="utf-8")
+    if is_table and all_figures:
+        _draw_figures(content, figures, text, formats)
+    elif all_figures or not svgs:
+        svgs = _draw_figures(content, figures, text, {"svg", *formats}) | svgs
     with stage("Writing the page"):
         page = seal_page(render(document, svgs), list_bundle_files(folder))
     (folder / PAGE_NAME).write_text(page, encoding="utf-8")

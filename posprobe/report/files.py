@@ -491,7 +491,7 @@ EARLIER_SCHEMAS = (
 )
 #: Advice in messages about a damaged bundle of a table.
 REPEAT_ADVICE = "Analyse the table again."
-#: Arrays from which the page of a table is drawn.
+#: Arrays from which the pages of a table and of a run are drawn.
 _PAGE_ARRAYS = (
     "similarity_centered",
     "norms",
@@ -499,6 +499,7 @@ _PAGE_ARRAYS = (
     "clock_lead",
     "rotation_paths",
     "budget_spectrum",
+    "attention_curves",
 )
 
 

@@ -31,7 +31,12 @@ from posprobe.report.svg import (
     text_element,
 )
 from posprobe.text import Block, format_percent, format_period, use_minus_sign
-from posprobe.words.lines import budget_note, budget_sums, budget_terms
+from posprobe.words.lines import (
+    budget_note,
+    budget_subject,
+    budget_sums,
+    budget_terms,
+)
 
 #: Arrays of a bundle by name.
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -118,7 +123,7 @@ def draw_overview(document: Block, arrays: Arrays) -> dict[str, str]:
     """
     layout = document["table"]["layout"]
     grid_shape = (layout["height"], layout["width"]) if layout["type"] == "grid" else None
-    svg_by_name = {"budget": _draw_budget(document)}
+    svg_by_name = {"budget": draw_budget(document)}
     n = document["table"]["positions"]
     cosines = arrays.get("similarity_centered")
     # The cosines of a long sequence are means over blocks.
@@ -160,7 +165,7 @@ def _answered_rows(document: Block) -> tuple[int, int]:
     return first_row - start, stop - start
 
 
-def _draw_budget(document: Block) -> str:
+def draw_budget(document: Block) -> str:
     """Draw the variance budget as a bar, whose lengths are shares of the width of the page."""
     terms = budget_terms(document)
     if not terms:
@@ -183,9 +188,7 @@ def _draw_budget(document: Block) -> str:
         else:
             narrow_labels.append(f"{term.label} {term.value}")
         left_edge += share
-    note = ", ".join(
-        filter(None, ["variance around the mean row", budget_note(document)])
-    )
+    note = ", ".join(filter(None, [budget_subject(document), budget_note(document)]))
     elements.append(
         f'<text class="lab note" x="100%" y="16" text-anchor="end">{note}</text>'
     )
@@ -200,7 +203,7 @@ def _draw_budget(document: Block) -> str:
         elements.append(f'<text class="lab brt" x="0%" y="16">{bracket_label}</text>')
     label = "; ".join(f"{term.name} {term.value}" for term in terms)
     return (
-        f'<svg width="100%" height="94" role="img" aria-label="Variance budget: {label}">'
+        f'<svg width="100%" height="94" role="img" aria-label="Budget: {label}">'
         f"{''.join(elements)}</svg>"
     )
 

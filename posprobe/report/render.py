@@ -14,6 +14,7 @@ from posprobe.report.pages.model import forward_page
 from posprobe.report.pages.resizing import rules_page, ways_page
 from posprobe.report.pages.schemes import scheme_page
 from posprobe.report.pages.table import table_page
+from posprobe.report.run_overview import RUN_DRAWING_NAMES
 from posprobe.report.svg import embed_svg
 from posprobe.text import Block, escape_invisible
 
@@ -56,7 +57,8 @@ def list_figure_names(document: Block) -> set[str]:
         }
         drawing_names = (*overview.DRAWING_NAMES, overview.CLOCK_DRAWING_NAME)
         return {"table", *names, *(f"overview-{name}" for name in drawing_names)}
-    return {picture.name for picture in build_page(document).all_pictures}
+    names = {picture.name for picture in build_page(document).all_pictures}
+    return names | {f"overview-{name}" for name in RUN_DRAWING_NAMES}
 
 
 def render(document: Block, drawings: Mapping[str, str]) -> str:
@@ -85,9 +87,15 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
         if "budget" in svg_by_name:
             svg_by_name["budget"] += overview.budget_legend(document)
         return render_html(page, version, svg_by_name)
+    # Drawings that posprobe makes without matplotlib are part of the page and follow its theme.
     embedded_pictures = {
         picture.name: embed_svg(drawings[picture.name], escape_invisible(picture.alt))
         for picture in page.all_pictures
-        if picture.name in drawings
+        if picture.name in drawings and picture.alt
     }
-    return render_html(page, version, embedded_pictures)
+    own_drawings = {
+        name: drawings[name] for name in RUN_DRAWING_NAMES if name in drawings
+    }
+    if "budget" in own_drawings:
+        own_drawings["budget"] += overview.budget_legend(document)
+    return render_html(page, version, embedded_pictures | own_drawings)

@@ -56,6 +56,10 @@ KINDS_WITHOUT_TABLE = (
 )
 #: Measurement and title of the kinds of figures that show a run of a model.
 RUN_FIGURES: Mapping[str, tuple[str, str]] = {
+    "attention-budget": (
+        "attention_budget",
+        "what decides where each head of a model looks",
+    ),
     "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
     "rotary-usage": (
         "rotary_use",

@@ -191,7 +191,7 @@ class ForwardAnalysis(Saveable):
             if kind in {drawing.name for drawing in MODEL_MEASUREMENTS[name].drawings}
         )
         run_text = (
-            models.contexts_phrase(result)
+            models.rotary_contexts_phrase(result)
             if isinstance(result, RotaryUse)
             else models.describe_run(self.to_dict())
         )
@@ -329,9 +329,14 @@ class _Request:
 
     def needs_head(self, empty_model: Any) -> bool:
         """Tell whether the head is needed: a model without it is smaller."""
-        # A loss on random tokens is meaningless.
-        return self.contexts.is_text or any(
-            MODEL_MEASUREMENTS[name].needs_head(empty_model) for name in self.measurements
+        # A loss on random tokens is meaningless; a model that predicts tokens may be sampled.
+        return (
+            self.contexts.is_text
+            or forward.generates(empty_model)
+            or any(
+                MODEL_MEASUREMENTS[name].needs_head(empty_model)
+                for name in self.measurements
+            )
         )
 
     def check(self, model: Any) -> None:
@@ -401,7 +406,7 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
 def _requested_measurements(only: Iterable[str] | None) -> list[str]:
     if only is None:
         return [
-            name for name in MODEL_MEASUREMENTS if not MODEL_MEASUREMENTS[name].is_slow
+            name for name in MODEL_MEASUREMENTS if MODEL_MEASUREMENTS[name].is_default
         ]
     names = (only,) if isinstance(only, str) else tuple(only)
     for name in names:

@@ -429,7 +429,7 @@ def _select_measurements(
         return {
             name: measurement
             for name, measurement in applicable.items()
-            if not measurement.is_slow
+            if measurement.is_default
         }
     for name in requested:
         if unmet_needs.get(name):

@@ -239,8 +239,8 @@ def _required_measurements(
         # Answers and sentences depend on all measurements.
         return (
             None
-            if not any(
-                TABLE_MEASUREMENTS[name].is_slow
+            if all(
+                TABLE_MEASUREMENTS[name].is_default
                 for name in names
                 if name in TABLE_MEASUREMENTS
             )

@@ -308,8 +308,19 @@ class BudgetTerm:
 N_ROTATION_COLOURS = 5
 
 
+#: Label and colour class of the parts of attention logits, in the order of the bar.
+ATTENTION_LABELS = {
+    "distance": ("distance", "r3"),
+    "key": ("place of the key", "r1"),
+    "other": ("other position", "rows"),
+    "content": ("content", "untrained"),
+}
+
+
 def budget_terms(document: Block) -> tuple[BudgetTerm, ...]:
     """Return the terms of a document's budget; none where it has no budget."""
+    if attention := document.get("attention_budget"):
+        return _attention_terms(attention)
     blocks = (document.get("budget") or {}).get("parts") or ()
     term_blocks = [block for block in blocks if block["part"] != "mean"]
     total = sum(block["share"] for block in term_blocks)
@@ -343,6 +354,33 @@ def _colour_index(rank: int, n_rotations: int) -> int:
     if n_rotations > N_ROTATION_COLOURS:
         rank = rank * N_ROTATION_COLOURS // n_rotations
     return min(rank, N_ROTATION_COLOURS - 1)
+
+
+def _attention_terms(block: Block) -> tuple[BudgetTerm, ...]:
+    """Return what decides where the heads of a model look, as the terms of a budget."""
+    # The estimate of a zero share can be slightly negative.
+    shares = {name: max(block[name] or 0.0, 0.0) for name in ATTENTION_LABELS}
+    total = sum(shares.values()) or 1.0
+    return tuple(
+        BudgetTerm(
+            name,
+            colour_class,
+            shares[name] / total,
+            format_whole_percent(shares[name]),
+            label,
+            label,
+            label,
+        )
+        for name, (label, colour_class) in ATTENTION_LABELS.items()
+    )
+
+
+def budget_subject(document: Block) -> str:
+    """Return what the terms of a document's budget are shares of."""
+    if attention := document.get("attention_budget"):
+        heads = format_count(len(attention["heads"]), "head")
+        return f"what decides where the heads look: variance of logits, mean of {heads}"
+    return "variance around the mean row"
 
 
 def budget_note(document: Block) -> str:

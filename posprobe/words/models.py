@@ -10,10 +10,10 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.head_logits import peak_name
 from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, RotaryUse
 from posprobe.page import NO_VALUE, AnswerLine
+from posprobe.questions.attention import PositionShare, PreferredDistances
 from posprobe.questions.models import (
     N_SURE_STANDARD_ERRORS,
     CostMeasure,
-    DistanceHeads,
     LayerShare,
     ModelRun,
     Removal,
@@ -43,32 +43,68 @@ CONTEXT_SOURCES: Mapping[str, str] = ANSWER_TEXTS["sources"]
 LAYER_REASONS: Mapping[str, str] = ANSWER_TEXTS["layers"]
 
 
-def contexts_phrase(facts: DistanceHeads | RotaryUse) -> str:
+def contexts_phrase(facts: Any) -> str:
     """Return a phrase on the contexts of the numbers."""
-    source = CONTEXT_SOURCES[facts.source]
-    return f"on {facts.contexts:,} contexts of {facts.length:,} tokens {source}".rstrip()
+    return f"{facts.contexts:,} contexts of {facts.tokens:,} tokens"
 
 
-def _distance_share_clause(facts: DistanceHeads) -> str:
-    summary = facts.told
-    if summary.share is None or summary.least is None or summary.most is None:
-        return "All logits of a query are equal"
+def rotary_contexts_phrase(rotary_use: RotaryUse) -> str:
+    """Return a phrase on the contexts in which rotations were measured."""
+    source = CONTEXT_SOURCES[rotary_use.source]
+    contexts = f"on {rotary_use.contexts:,} contexts of {rotary_use.length:,} tokens"
+    return f"{contexts} {source}".rstrip()
+
+
+def _format_share_of_logits(share: float) -> str:
     # The estimate of a zero share can be slightly negative.
-    share, low, high = (
-        format_whole_percent(max(share, 0.0))
-        for share in (summary.share, summary.least, summary.most)
-    )
-    range_text = high if low == high else f"{low.removesuffix(' %')} to {high}"
-    return (
-        f"Distance alone explains {share} ({range_text}) of the differences "
-        "between a query's logits"
-    )
+    return format_whole_percent(max(share, 0.0))
+
+
+def _distance_clause(facts: PositionShare) -> str:
+    """Return how much of position is distance, as a clause."""
+    share = facts.distance / facts.share if facts.share > 0 else 0.0
+    amounts = {0.995: "all of it", 0.85: "nearly all of it", 0.5: "most of it"}
+    amount = next((text for least, text in amounts.items() if share >= least), "")
+    if not amount:
+        return f", {_format_share_of_logits(facts.distance)} by distance"
+    return f", {amount} by distance"
+
+
+def _main_heads_clause(facts: PositionShare) -> str:
+    """Return in how many heads position decides most, as a clause."""
+    if not facts.most:
+        return ""
+    return f"; in {facts.most} of {facts.heads} heads it decides most"
+
+
+def displacement_name(displacement: int | Sequence[int]) -> str:
+    """Return a displacement, query minus key, in words."""
+    steps = [displacement] if isinstance(displacement, int) else displacement
+    return peak_name([-step for step in steps])
+
+
+def _favourite_clause(facts: PreferredDistances) -> str:
+    """Return the distance that most heads prefer, as a clause."""
+    if facts.preferred is None:
+        return ""
+    name = displacement_name(facts.preferred)
+    return f", most often the {name} ({facts.agreeing})"
 
 
 def list_peaks(heads: Sequence[Block]) -> str:
     """List the preferred distances of a layer's heads, most frequent first."""
     counts = Counter(head["peak"] for head in heads if head["peak"] is not None)
     return ", ".join(f"{peak} ({count})" for peak, count in counts.most_common(4)) or "–"
+
+
+def list_preferred(heads: Sequence[Block]) -> str:
+    """List the displacements that a layer's heads prefer, most frequent first."""
+    counts = Counter(
+        displacement_name(head["preferred"])
+        for head in heads
+        if head["preferred"] is not None
+    )
+    return ", ".join(f"{name} ({count})" for name, count in counts.most_common(4)) or "–"
 
 
 def count_verdicts(heads: Sequence[Block]) -> str:
@@ -90,8 +126,8 @@ NEEDS_ADDED = "positions that are added to the input; this model rotates queries
 
 #: Reason why results after an interruption are missing.
 INTERRUPTED_REASON = "the run was interrupted"
-#: Largest number of words in a summary.
-MAX_SUMMARY_WORDS = 60
+#: Sentences of a summary: what decides where heads look, and what reaches the output.
+MAX_SUMMARY_SENTENCES = 2
 
 
 # Hidden states.
@@ -162,6 +198,13 @@ _SUBSTITUTE_PARTS: Mapping[str, Template] = {
     "keeps": _substitute_clause,
     "most": lambda f: f", the most of {f.of} tried" if f.of > 1 else "",
 }
+_SHARE_PARTS: Mapping[str, Template] = {
+    "share": lambda f: _format_share_of_logits(f.share),
+    "distance": lambda f: _format_share_of_logits(f.distance),
+    "place": lambda f: _format_share_of_logits(f.place),
+    "on": contexts_phrase,
+    "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
+}
 MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "kept": {
         "explained": lambda f: _layers_sentence(f.first, f.last),
@@ -173,14 +216,12 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
         "noise": lambda f: "little" if f.last.noise else "",
     },
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
-    "heads": {
-        "offsets": lambda f: join_words(
-            [
-                f"{peak_name(preferred.offset)} ({preferred.heads})"
-                for preferred in f.offsets
-            ]
-        ),
+    "position_decides": {
+        **_SHARE_PARTS,
+        "how": _distance_clause,
+        "most": _main_heads_clause,
     },
+    "own_places": _SHARE_PARTS,
     "needed": {
         "cost": _cost_clause,
         "change": lambda f: format_with_error(f.cost, f.error),
@@ -192,31 +233,30 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "random": _SUBSTITUTE_PARTS,
     "distance": {
         "on": contexts_phrase,
-        "explains": _distance_share_clause,
+        "favourite": _favourite_clause,
         "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
-        "turning": lambda f: "" if f.told.never is None else "strength",
     },
 }
 
 
 #: Questions that a summary answers, most important first.
 _SUMMARY_ORDER = (
+    "position_decides",
     "distance",
     "kept",
-    "order",
     "order_without",
+    "order",
     "absolute",
     "few",
     "needed",
     "apart",
-    "heads",
     "first",
     "blank",
 )
 
 
 def summarise_run(answers: Mapping[str, Answer], run: ModelRun) -> str:
-    """Summarise a run in at most `MAX_SUMMARY_WORDS` words, most important answers first.
+    """Summarise a run in at most `MAX_SUMMARY_SENTENCES` sentences, most important first.
 
     Parameters
     ----------
@@ -225,25 +265,16 @@ def summarise_run(answers: Mapping[str, Answer], run: ModelRun) -> str:
     run
         Run that the answers are about.
     """
-    clauses: dict[str, str] = {}
-    for name in _SUMMARY_ORDER:
-        sentence = summary_sentence(answers[name]) if name in answers else ""
-        extended_clauses = {**clauses, name: sentence}
-        note = _random_contexts_note(run, extended_clauses)
-        n_words = len(" ".join([*extended_clauses.values(), note]).split())
-        if sentence and n_words <= MAX_SUMMARY_WORDS:
-            clauses = extended_clauses
-    if not clauses:
+    sentences = [
+        sentence
+        for name in _SUMMARY_ORDER
+        if name in answers and (sentence := summary_sentence(answers[name]))
+    ][:MAX_SUMMARY_SENTENCES]
+    if not sentences:
         return "No question has a clear answer."
-    return " ".join([*clauses.values(), _random_contexts_note(run, clauses)]).rstrip()
-
-
-def _random_contexts_note(run: ModelRun, clauses: Mapping[str, str]) -> str:
-    """Return a note that contexts are random; the sentence on distances names its own."""
-    if not (run.random and run.contexts) or list(clauses) == ["distance"]:
-        return ""
-    measured = "The rest is measured" if "distance" in clauses else "Measured"
-    return f"({measured} on random {'pixels' if run.images else 'tokens'}.)"
+    if run.random and run.contexts:
+        sentences.append(f"(Measured on random {'pixels' if run.images else 'tokens'}.)")
+    return " ".join(sentences)
 
 
 def interrupted_notes(title: str, result: Any) -> tuple[str, ...]:
@@ -275,7 +306,8 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
 
 #: Key to the ranges by chance.
 RUN_KEY = (
-    "By chance: sampling noise (2–98 %), rounding, or random subspaces and a margin."
+    "Shares of the variance of a query's logits over keys. By chance: random signs of "
+    "contexts (5–95 %), sampling noise (2–98 %), or rounding. yes: p ≤ 0.02."
 )
 
 
@@ -290,7 +322,7 @@ def _substitute_measure(facts: Block) -> tuple[str, str]:
 
 
 def _distance_measure(facts: Block) -> tuple[str, str]:
-    counts = [facts["told"][verdict] for verdict in ("yes", "no", "open")]
+    counts = [facts[verdict] for verdict in ("yes", "no", "open")]
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
@@ -305,7 +337,8 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "absolute": _change_measure,
     "apart": lambda f: ("token variance", _format_short_share(f["share"])),
     "distance": _distance_measure,
-    "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
+    "position_decides": lambda _: ("share of logits", ""),
+    "own_places": lambda _: ("share beyond distance", ""),
     "first": lambda f: (
         f"attention, layer {f['layer']}",
         _format_short_share(f["attention"]),

@@ -41,9 +41,18 @@ PairOrder: TypeAlias = Literal["halves", "neighbours", "none"]
 RotatedColumns: TypeAlias = Literal["first", "last", "all", "none"]
 
 
-#: Origin of contexts: windows of a text, token ids of a file, samples of the model itself, random
-#: tokens, or an argument of the caller.
-Origin: TypeAlias = Literal["text", "tokens", "sampled", "random", "given"]
+#: Origin of contexts: the user's text, token ids or pictures; Python's documentation; photographs
+#: of scikit-learn; samples of the model itself; random tokens or pixels; or the caller's own.
+Origin: TypeAlias = Literal[
+    "text",
+    "tokens",
+    "pictures",
+    "documentation",
+    "photographs",
+    "sampled",
+    "random",
+    "given",
+]
 
 
 #: Reason why a layer was not measured, or for the answer whether it ignores position.

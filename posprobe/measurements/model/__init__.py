@@ -13,34 +13,31 @@ import numpy as np
 from posprobe import analyses, families, forward
 from posprobe.analyses import Patches, Similarity
 from posprobe.analyses.models.attention import AttentionByOffset
+from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.experiments import (
     BlankImages,
     PermutationEffect,
     PhaseShift,
     SubstitutionEffect,
 )
-from posprobe.analyses.models.head_logits import HeadsByLayer
-from posprobe.analyses.models.rotary_use import Origin, RotaryUse
-from posprobe.analyses.models.states import EffectiveTable, MeanDecomposition
+from posprobe.analyses.models.rotary_use import RotaryUse
+from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import has_table
-from posprobe.forward.rotary import declared_context
-from posprobe.forward.running import find_body, has_finite_weights
+from posprobe.forward.running import find_body
 from posprobe.layouts import Grid, Layout
-from posprobe.measurements import Drawing, compared_numbers
+from posprobe.measurements import Drawing
 from posprobe.measurements.baselines import (
     build_null_table,
     measure_formula,
     measure_numbers,
 )
 from posprobe.measurements.model.contexts import (
-    EFFECTIVE_COLUMN,
     MODEL_COLUMN,
     RANDOM_WALK_COLUMN,
     SINUSOID_COLUMN,
-    STORED_COLUMN,
     Contexts as Contexts,
     LabelledRow,
     ModelInputs as ModelInputs,
@@ -57,7 +54,6 @@ from posprobe.text import (
     format_cell,
     format_percent,
     format_percent_with_error,
-    format_range,
     format_value,
     format_with_error,
     lookup,
@@ -223,26 +219,37 @@ def _attention_rows(document: Block) -> Iterator[LabelledRow]:
     yield list_by_layer(block, "attention explained by offset", "translation_invariance")
 
 
-#: Labels of the numbers of a head that are listed by their range.
-HEAD_RANGE_LABELS = {
-    "attention": "attention at the offset that a head prefers",
-    "uniform": "the same with equal logits",
-    "offset_share": "logits explained by offset",
-    "key_share": "logits the same for every query",
+#: Labels of the shares of heads that are listed by their mean.
+BUDGET_LABELS = {
+    "distance": "logits: share of distance, mean over heads",
+    "key": "logits: share of the place of the key",
+    "other": "logits: share of other position",
+    "content": "logits: share of content",
+    "moved": "attention that moves without position, mean over heads",
 }
 
 
-def _head_rows(document: Block) -> Iterator[LabelledRow]:
-    block = document["heads"]
-    label = "offset that most heads prefer, by their weights"
-    yield list_by_layer(block, label, "peak_name", _format_most_common)
-    for key, label in HEAD_RANGE_LABELS.items():
-        yield list_by_layer(block, label, key, format_range)
+def _budget_rows(document: Block) -> Iterator[LabelledRow]:
+    block = document["attention_budget"]
+    heads_by_layer: dict[int, list[Block]] = {
+        layer["layer"]: [] for layer in block["layers"]
+    }
+    for head in block["heads"]:
+        heads_by_layer[head["layer"]].append(head)
+    for key, label in BUDGET_LABELS.items():
+        yield (
+            label,
+            {
+                layer: format_head_mean(head[key] for head in heads)
+                for layer, heads in heads_by_layer.items()
+            },
+        )
+    yield (
+        "preferred distances (heads)",
+        {layer: models.list_preferred(heads) for layer, heads in heads_by_layer.items()},
+    )
 
 
-#: Tokens of a context that the model samples itself. The distance share grows with the length, so
-#: all models get the same.
-SAMPLED_CONTEXT_TOKENS = 256
 #: Labels of the numbers of heads that are listed by their median.
 ROTARY_MEDIAN_LABELS = {
     "share": "distance share, median over heads",
@@ -263,31 +270,12 @@ def _needs_rotary(inputs: ModelInputs) -> str:
     return "" if is_rotary(inputs.model) else models.NEEDS_ROTARY
 
 
-def _choose_contexts(inputs: ModelInputs) -> tuple[Iterator[Array], Origin]:
-    """Return contexts and their origin: sampled from the model rather than drawn, if it can."""
-    contexts = inputs.contexts
-    if not contexts.is_random:
-        return inputs.batches("rotary use"), "text" if contexts.text else "tokens"
-    can_sample = forward.generates(inputs.model) and has_finite_weights(inputs.model)
-    if contexts.tokens == "random" or not can_sample:
-        return inputs.batches("rotary use"), "random"
-    length = contexts.length or min(
-        SAMPLED_CONTEXT_TOKENS, declared_context(inputs.model) or SAMPLED_CONTEXT_TOKENS
-    )
-    sampled_contexts = forward.sampled_tokens(
-        inputs.model,
-        length,
-        inputs.n_experiment_contexts,
-        seed=inputs.seed,
-        batch_size=contexts.batch_size,
-    )
-    return sampled_contexts, "sampled"
-
-
 def _measure_rotary_use(inputs: ModelInputs) -> RotaryUse:
-    contexts, source = _choose_contexts(inputs)
     return forward.rotary_use(
-        inputs.model, contexts, source=source, name=inputs.reference
+        inputs.model,
+        inputs.batches("rotary use"),
+        source=inputs.context_source.origin,
+        name=inputs.reference,
     )
 
 
@@ -325,29 +313,6 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
         "shift_check",
         lambda value: format_cell(value, ".1e"),
     )
-
-
-def _measure_effective(inputs: ModelInputs) -> EffectiveTable:
-    table = families.effective_table(
-        inputs.reference,
-        rows=inputs.positions,
-        revision=inputs.revision,
-        offline=inputs.offline,
-    )
-    return EffectiveTable(
-        measure_numbers(inputs.table), measure_numbers(table), table.notes, table
-    )
-
-
-def _effective_rows(document: Block) -> Iterator[LabelledRow]:
-    block = document["effective"]
-    for key, number in compared_numbers().items():
-        if block["raw"].get(key) is not None:
-            texts: dict[int | str, str] = {STORED_COLUMN: format_cell(block["raw"][key])}
-            yield (
-                f"{number.label} of the table",
-                texts | {EFFECTIVE_COLUMN: format_cell(block["effective"][key])},
-            )
 
 
 #: Number of token embeddings to read from a local file, if it holds as many.
@@ -461,7 +426,7 @@ def _measure_substitution(inputs: ModelInputs) -> SubstitutionEffect:
         inputs.model,
         inputs.batches("other tables"),
         rows=inputs.positions,
-        random=inputs.contexts.is_random,
+        random=inputs.context_source.origin == "random",
         mask_token=inputs.mask_token,
         seed=inputs.seed,
         name=inputs.reference,
@@ -481,6 +446,16 @@ def _substitution_rows(document: Block) -> Iterator[LabelledRow]:
 
 
 _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
+    ModelMeasurement[AttentionBudget](
+        name="attention_budget",
+        title="Attention budget",
+        compute=lambda inputs: forward.attention_budget(
+            inputs.model, inputs.batches("attention budget"), name=inputs.reference
+        ),
+        record=AttentionBudget,
+        drawings=(Drawing("attention_budget"),),
+        rows=_budget_rows,
+    ),
     ModelMeasurement[MeanDecomposition](
         name="states",
         title="Through the layers",
@@ -489,21 +464,6 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         drawings=(Drawing("layers"), Drawing("cosines"), Drawing("paths")),
         rows=_state_rows,
         figure_inputs=_state_figure_inputs,
-    ),
-    ModelMeasurement[HeadsByLayer](
-        name="heads",
-        title="Heads by their weights",
-        compute=lambda inputs: forward.measure_heads(
-            inputs.reference,
-            rows=inputs.positions,
-            revision=inputs.revision,
-            offline=inputs.offline,
-        ),
-        record=HeadsByLayer,
-        drawings=(Drawing("heads"),),
-        rows=_head_rows,
-        needs=_needs_added_rows,
-        is_from_weights=True,
     ),
     ModelMeasurement[RotaryUse](
         name="rotary_use",
@@ -514,17 +474,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         needs=_needs_rotary,
         needs_head=forward.is_rotary,
         rows=_rotary_rows,
-    ),
-    ModelMeasurement[EffectiveTable](
-        name="effective",
-        title="The table as attention sees it",
-        compute=_measure_effective,
-        record=EffectiveTable,
-        drawings=(Drawing("effective"),),
-        needs=_needs_added_rows,
-        rows=_effective_rows,
-        is_from_weights=True,
-        figure_inputs=lambda result: {"effective": cosines_of(result.table)},
+        is_default=False,
     ),
     ModelMeasurement[SubspaceOverlap](
         name="subspaces",
@@ -535,6 +485,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         needs=_needs_added_rows,
         rows=_subspace_rows,
         is_from_weights=True,
+        is_default=False,
     ),
     ModelMeasurement[AttentionByOffset](
         name="attention",
@@ -545,6 +496,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         record=AttentionByOffset,
         drawings=(Drawing("attention"), Drawing("first")),
         rows=_attention_rows,
+        is_default=False,
     ),
     ModelMeasurement[AttentionByOffset](
         name="words",
@@ -559,6 +511,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         drawings=(Drawing("words"),),
         needs=needs_text,
         rows=_repeated_token_rows,
+        is_default=False,
     ),
     ModelMeasurement[PermutationEffect](
         name="permutation",
@@ -579,7 +532,11 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         title="Shifted positions",
         compute=lambda inputs: forward.phase_shift(
             # The loss of random tokens says nothing, so the head is left out.
-            find_body(inputs.model) if inputs.contexts.is_random else inputs.model,
+            (
+                find_body(inputs.model)
+                if inputs.context_source.origin == "random"
+                else inputs.model
+            ),
             inputs.batches(
                 "shifted positions", inputs.n_experiment_contexts, leave_room=True
             ),
@@ -591,6 +548,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         drawings=(Drawing("shift"),),
         needs=needs_text,
         rows=_shift_rows,
+        is_default=False,
     ),
     ModelMeasurement[BlankImages](
         name="blank",
@@ -602,6 +560,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         drawings=(Drawing("blank"),),
         needs=needs_images,
         rows=_blank_rows,
+        is_default=False,
     ),
     ModelMeasurement[SubstitutionEffect](
         name="substitution",
@@ -609,7 +568,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         compute=_measure_substitution,
         record=SubstitutionEffect,
         drawings=(Drawing("substitution"), Drawing("substitution_positions")),
-        is_slow=True,
+        is_default=False,
         needs_head=lambda _: True,
         rows=_substitution_rows,
     ),

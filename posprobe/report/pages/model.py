@@ -13,20 +13,9 @@ from posprobe.measurements.model.contexts import (
 )
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.report.pages.parts import document_headline, version_facts
+from posprobe.report.run_overview import RUN_DRAWING_NAMES
 from posprobe.text import Block, format_value, lookup
 from posprobe.words import claim_sentence, describe_pictures, models
-
-#: Figures of the first screen, in order of preference, with their measurements.
-LEADING_FIGURES = {
-    "rotary_curves": "rotary_use",
-    "rotary_usage": "rotary_use",
-    "layers": "states",
-    "substitution": "substitution",
-    "heads": "heads",
-    "cosines": "states",
-}
-#: The first screen has room for this many figures.
-MAX_LEADING_FIGURES = 2
 
 
 def forward_page(document: Block) -> Page:
@@ -34,11 +23,6 @@ def forward_page(document: Block) -> Page:
     measured_names = [
         name for name in MODEL_MEASUREMENTS if document.get(name) is not None
     ]
-    leading = [
-        name
-        for name, measurement in LEADING_FIGURES.items()
-        if measurement in measured_names
-    ][:MAX_LEADING_FIGURES]
     drawings = {
         name: describe_pictures(
             "model",
@@ -47,17 +31,14 @@ def forward_page(document: Block) -> Page:
         )
         for name in measured_names
     }
-    all_pictures = [
-        picture for picture_group in drawings.values() for picture in picture_group
-    ]
     return Page(
         title=models.shorten_reference(document["name"]),
         subject="what position does inside it",
         lead=models.describe_run(document),
         headline=document_headline(document),
         notes=tuple(models.run_notes(document)),
-        pictures=tuple(picture for picture in all_pictures if picture.name in leading),
-        evidence=tuple(_evidence(document, drawings, leading)),
+        pictures=tuple(map(Picture, RUN_DRAWING_NAMES)),
+        evidence=tuple(_evidence(document, drawings)),
         key=models.RUN_KEY if document.get("verdict") else "",
         numbers=_number_table(document, measured_names),
         provenance=(
@@ -68,13 +49,10 @@ def forward_page(document: Block) -> Page:
 
 
 def _evidence(
-    document: Block, drawings: dict[str, tuple[Picture, ...]], leading: list[str]
+    document: Block, drawings: dict[str, tuple[Picture, ...]]
 ) -> Iterator[Evidence]:
     """Yield the answers with figures of their measurements, then measurements without answers."""
-    other_pictures = {
-        name: tuple(picture for picture in picture_group if picture.name not in leading)
-        for name, picture_group in drawings.items()
-    }
+    other_pictures = dict(drawings)
     for answer in document.get("verdict", {}).get("answers", ()):
         # A figure stands beside the first answer that it shows.
         measurement = next((key.partition(".")[0] for key in answer["keys"]), "")
