@@ -50,7 +50,7 @@ def documentation_windows(tokenizer: Any, length: int, count: int) -> NDArray[np
     Raises
     ------
     UsageError
-        If a window has no room for tokens that are not special, or the text is not installed.
+        If the text is not installed, or too short for such windows.
     InvalidCheckpoint
         If the tokenizer fails.
     """
@@ -60,18 +60,13 @@ def documentation_windows(tokenizer: Any, length: int, count: int) -> NDArray[np
     with explain_errors(
         InvalidCheckpoint, "its tokenizer breaks off", "Use --tokens random."
     ):
-        n_special = tokenizer.num_special_tokens_to_add(pair=False)
-        if length <= n_special:
-            raise UsageError(
-                f"contexts of {length} tokens have no room beside special ones."
-            )
         windows = []
         for start in starts:
             first_word = text.index(" ", start) + 1
             piece = text[first_word : first_word + n_letters]
-            ids = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
-            inner_ids = list(ids[: length - n_special])
-            windows.append(tokenizer.build_inputs_with_special_tokens(inner_ids))
+            # Special tokens count in the length.
+            ids = tokenizer(piece, truncation=True, max_length=length)["input_ids"]
+            windows.append(ids)
     if min(map(len, windows)) < length:
         raise UsageError(
             f"Python's documentation is too short for contexts of {length} tokens. Use a "

@@ -179,17 +179,9 @@ def read_context_source(
     )
     if contexts.tokens == "random":
         return random_source
-    tokenizer = _find_tokenizer(reference, load_options)
-    if tokenizer is not None:
-        windows = documentation_windows(tokenizer, length, contexts.count)
-        check_token_ids(windows, model)
-        return ContextSource(
-            "windows of Python's documentation",
-            "documentation",
-            length,
-            tokenizer,
-            windows,
-        )
+    source = _read_documentation(reference, model, length, contexts.count, load_options)
+    if source is not None:
+        return source
     if forward.generates(model):
         return ContextSource(
             "contexts that the model itself generates", "sampled", length
@@ -212,17 +204,23 @@ def _choose_length(reference: str, model: Any, contexts: Contexts) -> int:
     return length
 
 
-def _find_tokenizer(reference: str, load_options: dict[str, Any]) -> Any:
-    """Return the tokenizer beside a model; None, with a warning if it is damaged, without one."""
+def _read_documentation(
+    reference: str, model: Any, length: int, count: int, load_options: dict[str, Any]
+) -> ContextSource | None:
+    """Read windows of Python's documentation; None where no sound tokenizer lies beside the model."""
     try:
         forward.check_tokenizer_files(reference)
     except UsageError:
         return None
     try:
-        return forward.load_tokenizer(reference, **load_options)
+        tokenizer = forward.load_tokenizer(reference, **load_options)
+        windows = documentation_windows(tokenizer, length, count)
+        check_token_ids(windows, model)
     except PosprobeError as error:
-        _log.warning("%s. Contexts are made without it.", str(error).rstrip("."))
+        _log.warning("%s No text is used.", error)
         return None
+    description = "windows of Python's documentation"
+    return ContextSource(description, "documentation", length, tokenizer, windows)
 
 
 def _read_text(
@@ -381,7 +379,7 @@ class ModelInputs:
             source.length or 0,
             min(self.contexts.count, MAX_SAMPLED_CONTEXTS),
             seed=self.seed,
-            batch_size=self.contexts.batch_size,
+            batch_size=MAX_SAMPLED_CONTEXTS,
         )
         return np.concatenate(list(batches))
 
