@@ -3,7 +3,7 @@
 PyTorch, transformers and timm are imported on first use; they are the extra ``models``.
 """
 
-from posprobe.forward.attention_budget import attention_budget as attention_budget
+from posprobe.forward.attention import attention_budget as attention_budget
 from posprobe.forward.averages import (
     attend as attend,
     decompose as decompose,

@@ -20,8 +20,7 @@ from posprobe.report.svg import (
     text_element,
 )
 from posprobe.text import Block, format_value, use_minus_sign
-from posprobe.words.formats import format_whole_percent
-from posprobe.words.lines import ATTENTION_LABELS
+from posprobe.words.lines import ATTENTION_LABELS, head_share_text
 
 #: Arrays of a bundle by name.
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -105,9 +104,9 @@ def _draw_heads(heads: Sequence[Block]) -> str:
                 f'<path class="bar {colour_class}s" stroke-width="{bar:.2f}" '
                 f'd="{"".join(commands[name])}"/>'
             )
-    for tick in (0.0, 0.5, 1.0):
-        x = left + width * tick
-        text = format_whole_percent(tick) if tick else "0"
+    for percent in (0, 50, 100):
+        x = left + width * percent / 100
+        text = f"{percent} %" if percent else "0"
         elements.append(text_element(x, top + height + 15, text, "ax", "middle"))
     elements.append(
         text_element(
@@ -141,9 +140,10 @@ def _draw_curves(block: Block, curves: Floats) -> str:
         )
         head = heads[index]
         name = f"{head['layer']}.{head['head']}"
-        share = format_whole_percent(max(head["distance"], 0.0))
         elements.append(
-            text_element(panel.left, panel.top - 6, f"{name}   {share}", "h2")
+            text_element(
+                panel.left, panel.top - 6, f"{name}   {head_share_text(head)}", "h2"
+            )
         )
         if is_grid:
             elements += _draw_tile(panel, curves[index], block["layout"])

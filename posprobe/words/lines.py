@@ -375,6 +375,12 @@ def _attention_terms(block: Block) -> tuple[BudgetTerm, ...]:
     )
 
 
+def head_share_text(head: Block) -> str:
+    """Return the share of a head's logits that goes with distance, as a text."""
+    # The estimate of a zero share can be slightly negative.
+    return format_whole_percent(max(head["distance"], 0.0))
+
+
 def budget_subject(document: Block) -> str:
     """Return what the terms of a document's budget are shares of."""
     if attention := document.get("attention_budget"):

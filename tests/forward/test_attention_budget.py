@@ -23,8 +23,8 @@ from posprobe.analyses.models.attention_window import (
     sequence_window,
 )
 from posprobe.errors import UsageError
-from posprobe.forward import attention_budget as attention_budget_module
-from posprobe.forward.attention_budget import attention_budget
+from posprobe.forward import attention as attention_module
+from posprobe.forward.attention import attention_budget
 from posprobe.layouts import Grid, Sequence
 
 torch.set_num_threads(1)
@@ -175,7 +175,7 @@ def test_logits_of_projections_are_those_of_attention(
     model = built(family, "encoder" if family == "T5" else "", **settings)
     batches = pictures() if family == "ViT" else tokens()
     by_projection = attention_budget(model, batches)
-    monkeypatch.setattr(attention_budget_module, "_observe_all_inputs", lambda *_: {})
+    monkeypatch.setattr(attention_module, "_observe_all_inputs", lambda *_: {})
     by_attention = attention_budget(model, batches)
     assert (by_projection.source, by_attention.source) == (
         "queries and keys",

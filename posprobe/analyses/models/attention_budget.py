@@ -451,19 +451,19 @@ def _part_powers(products: HeadProducts) -> tuple[float, float, float]:
     return distance, key, total - distance - key
 
 
-def _softmax(logits: Floats) -> Floats:
-    weights: Floats = np.exp(logits - logits.max(axis=-1, keepdims=True))
+def _softmax(logits: NDArray[np.floating]) -> NDArray[np.floating]:
+    weights: NDArray[np.floating] = np.exp(logits - logits.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
 
 def _measure_moved_attention(logits: Floats, part: Floats | float) -> float:
     """Return the share of attention that moves without a part, mean over contexts and queries."""
-    changes = [
-        np.abs(_softmax(context) - _softmax(context - part)).sum(axis=-1).mean() / 2
-        for context in logits
-    ]
-    return float(np.mean(changes))
+    # Single precision is enough for a mean of changes, and takes half of the time.
+    narrow_logits = logits.astype(np.float32)
+    narrow_part = np.asarray(part, dtype=np.float32)
+    changes = np.abs(_softmax(narrow_logits) - _softmax(narrow_logits - narrow_part))
+    return float(changes.sum(axis=-1).mean() / 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,6 +70,10 @@ LAYER_NUMBER_LABELS = {
 }
 
 
+#: Measurements that these numbers belong to.
+LAYER_MEASUREMENTS = ("similarity", "pca", "sinusoid")
+
+
 def _decompose_states(inputs: ModelInputs) -> MeanDecomposition:
     decomposition = forward.decompose(
         inputs.model,
@@ -97,12 +101,12 @@ def add_layer_numbers(
     """
     tables = [decomposition.table(number) for number in decomposition.layers]
     layout, dim = tables[0].layout, tables[0].dim
-    numbers = [measure_numbers(table) for table in tables]
+    numbers = [measure_numbers(table, LAYER_MEASUREMENTS) for table in tables]
     walk_tables = (
         build_null_table(_draw_random_walk(layout, dim, seed, draw), layout)
         for draw in range(n_walks)
     )
-    walk_numbers = [measure_numbers(walk) for walk in walk_tables]
+    walk_numbers = [measure_numbers(walk, LAYER_MEASUREMENTS) for walk in walk_tables]
     return replace(
         decomposition,
         layers={
@@ -360,6 +364,8 @@ def _repeated_token_rows(document: Block) -> Iterator[LabelledRow]:
         yield list_by_layer(document["words"], label, key, format_head_mean)
 
 
+#: Contexts that are permuted: the change is a large part of the states, or rounding.
+MAX_PERMUTED_CONTEXTS = 4
 #: Labels of the effects of a permutation.
 PERMUTATION_LABELS = {
     "tokens": "change of the last states when permuted",
@@ -518,7 +524,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         title="Permuted tokens",
         compute=lambda inputs: forward.permutation_effect(
             inputs.model,
-            inputs.batches("permutations", inputs.n_experiment_contexts),
+            inputs.batches("permutations", MAX_PERMUTED_CONTEXTS),
             seed=inputs.seed,
             name=inputs.reference,
         ),

@@ -207,7 +207,7 @@ def _choose_length(reference: str, model: Any, contexts: Contexts) -> int:
 def _read_documentation(
     reference: str, model: Any, length: int, count: int, load_options: dict[str, Any]
 ) -> ContextSource | None:
-    """Read windows of Python's documentation; None where no sound tokenizer lies beside the model."""
+    """Cut Python's documentation; None where no sound tokenizer lies beside the model."""
     try:
         forward.check_tokenizer_files(reference)
     except UsageError:

@@ -55,6 +55,8 @@ MAX_LOGIT_BYTES = 2**28
 N_MEMORY_CONTEXTS = 64
 #: Logits explain the output of attention above this cosine: bfloat16 leaves .9999.
 MIN_OUTPUT_COSINE = 0.999
+#: Logits over all keys that are in memory at a time: 64 MiB in single precision.
+MAX_ROW_LOGITS = 2**24
 #: A window has at least so many queries, whatever memory they take.
 MIN_WINDOW_QUERIES = 8
 
@@ -389,37 +391,42 @@ def _limit_queries(window: AttentionWindow, n_heads: int) -> AttentionWindow:
 
 
 def _row_logits(
-    inputs: AttentionInputs, index: int, queries: torch.Tensor
+    inputs: AttentionInputs, contexts: slice, queries: torch.Tensor
 ) -> torch.Tensor:
-    """Compute the logits of some queries of one context over all keys, ``[heads, q, t]``."""
+    """Compute the logits of some queries of some contexts over all keys, ``[b, heads, q, t]``."""
     pt = import_package("torch")
-    query, key = (promote_half(part[index]) for part in (inputs.query, inputs.key))
-    shared_key = key.repeat_interleave(len(query) // len(key), dim=0)
-    logits = query[:, queries] @ shared_key.transpose(1, 2) * inputs.scale
+    query, key = (promote_half(part[contexts]) for part in (inputs.query, inputs.key))
+    shared_key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    logits = query[:, :, queries] @ shared_key.transpose(2, 3) * inputs.scale
     if inputs.cap is not None:
         logits = inputs.cap * pt.tanh(logits / inputs.cap)
     for added in (inputs.bias, inputs.mask):
         if added is None:
             continue
-        rows = added[min(index, len(added) - 1)][:, queries, : key.shape[1]]
+        shared_by_contexts = len(added) == 1
+        rows = (added if shared_by_contexts else added[contexts])[
+            :, :, queries, : key.shape[2]
+        ]
         is_mask = rows.dtype == pt.bool
         logits = logits.masked_fill(~rows, -pt.inf) if is_mask else logits + rows
     return logits
 
 
 def _project_logits(inputs: AttentionInputs, view: LayerView) -> WindowLogits:
-    """Compute the logits of a window from queries and keys, context by context."""
+    """Compute the logits of a window from queries and keys, a few contexts at a time."""
     pt = import_package("torch")
     queries, keys = (
         pt.as_tensor(indices, device=inputs.query.device)
         for indices in (view.window.queries, view.window.keys)
     )
-    contexts = []
-    for index in range(len(inputs.query)):
-        logits = _row_logits(inputs, index, queries)
+    n_contexts, n_heads, n_tokens = inputs.query.shape[:3]
+    n_at_once = max(MAX_ROW_LOGITS // (n_heads * len(queries) * n_tokens), 1)
+    parts = []
+    for start in range(0, n_contexts, n_at_once):
+        logits = _row_logits(inputs, slice(start, start + n_at_once), queries)
         first = logits.softmax(dim=-1)[..., 0].mean(dim=-1)
-        contexts.append((_gather_keys(logits, keys), first))
-    window_logits, first = (pt.stack(part) for part in zip(*contexts, strict=True))
+        parts.append((_gather_keys(logits, keys), first))
+    window_logits, first = (pt.cat(part) for part in zip(*parts, strict=True))
     return window_logits, first, pt.zeros_like(first)
 
 
@@ -433,7 +440,7 @@ def _explain_output(inputs: AttentionInputs, view: LayerView) -> bool:
     if inputs.value is None or inputs.output is None:
         return False
     queries = pt.as_tensor(view.window.queries, device=inputs.query.device)
-    weights = _row_logits(inputs, 0, queries).softmax(dim=-1)
+    weights = _row_logits(inputs, slice(1), queries).softmax(dim=-1)[0]
     value = promote_half(inputs.value[0])
     expected = weights @ value.repeat_interleave(len(weights) // len(value), dim=0)
     output = promote_half(inputs.output[0]).transpose(0, 1)[:, queries]
