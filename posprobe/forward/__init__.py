@@ -29,6 +29,7 @@ from posprobe.forward.files import (
     load_tokenizer as load_tokenizer,
     text_windows as text_windows,
 )
+from posprobe.forward.joint import states_and_budget as states_and_budget
 from posprobe.forward.models import load_model as load_model
 from posprobe.forward.replacements import explanations as explanations
 from posprobe.forward.rotary import (

@@ -75,7 +75,7 @@ class LayerView:
 
 
 @dataclass(frozen=True, eq=False)
-class _Observer:
+class _View:
     """How the logits of a model are seen, layer by layer.
 
     Parameters
@@ -147,34 +147,73 @@ def attention_budget(
     >>> bool(abs(sum(shares) - 1) < 1e-9)
     True
     """
-    title = name or type(model).__name__
-    observers: list[_Observer] = []
+    observer = AttentionObserver(model, name or type(model).__name__)
 
     def measure(batch: torch.Tensor, *_: object) -> dict[int, LogitSums]:
-        if not observers:
-            _check_length(batch, title)
-            observers.append(_prepare(model, batch[:1], title))
-        _check_padding(model, batch, title)
-        return observers[0].measure(batch)
+        observer.prepare(batch)
+        return observer.measure(batch)
 
-    sums, is_interrupted = sum_over_contexts(model, contexts, measure, title)
-    observer = observers[0]
-    problems = observer.problems
-    measured = {number: sums[number] for number in sums if number not in problems}
-    if not measured:
-        raise _no_layer_error(problems, title)
-    if next(iter(measured.values())).contexts < 2:
-        raise UsageError(
-            f"{title}: one context cannot tell position from content. Use 8 or more (--contexts)."
+    return observer.build(*sum_over_contexts(model, contexts, measure, observer.title))
+
+
+class AttentionObserver:
+    """Takes the logits of a model's heads while batches run, and measures the attention budget.
+
+    Parameters
+    ----------
+    model, title
+        The model, and its name for messages.
+    """
+
+    def __init__(self, model: Any, title: str) -> None:
+        self.model, self.title = model, title
+        self._view: _View | None = None
+
+    def prepare(self, batch: torch.Tensor) -> None:
+        """Find, with one context, where the logits come from; refuse contexts that do not fit.
+
+        Raises
+        ------
+        UsageError
+            As `attention_budget`.
+        """
+        if self._view is None:
+            _check_length(batch, self.title)
+            self._view = _find_view(self.model, batch[:1], self.title)
+        _check_padding(self.model, batch, self.title)
+
+    def measure(self, batch: torch.Tensor) -> dict[int, LogitSums]:
+        """Run a batch once, after `prepare`, and return the logits of each layer's window."""
+        return {} if self._view is None else self._view.measure(batch)
+
+    def build(
+        self, sums: Mapping[int, LogitSums], is_interrupted: bool
+    ) -> AttentionBudget:
+        """Measure every head from the logits of all contexts.
+
+        Raises
+        ------
+        UsageError
+            If no layer could be measured, or there is one context.
+        """
+        view = self._view
+        problems = {} if view is None else view.problems
+        measured = {number: sums[number] for number in sums if number not in problems}
+        if view is None or not measured:
+            raise _no_layer_error(problems, self.title)
+        if next(iter(measured.values())).contexts < 2:
+            raise UsageError(
+                f"{self.title}: one context cannot tell position from content. Use 8 or "
+                "more (--contexts)."
+            )
+        return build_attention_budget(
+            measured,
+            problems,
+            layout=view.layout,
+            source=view.source,
+            name=self.title,
+            is_interrupted=is_interrupted,
         )
-    return build_attention_budget(
-        measured,
-        problems,
-        layout=observer.layout,
-        source=observer.source,
-        name=title,
-        is_interrupted=is_interrupted,
-    )
 
 
 #: Message by reason for a layer that cannot be measured.
@@ -215,15 +254,15 @@ def _check_padding(model: Any, batch: torch.Tensor, title: str) -> None:
         )
 
 
-def _prepare(model: Any, batch: torch.Tensor, title: str) -> _Observer:
+def _find_view(model: Any, batch: torch.Tensor, title: str) -> _View:
     """Find the source of logits, and the window of every layer, with one context."""
     inputs = {} if is_timm(model) else _observe_all_inputs(model, batch, title)
-    observer = _observe_projections(model, batch, inputs, title) if inputs else None
-    if observer is None:
-        observer = _observe_attention(model, batch, title)
-    if not observer.views:
-        raise _no_layer_error(observer.problems, title)
-    return observer
+    view = _observe_projections(model, batch, inputs, title) if inputs else None
+    if view is None:
+        view = _observe_attention(model, batch, title)
+    if not view.views:
+        raise _no_layer_error(view.problems, title)
+    return view
 
 
 def _no_layer_error(problems: Mapping[int, BudgetProblem], title: str) -> UsageError:
@@ -246,7 +285,7 @@ def _observe_all_inputs(
 
 def _observe_projections(
     model: Any, batch: torch.Tensor, inputs: Mapping[int, AttentionInputs], title: str
-) -> _Observer | None:
+) -> _View | None:
     """Prepare to compute logits from queries and keys; None where they do not explain outputs."""
     tokens = next(iter(inputs.values())).query.shape[2]
     layout = find_layout(model, batch, tokens)
@@ -278,10 +317,10 @@ def _observe_projections(
         run_observed(model, batch, add_logits, title)
         return batch_sums
 
-    return _Observer("queries and keys", layout, views, problems, measure)
+    return _View("queries and keys", layout, views, problems, measure)
 
 
-def _observe_attention(model: Any, batch: torch.Tensor, title: str) -> _Observer:
+def _observe_attention(model: Any, batch: torch.Tensor, title: str) -> _View:
     """Prepare to take the logarithm of attention."""
     with use_stepwise_attention(model, title):
         points = find_hook_points(model, batch, "attentions")
@@ -328,7 +367,7 @@ def _observe_attention(model: Any, batch: torch.Tensor, title: str) -> _Observer
             visit_tensors(model, batch, points, "attentions", add_logits)
         return batch_sums
 
-    return _Observer("attention", layout, views, problems, measure)
+    return _View("attention", layout, views, problems, measure)
 
 
 def _square_grid(tokens: int, title: str) -> Grid:

@@ -32,6 +32,8 @@ from posprobe.forward.running import (
     find_layout,
     is_timm,
     layer_numbers,
+    observe_hook_points,
+    run_body,
     visit_tensors,
 )
 from posprobe.layouts import Layout, slice_layout
@@ -89,51 +91,124 @@ def decompose(
     >>> len(table), table.dim
     (64, 48)
     """
-    title = name or type(model).__name__
-    points: list[Sequence[HookPoint]] = []
-    views: list[tuple[Layout, int]] = []
+    observer = StateObserver(model, name or type(model).__name__, positions, layers)
 
     def measure(
         batch: torch.Tensor, n_previous: int, sums: Mapping[int, Moments]
     ) -> dict[int, Moments]:
-        if not points:
-            points.append(find_hook_points(model, batch, "hidden_states"))
-        batch_moments: dict[int, Moments] = {}
+        with observer.observe(batch, n_previous, sums) as moments:
+            if observer.has_hooks:
+                run_body(model, batch)
+        return moments
+
+    return observer.build(*sum_over_contexts(model, batches, measure, observer.title))
+
+
+class StateObserver:
+    """Sums the hidden states of a model while batches run.
+
+    Parameters
+    ----------
+    model, title
+        The model, and its name for messages.
+    positions, layers
+        Same as for `decompose`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        title: str,
+        positions: slice | None = None,
+        layers: Sequence[int] | None = None,
+    ) -> None:
+        self.model, self.title = model, title
+        self._positions, self._layers = positions or slice(None), layers
+        self._points: Sequence[HookPoint] | None = None
+        self._layout: tuple[Layout, int] | None = None
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether states are seen in the one run of the block; it runs the model itself if not."""
+        return bool(self._points)
+
+    @contextmanager
+    def observe(
+        self, batch: torch.Tensor, n_previous: int, sums: Mapping[int, Moments]
+    ) -> Iterator[dict[int, Moments]]:
+        """Sum the states of a batch by layer; with `has_hooks`, the block runs it exactly once.
+
+        Parameters
+        ----------
+        batch
+            Contexts.
+        n_previous, sums
+            Contexts before them, and the sums of those.
+        """
+        if self._points is None:
+            self._points = find_hook_points(self.model, batch, "hidden_states")
+        moments: dict[int, Moments] = {}
+        n_seen: set[int] = set()
 
         def add_moments(layer: int, state: torch.Tensor) -> None:
-            if layers is not None and layer not in layers:
-                return
-            if len(state) != len(batch):
-                raise UsageError(
-                    f"{title}: it packs contexts into sequences, which is not supported."
-                )
-            tokens = state.shape[1]
-            full_layout = find_layout(model, batch, tokens)
-            first_position, stop_position, layout = slice_layout(
-                full_layout, positions or slice(None), title
-            )
-            views[:] = [(layout, first_position)]
-            check_finite(
-                model, state, f"the hidden states at layer {layer}", title, n_previous
-            )
-            n_before = tokens - full_layout.size
-            token_slice = slice(n_before + first_position, n_before + stop_position)
-            batch_moments[layer] = sum_moments(state[:, token_slice], sums.get(layer))
+            n_seen.add(layer)
+            if self._layers is None or layer in self._layers:
+                kept_state = self._select_positions(batch, layer, state, n_previous)
+                moments[layer] = sum_moments(kept_state, sums.get(layer))
 
-        count = visit_tensors(model, batch, points[0], "hidden_states", add_moments)
-        check_layers(layers, count, title)
-        return batch_moments
+        if self._points:
+            with observe_hook_points(self._points, add_moments):
+                yield moments
+        else:
+            yield moments
+            visit_tensors(self.model, batch, (), "hidden_states", add_moments)
+        check_layers(self._layers, len(n_seen), self.title)
 
-    sums, is_interrupted = sum_over_contexts(model, batches, measure, title)
-    if not all(bool(has_finite_sums(layer_sums)) for layer_sums in sums.values()):
-        raise InvalidTable(
-            f"{title}: sums of its hidden states leave the range of "
-            "numbers. Run it in float64: --dtype float64."
+    def _select_positions(
+        self, batch: torch.Tensor, layer: int, state: torch.Tensor, n_previous: int
+    ) -> torch.Tensor:
+        """Return the states of the positions, and refuse those that are not finite."""
+        title = self.title
+        if len(state) != len(batch):
+            raise UsageError(
+                f"{title}: it packs contexts into sequences, which is not supported."
+            )
+        tokens = state.shape[1]
+        full_layout = find_layout(self.model, batch, tokens)
+        first_position, stop_position, layout = slice_layout(
+            full_layout, self._positions, title
         )
-    layout, start = views[0]
-    return build_decomposition(
-        sums, layout=layout, start=start, name=title, is_interrupted=is_interrupted
-    )
+        self._layout = layout, first_position
+        subject = f"the hidden states at layer {layer}"
+        check_finite(self.model, state, subject, title, n_previous)
+        n_before = tokens - full_layout.size
+        return state[:, n_before + first_position : n_before + stop_position]
+
+    def build(
+        self, sums: Mapping[int, Moments], is_interrupted: bool
+    ) -> MeanDecomposition:
+        """Split the states into a mean, what positions add, and what contexts add.
+
+        Raises
+        ------
+        InvalidTable
+            If sums leave the range of numbers.
+        """
+        if self._layout is None or not all(
+            bool(has_finite_sums(layer_sums)) for layer_sums in sums.values()
+        ):
+            raise InvalidTable(
+                f"{self.title}: sums of its hidden states leave the range of "
+                "numbers. Run it in float64: --dtype float64."
+            )
+        layout, start = self._layout
+        return build_decomposition(
+            sums,
+            layout=layout,
+            start=start,
+            name=self.title,
+            is_interrupted=is_interrupted,
+        )
 
 
 def check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:

@@ -270,16 +270,17 @@ class Summable(Protocol):
 
 
 _SumsT = TypeVar("_SumsT", bound=Summable)
+_KeyT = TypeVar("_KeyT")
 #: Function of a batch on the model's device, the number of contexts before it, and the sums over
 #: those. It returns the sums over this batch, by layer.
 MeasureBatch: TypeAlias = (
-    "Callable[[torch.Tensor, int, Mapping[int, _SumsT]], dict[int, _SumsT]]"
+    "Callable[[torch.Tensor, int, Mapping[_KeyT, _SumsT]], dict[_KeyT, _SumsT]]"
 )
 
 
 def sum_over_contexts(
-    model: Any, batches: Iterable[Array], measure: MeasureBatch[_SumsT], title: str
-) -> tuple[dict[int, _SumsT], bool]:
+    model: Any, batches: Iterable[Array], measure: MeasureBatch[_KeyT, _SumsT], title: str
+) -> tuple[dict[_KeyT, _SumsT], bool]:
     """Run all contexts and add up a measurement of each batch, layer by layer.
 
     Ctrl-C ends the run and keeps the sums until then.
@@ -305,7 +306,7 @@ def sum_over_contexts(
     UsageError
         If there are no contexts, they differ in length, or a batch does not fit into memory.
     """
-    sums: dict[int, _SumsT] = {}
+    sums: dict[_KeyT, _SumsT] = {}
     shape: tuple[int, ...] = ()
     is_interrupted = False
     n_done = 0

@@ -103,7 +103,7 @@ def _make_inputs(
 ) -> ModelInputs:
     context_source = read_context_source(name, model, contexts, **location)
     return ModelInputs(
-        name, model, contexts, context_source, None, None, 0, None, offline=True
+        name, model, contexts, context_source, None, None, 0, (), None, offline=True
     )
 
 

@@ -324,6 +324,7 @@ class _Request:
             self.contexts,
             self.context_source,
             *self.selection,
+            self.measurements,
             **self.location,
         )
 

@@ -24,7 +24,7 @@ from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.arrays import Array
-from posprobe.errors import UsageError
+from posprobe.errors import PosprobeError, UsageError
 from posprobe.forward.contexts import has_table
 from posprobe.forward.running import find_body
 from posprobe.layouts import Grid, Layout
@@ -75,13 +75,16 @@ LAYER_MEASUREMENTS = ("similarity", "pca", "sinusoid")
 
 
 def _decompose_states(inputs: ModelInputs) -> MeanDecomposition:
-    decomposition = forward.decompose(
-        inputs.model,
-        inputs.batches("hidden states"),
-        positions=inputs.positions,
-        layers=inputs.layers,
-        name=inputs.reference,
-    )
+    if "attention_budget" in inputs.measurements:
+        decomposition, _ = inputs.states_and_budget
+    else:
+        decomposition = forward.decompose(
+            inputs.model,
+            inputs.batches("hidden states"),
+            positions=inputs.positions,
+            layers=inputs.layers,
+            name=inputs.reference,
+        )
     return add_layer_numbers(decomposition, inputs.nulls, inputs.seed)
 
 
@@ -221,6 +224,17 @@ def _attention_rows(document: Block) -> Iterator[LabelledRow]:
         if any(value for layer in block["layers"] for value in layer[key]):
             yield list_by_layer(block, label, key, format_head_mean)
     yield list_by_layer(block, "attention explained by offset", "translation_invariance")
+
+
+def _measure_budget(inputs: ModelInputs) -> AttentionBudget:
+    if "states" not in inputs.measurements:
+        return forward.attention_budget(
+            inputs.model, inputs.batches("attention budget"), name=inputs.reference
+        )
+    _, budget = inputs.states_and_budget
+    if isinstance(budget, PosprobeError):
+        raise budget
+    return budget
 
 
 #: Labels of the shares of heads that are listed by their mean.
@@ -455,9 +469,7 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
     ModelMeasurement[AttentionBudget](
         name="attention_budget",
         title="Attention budget",
-        compute=lambda inputs: forward.attention_budget(
-            inputs.model, inputs.batches("attention budget"), name=inputs.reference
-        ),
+        compute=_measure_budget,
         record=AttentionBudget,
         drawings=(Drawing("attention_budget"),),
         rows=_budget_rows,

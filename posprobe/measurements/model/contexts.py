@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import families, forward
+from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.rotary_use import Origin
+from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array
 from posprobe.errors import PosprobeError, UsageError
@@ -326,6 +328,8 @@ class ModelInputs:
         Positions and hidden states to analyse; None for all.
     nulls
         Number of random walks drawn as a baseline for the numbers of a layer.
+    measurements
+        Names of all measurements that are to be taken: some share a run of the contexts.
     revision, offline
         Options of `posprobe.load_model` for further files of the checkpoint.
     """
@@ -337,6 +341,7 @@ class ModelInputs:
     positions: slice | None
     layers: Sequence[int] | None
     nulls: int
+    measurements: Sequence[str]
     revision: str | None
     offline: bool
 
@@ -382,6 +387,19 @@ class ModelInputs:
             batch_size=MAX_SAMPLED_CONTEXTS,
         )
         return np.concatenate(list(batches))
+
+    @cached_property
+    def states_and_budget(
+        self,
+    ) -> tuple[MeanDecomposition, AttentionBudget | PosprobeError]:
+        """Hidden states and attention budget, for which the contexts run once."""
+        return forward.states_and_budget(
+            self.model,
+            self.batches("hidden states and attention"),
+            positions=self.positions,
+            layers=self.layers,
+            name=self.reference,
+        )
 
     @property
     def mask_token(self) -> int | None:
