@@ -41,13 +41,14 @@ def forward(
     as_json: bool = False,
     verbose: bool = False,
 ) -> None:
-    """Run a model and measure position inside it.
+    """Run a model and measure what position decides inside it.
 
-    Measure hidden states, attention and heads layer by layer; then permute tokens, shift positions
-    and show images without content. `--only substitution` replaces the position table by its
-    explanations and measures what the model loses. Without --text, --images or --tokens the
-    inputs are random tokens or pixels; rotary use is measured on 16 contexts that a causal language
-    model samples itself. Ctrl-C keeps what has been measured so far.
+    Of the variance of each head's attention logits: how much goes with distance, with the place of
+    the key, with other position, with content. And how much of the hidden states is position.
+    `--only` measures more: attention, shift, subspaces, words, blank, rotary_use, substitution.
+    Without --text, --images or --tokens the contexts are Python's documentation where a tokenizer
+    lies beside the model, and photographs for images; a causal language model without tokenizer
+    writes its own; else they are random. Ctrl-C keeps what has been measured so far.
     """
     with stage("Starting"):
         from posprobe.measurements.model import Contexts
