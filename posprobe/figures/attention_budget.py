@@ -81,8 +81,10 @@ def attention_budget_figure(
     plot_attention_budget(ax, result)
     bars.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     grid = make_panels(panels, len(picked), n_columns)
-    for panel, index in zip(grid.flat, picked, strict=False):
+    for place, (panel, index) in enumerate(zip(grid.flat, picked, strict=False)):
         _plot_curve(panel, result, index)
+        # All panels have the same distances, so that the lowest ones are enough to name them.
+        panel.tick_params(labelbottom=place + grid.shape[1] >= len(picked))
     unit = "rows and columns" if isinstance(result.layout, Grid) else "tokens back"
     panels.supxlabel(f"mean logit less its mean (nats) by {unit}", fontsize="medium")
     return figure

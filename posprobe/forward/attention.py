@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -55,8 +56,9 @@ MAX_LOGIT_BYTES = 2**28
 N_MEMORY_CONTEXTS = 64
 #: Logits explain the output of attention above this cosine: bfloat16 leaves .9999.
 MIN_OUTPUT_COSINE = 0.999
-#: Logits over all keys that are in memory at a time: 64 MiB in single precision.
-MAX_ROW_LOGITS = 2**24
+#: Logits over all keys, or numbers of keys, that are multiplied at a time: 16 MiB in single
+#: precision. A product copies both.
+MAX_ROW_LOGITS = 2**22
 #: A window has at least so many queries, whatever memory they take.
 MIN_WINDOW_QUERIES = 8
 
@@ -435,8 +437,12 @@ def _row_logits(
     """Compute the logits of some queries of some contexts over all keys, ``[b, heads, q, t]``."""
     pt = import_package("torch")
     query, key = (promote_half(part[contexts]) for part in (inputs.query, inputs.key))
-    shared_key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-    logits = query[:, :, queries] @ shared_key.transpose(2, 3) * inputs.scale
+    n_contexts, n_groups, n_tokens, width = key.shape
+    # The queries of heads that share a key stand below each other, so that no key is copied.
+    stacked_query = query[:, :, queries].reshape(n_contexts, n_groups, -1, width)
+    logits = (stacked_query @ key.transpose(2, 3) * inputs.scale).reshape(
+        n_contexts, query.shape[1], len(queries), n_tokens
+    )
     if inputs.cap is not None:
         logits = inputs.cap * pt.tanh(logits / inputs.cap)
     for added in (inputs.bias, inputs.mask):
@@ -444,7 +450,7 @@ def _row_logits(
             continue
         shared_by_contexts = len(added) == 1
         rows = (added if shared_by_contexts else added[contexts])[
-            :, :, queries, : key.shape[2]
+            :, :, queries, :n_tokens
         ]
         is_mask = rows.dtype == pt.bool
         logits = logits.masked_fill(~rows, -pt.inf) if is_mask else logits + rows
@@ -459,7 +465,8 @@ def _project_logits(inputs: AttentionInputs, view: LayerView) -> WindowLogits:
         for indices in (view.window.queries, view.window.keys)
     )
     n_contexts, n_heads, n_tokens = inputs.query.shape[:3]
-    n_at_once = max(MAX_ROW_LOGITS // (n_heads * len(queries) * n_tokens), 1)
+    context_size = max(n_heads * len(queries) * n_tokens, inputs.key[0].numel())
+    n_at_once = max(MAX_ROW_LOGITS // context_size, 1)
     parts = []
     for start in range(0, n_contexts, n_at_once):
         logits = _row_logits(inputs, slice(start, start + n_at_once), queries)
@@ -519,4 +526,19 @@ def _add_sums(
     if not np.isfinite(logits).all():
         problems[number] = "not_finite"
     view = views[number]
-    batch_sums[number] = LogitSums(logits, first, lost, view.window, view.uniform_first)
+    kept_logits = _copy_to_map(logits)
+    batch_sums[number] = LogitSums(
+        (kept_logits,), first, lost, view.window, view.uniform_first
+    )
+
+
+def _copy_to_map(array: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Copy an array to memory of its own, outside of the heap.
+
+    Between the large tensors of a forward pass, arrays that stay would keep the heap from
+    shrinking: that took four times their size.
+    """
+    copy = np.frombuffer(mmap.mmap(-1, array.nbytes), dtype=array.dtype)
+    copy = copy.reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -280,7 +280,7 @@ def planted_budget(
     noise *= np.sqrt((1 - distance - key) / np.mean(noise**2))
     logits = curve + place + noise
     none = np.zeros((contexts, heads))
-    sums = {0: LogitSums(logits, none, none, window, 1 / 48)}
+    sums = {0: LogitSums((logits,), none, none, window, 1 / 48)}
     return build_attention_budget(
         sums, {}, layout=Sequence(48), source="attention", name="planted"
     )

@@ -298,7 +298,8 @@ class LogitSums(Sums):
     Parameters
     ----------
     logits
-        ``[contexts, heads, q, n]``: by query and displacement.
+        ``[b, heads, q, n]`` of each batch: by query and displacement. They are not joined, which
+        would take the memory of all of them once more.
     first
         ``[contexts, heads]``: mean attention of these queries to the first token.
     lost
@@ -309,10 +310,10 @@ class LogitSums(Sums):
         Attention of these queries to the first token if all visible keys got the same.
     """
 
-    context_axes: ClassVar[Mapping[str, int]] = {"logits": 0, "first": 0, "lost": 0}
+    context_axes: ClassVar[Mapping[str, int]] = {"first": 0, "lost": 0}
     shared_fields: ClassVar[tuple[str, ...]] = ("window", "uniform_first")
 
-    logits: NDArray[np.floating]
+    logits: tuple[NDArray[np.floating], ...]
     first: Floats
     lost: Floats
     window: AttentionWindow
@@ -321,7 +322,14 @@ class LogitSums(Sums):
     @property
     def contexts(self) -> int:
         """Number of contexts."""
-        return len(self.logits)
+        return len(self.first)
+
+    def head_logits(self, head: int) -> Floats:
+        """Return the logits of one head in all contexts, less their mean, ``[c, q, n]``."""
+        batches = [batch[:, head] for batch in self.logits]
+        logits = np.concatenate(batches).astype(np.float64)
+        logits -= logits.mean(axis=2, keepdims=True)
+        return logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -485,8 +493,7 @@ def _measure_head(
     signs: NDArray[np.float64],
 ) -> _MeasuredHead:
     """Measure one head from its logits in all contexts."""
-    logits = sums.logits[:, head].astype(np.float64)
-    logits -= logits.mean(axis=2, keepdims=True)
+    logits = sums.head_logits(head)
     products = _head_products(logits, projection)
     variances = np.diag(products.total)
     variance = float(variances.mean())
