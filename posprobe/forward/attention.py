@@ -51,7 +51,7 @@ MIN_BUDGET_TOKENS = 24
 #: Distances of a query at most: the window's logits are kept for all contexts.
 MAX_WINDOW_DISTANCES = 128
 #: Memory of the logits of 64 contexts, in bytes. Windows of larger models get fewer queries.
-MAX_LOGIT_BYTES = 2**28
+MAX_LOGIT_BYTES = 2**27
 #: Contexts for which `MAX_LOGIT_BYTES` holds: the default number of a run.
 N_MEMORY_CONTEXTS = 64
 #: Logits explain the output of attention above this cosine: bfloat16 leaves .9999.
@@ -60,7 +60,7 @@ MIN_OUTPUT_COSINE = 0.999
 #: precision. A product copies both.
 MAX_ROW_LOGITS = 2**22
 #: A window has at least so many queries, whatever memory they take.
-MIN_WINDOW_QUERIES = 8
+MIN_WINDOW_QUERIES = 4
 
 
 #: Logits of a layer's window ``[b, heads, q, n]``; attention to the first token and share that is
