@@ -313,7 +313,7 @@ ATTENTION_LABELS = {
     "distance": ("distance", "r3"),
     "key": ("place of the key", "r1"),
     "other": ("other position", "rows"),
-    "content": ("content", "untrained"),
+    "content": ("content", "content"),
 }
 
 
@@ -385,7 +385,7 @@ def budget_subject(document: Block) -> str:
     """Return what the terms of a document's budget are shares of."""
     if attention := document.get("attention_budget"):
         heads = format_count(len(attention["heads"]), "head")
-        return f"what decides where the heads look: variance of logits, mean of {heads}"
+        return f"variance of attention logits, mean of {heads}"
     return "variance around the mean row"
 
 
