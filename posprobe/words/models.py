@@ -88,7 +88,8 @@ def _favourite_clause(facts: PreferredDistances) -> str:
     if facts.preferred is None:
         return ""
     name = displacement_name(facts.preferred)
-    return f", most often the {name} ({facts.agreeing})"
+    article = "the " if isinstance(facts.preferred, int) else ""
+    return f", most often {article}{name} ({facts.agreeing})"
 
 
 def list_peaks(heads: Sequence[Block]) -> str:
