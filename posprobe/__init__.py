@@ -15,15 +15,14 @@ _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 #: Former top-level names, by the submodule that has them now; version 0.3 drops the old names.
 _NAMES_BY_SUBMODULE = {
     "analyses": (
-        "against_sinusoid head_logits heads probes rotation scale smoothness subspace_overlap"
+        "against_sinusoid heads probes rotation scale smoothness subspace_overlap"
     ),
     "encodings": (
         "alibi_slopes binary continuous_binary counting normalised_counting "
         "rotary_frequencies sine_ladder t5_buckets translation_matrix"
     ),
-    "families": "effective_table load_heads",
     "forward": (
-        "blank_images explanations measure_heads permutation_effect phase_shift random_tokens"
+        "blank_images explanations permutation_effect phase_shift random_tokens"
     ),
     "layouts": "Grid Sequence",
     "schemes": "LinearBias RelativeBias Rotary",

@@ -52,10 +52,6 @@ from posprobe.analyses.models.head_biases import (
     heads as heads,
     smoothness as smoothness,
 )
-from posprobe.analyses.models.head_logits import (
-    HeadLogits as HeadLogits,
-    head_logits as head_logits,
-)
 from posprobe.analyses.models.rotary import Rotation as Rotation, rotation as rotation
 from posprobe.analyses.models.states import MeanDecomposition as MeanDecomposition
 from posprobe.analyses.models.subspaces import subspace_overlap as subspace_overlap

@@ -5,10 +5,6 @@ from posprobe.families.find import (
     StoredEncoding as StoredEncoding,
     find_encodings as find_encodings,
 )
-from posprobe.families.layers import (
-    effective_table as effective_table,
-    load_heads as load_heads,
-)
 from posprobe.families.read import (
     choose_table as choose_table,
     inspect as inspect,

@@ -1,4 +1,4 @@
-"""The registry of architectures: their tables, and the tensors between a table and attention.
+"""The registry of architectures and their tables.
 
 Architectures are listed in ``architectures.toml``. To add one, add an entry there: `posprobe list
 families` and detection follow from it, and the tests require a tiny model of it.
@@ -88,43 +88,6 @@ class Family:
 
 
 @dataclass(frozen=True)
-class LayerRule:
-    """The tensors of an architecture between its table and the queries and keys of a layer.
-
-    ``tables`` are the names of the table's tensor; other names are relative to its module. ``{}``
-    stands for the layer; without it all layers share their weights. ``fused`` is the axis of a
-    tensor with queries, keys and values: rows, as linear layers store them, or columns, as GPT-2's
-    Conv1D does. ``first_norm`` follows the sum of the embeddings, ``projection`` follows that (a
-    question mark: in some models), and ``norm`` precedes the attention of each layer (pre-LN).
-    """
-
-    tables: tuple[str, ...]
-    query: str
-    key: str = ""
-    fused: Literal["", "rows", "columns"] = ""
-    norm: str = ""
-    first_norm: str = ""
-    projection: str = ""
-    token_type: str = ""
-    eps: float = 1e-12
-    causal: bool = False
-    heads: tuple[str, ...] = ("num_attention_heads",)
-    model_types: tuple[str, ...] = ()
-
-    @property
-    def shared(self) -> bool:
-        """Whether all layers have the same weights."""
-        return "{}" not in self.query
-
-    def find_module(self, tensor: str) -> str | None:
-        """Return the prefix of the table's tensor; None for the tensor of another table."""
-        for table in self.tables:
-            if f".{tensor}".endswith(f".{table}"):
-                return tensor.removesuffix(table)
-        return None
-
-
-@dataclass(frozen=True)
 class Registry:
     """The content of ``architectures.toml``.
 
@@ -132,27 +95,18 @@ class Registry:
     ----------
     families
         Families in the order of the file.
-    layers
-        Rules for the layers of these families.
     unused
         Tensors named like tables of positions that an architecture stores and never reads, by
         ``model_type``.
     computed, computed_layers
         Positions that architectures (by ``model_type``) and layers of Keras compute at run time, so
         that no file holds them.
-    attention_modules
-        Modules of attention that leave the product of queries and keys unchanged.
-    timm_heads
-        Width and number of heads of timm's models, by their size.
     """
 
     families: tuple[Family, ...]
-    layers: tuple[LayerRule, ...]
     unused: Mapping[str, tuple[str, ...]]
     computed: Mapping[str, str]
     computed_layers: Mapping[str, str]
-    attention_modules: tuple[str, ...]
-    timm_heads: Mapping[str, tuple[int, int]]
 
 
 @cache
@@ -165,27 +119,15 @@ def load_registry() -> Registry:
         If an entry has a key that is not a field of its record, or lacks one without a default.
     """
     data = read_data("families/architectures.toml")
-    families: list[Family] = []
-    layers: list[LayerRule] = []
-    for name, entry in data["architectures"].items():
-        rules = entry.pop("layers", ())
-        families.append(_build_family(name, **entry))
-        rules = (rules,) if isinstance(rules, dict) else rules
-        layers += [_build_layer_rule(families[-1], **rule) for rule in rules]
+    families = tuple(
+        _build_family(name, **entry) for name, entry in data["architectures"].items()
+    )
     computed = {
         model_type: formula
         for formula, types in data["computed"].items()
         for model_type in types
     }
-    return Registry(
-        tuple(families),
-        tuple(layers),
-        data["unused"],
-        computed,
-        data["computed_layers"],
-        data["attention"]["modules"],
-        data["attention"]["timm_heads"],
-    )
+    return Registry(families, data["unused"], computed, data["computed_layers"])
 
 
 def _build_family(
@@ -194,20 +136,12 @@ def _build_family(
     return Family(name, tables=tuple(TableRule(**table) for table in tables), **entry)
 
 
-def _build_layer_rule(
-    family: Family, *, table: str | None = None, **rule: Any
-) -> LayerRule:
-    """Build a rule whose table and model types are those of its family unless it states others."""
-    (tensors,) = (t.tensors for t in family.tables if table in (None, t.name))
-    return LayerRule(tensors, **{"model_types": family.model_types, **rule})
-
-
 @cache
 def load_added_families() -> tuple[Family, ...]:
     """Load the families of other installed packages; this searches all packages."""
     return tuple(load_entry_points(FAMILY_GROUP, Family))
 
 
-def has_model_type(rule: Family | LayerRule, *model_types: str | None) -> bool:
-    """Tell whether a rule of the registry is for one of the model types."""
-    return any(model_type in rule.model_types for model_type in model_types)
+def has_model_type(family: Family, *model_types: str | None) -> bool:
+    """Tell whether a family of the registry has one of the model types."""
+    return any(model_type in family.model_types for model_type in model_types)

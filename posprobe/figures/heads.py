@@ -1,4 +1,4 @@
-"""Heads of a model by offset: logits from their weights, and measured attention."""
+"""Attention of the heads of a model by offset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
     Builder,
@@ -25,7 +24,6 @@ from posprobe.figures.relative import (
 )
 from posprobe.figures.styles import (
     BLUE,
-    DIVERGING_COLORMAP,
     INK,
     LINE_STYLES,
     ONE_SIDED_COLORMAP,
@@ -107,48 +105,6 @@ def _cut_near_query(curves: Floats, *, causal: bool) -> Floats:
             for m in middle
         ),
     ]
-
-
-def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
-    """Draw the mean logit of every head by offset: a row per head, or a tile per head on a grid.
-
-    Each is shown less its mean over the offsets in sight and divided by what is then its largest
-    magnitude, since heads differ in level and scale by orders.
-    """
-    layers = {0: result} if isinstance(result, HeadLogits) else result.layers
-    first_layer = next(iter(layers.values()))
-    near_logits = {
-        k: _centre_and_scale(_cut_near_query(layer.curves, causal=first_layer.causal))
-        for k, layer in layers.items()
-    }
-    _plot_layers(
-        ax,
-        near_logits,
-        first_layer.layout,
-        "logit, centred and scaled",
-        causal=first_layer.causal,
-        vmin=-1.0,
-        vmax=1.0,
-        cmap=colormap_with_gaps(DIVERGING_COLORMAP, PALE),
-    )
-
-
-def _centre_and_scale(rows: Floats) -> Floats:
-    """Take the mean off each head's values and divide by their largest magnitude."""
-    row_axes = tuple(range(1, rows.ndim))
-    rows = rows - np.nanmean(rows, axis=row_axes, keepdims=True)
-    size = np.nanmax(np.abs(rows), axis=row_axes, keepdims=True, initial=0.0)
-    levelled: Floats = np.divide(rows, size, out=np.zeros_like(rows), where=size > 0)
-    return levelled
-
-
-@single_result
-def heads_figure(figure_format: FigureFormat, heads: HeadsByLayer) -> Figure:
-    """Draw the logits of every head by offset."""
-    first_layer = next(iter(heads.layers.values()))
-    figure = _make_heads_figure(figure_format, heads.layers, first_layer.layout)
-    plot_logits(figure.subplots(), heads)
-    return figure
 
 
 def plot_attention(ax: Axes, result: AttentionByOffset) -> None:

@@ -1,4 +1,4 @@
-"""Hidden states by layer, the table as attention sees it, and directions of tokens."""
+"""Hidden states by layer, and directions of tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from posprobe.figures.common import (
     label_layer_axis,
     make_panels,
     map_figure,
-    plot_maps,
     single_plot,
     square_extent,
     write_undefined,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
     from posprobe.analyses import PCA, Similarity
     from posprobe.analyses.models.states import (
-        EffectiveTable,
         LayerMeans,
         MeanDecomposition,
     )
@@ -221,65 +219,6 @@ def paths_figure(
         ax.locator_params(nbins=4)
     axis_name = "row" if isinstance(result.layout, Grid) else "position"
     figure.colorbar(colors, ax=axes, label=axis_name, aspect=30, shrink=0.9)
-    return figure
-
-
-#: Labels of the numbers between -1 and 1 that are drawn.
-EFFECTIVE_NUMBERS = {
-    "similarity.raw.neighbour_mean": "neighbour cosine, raw",
-    "similarity.centered.neighbour_mean": "neighbour cosine",
-    "similarity.centered.far_mean": "far cosine",
-    "similarity.raw.translation_invariance": "translation invariance",
-    "pca.top3": "first three components",
-    "sinusoid.cka": "CKA with the sinusoid",
-}
-
-
-def plot_effective(ax: Axes, result: EffectiveTable) -> None:
-    """Draw the numbers of a table before and after LayerNorm."""
-    pairs = {
-        label: (before, after)
-        for key, label in EFFECTIVE_NUMBERS.items()
-        if (before := result.raw.get(key)) is not None
-        and (after := result.effective.get(key)) is not None
-    }
-    for row, (before, after) in enumerate(pairs.values()):
-        ax.plot([before, after], [row, row], color=PALE, zorder=1)
-        ax.plot([before], [row], "o", color=RED, markerfacecolor="white", markersize=4)
-        ax.plot([after], [row], "o", color=BLUE, markersize=4)
-    ax.plot(
-        [], [], "o", color=RED, markerfacecolor="white", markersize=4, label="as stored"
-    )
-    ax.plot([], [], "o", color=BLUE, markersize=4, label="as attention sees it")
-    ax.axvline(0, color=MUTED, linewidth=0.5, zorder=0)
-    ax.set_yticks(range(len(pairs)), list(pairs))
-    ax.set_xlim(-1.05, 1.05)
-    ax.set_ylim(len(pairs) - 0.4, -0.6)
-    ax.legend(loc="lower right", bbox_to_anchor=(1.02, 1.0), ncols=2)
-
-
-def effective_figure(
-    figure_format: FigureFormat,
-    results: Mapping[str, EffectiveTable],
-    extras: FigureExtras,
-) -> Figure:
-    """Draw the cosines of the table as attention sees it (extra ``effective``), and its numbers."""
-    (effective_table,) = results.values()
-    figure = figure_format.make_figure(4.8 if figure_format.is_narrow else 2.6)
-    ratios = None if figure_format.is_narrow else (1, 1.1)
-    left, right = figure.subfigures(
-        *figure_format.arrange_panels(2), squeeze=False, width_ratios=ratios
-    ).flat
-    result = extras["effective"]
-    plot_maps(
-        left,
-        {"as attention sees it": _centred_cosines(result)},
-        1,
-        "cosine",
-        _axis_labels(result),
-        **_cosine_colors_with_gaps(),
-    )
-    plot_effective(right.subplots(), effective_table)
     return figure
 
 

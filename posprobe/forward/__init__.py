@@ -7,7 +7,6 @@ from posprobe.forward.attention import attention_budget as attention_budget
 from posprobe.forward.averages import (
     attend as attend,
     decompose as decompose,
-    measure_heads as measure_heads,
 )
 from posprobe.forward.contexts import (
     generates as generates,

@@ -1,10 +1,10 @@
-"""Averages over contexts: hidden states, attention by offset and distance, heads by weights."""
+"""Averages over contexts: hidden states, and attention by offset and distance."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.models.attention import (
     AttentionByOffset,
@@ -12,7 +12,6 @@ from posprobe.analyses.models.attention import (
     attention_by_offset,
     sum_attention,
 )
-from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer, head_logits
 from posprobe.analyses.models.states import (
     MeanDecomposition,
     Moments,
@@ -22,7 +21,6 @@ from posprobe.analyses.models.states import (
 )
 from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError, explain_errors
-from posprobe.families.layers import Reading, TableInModel, open_model, read_heads
 from posprobe.forward.contexts import sum_over_contexts
 from posprobe.forward.models import import_package, silence_transformers
 from posprobe.forward.running import (
@@ -364,69 +362,3 @@ def use_stepwise_attention(
         ):
             model.set_attn_implementation(implementation)
         yield
-
-
-def measure_heads(
-    reference: str, *, heads: int | None = None, **reading: Unpack[Reading]
-) -> HeadsByLayer:
-    """Measure the logits that the heads of every layer compute from positions.
-
-    The table and its neighbours in the checkpoint are read once, the weights one layer at a time;
-    see `posprobe.families.effective_table` for the rows that the weights are applied to.
-
-    Parameters
-    ----------
-    reference, heads, reading
-        Same as for `posprobe.families.load_heads`.
-
-    Raises
-    ------
-    PosprobeError
-        If the checkpoint cannot be read, as for `posprobe.families.load_heads`.
-
-    Examples
-    --------
-    >>> import posprobe as pp
-    >>> heads = pp.forward.measure_heads("sample:digits-vit")
-    >>> sorted(heads.layers)
-    [0, 1]
-    >>> heads.layers[0].curves.shape
-    (4, 15, 15)
-    """
-    model = open_model(reference, **reading)
-    notes = model.notes
-    if model.rule.norm:
-        notes = (
-            *notes,
-            "the LayerNorm before each layer's attention is applied to the rows",
-        )
-    if model.rule.shared:
-        notes = (
-            *notes,
-            f"all {model.layers} layers share their weights: layer 0 stands for all",
-        )
-    elif model.layers > 1:
-        notes = (
-            *notes,
-            "above layer 0 rows follow the direct path: the layers below are left out",
-        )
-    numbers = range(1 if model.rule.shared else model.layers)
-    return HeadsByLayer(
-        {layer: _measure_layer_heads(model, layer, heads) for layer in numbers}, notes
-    )
-
-
-def _measure_layer_heads(
-    model: TableInModel, layer: int, heads: int | None
-) -> HeadLogits:
-    weights = read_heads(model, layer, heads)
-    return head_logits(
-        weights.table,
-        weights.w_q,
-        weights.w_k,
-        weights.b_q,
-        weights.b_k,
-        heads=weights.heads,
-        scale=weights.scale,
-        causal=weights.causal,
-    )

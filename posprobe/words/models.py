@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.models.head_logits import peak_name
+from posprobe.analyses.models.attention import peak_name
 from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, RotaryUse
 from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.questions.attention import PositionShare, PreferredDistances

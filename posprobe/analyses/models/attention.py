@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.similarity import sum_by_displacement
-from posprobe.analyses.models.head_logits import Peaked, Peaks, find_nearest_peak
 from posprobe.analyses.result import (
     HIDDEN,
+    JsonType,
     NumberSuffixes,
     Result,
     StoredArray,
@@ -23,15 +23,34 @@ from posprobe.analyses.result import (
 from posprobe.arrays import Array, Sums, namespace, quotient, to_float64
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
-from posprobe.number_types import Natural, Reasons, limits
+from posprobe.number_types import PAIR_LIMITS, Count, Natural, Reasons, limits
 
 #: Later tokens with at most this mean attention count as masked. Masks leave exactly 0, or the
 #: exponential of a large negative number.
 MAX_HIDDEN_ATTENTION = 1e-9
+#: Name of the peak of a head that prefers no offset.
+NO_PEAK = "none"
+
+
+def list_peaks(layer: Any) -> list[int | list[int] | None]:
+    """Return each head's peak for JSON: a number, two on a grid, or None."""
+    return [
+        None if not has_peak else row if len(row) > 1 else row[0]
+        for row, has_peak in zip(
+            layer.peak.tolist(), layer.has_peak.tolist(), strict=True
+        )
+    ]
+
+
+#: Preferred offsets of heads, with their form in JSON.
+Peaks: TypeAlias = Annotated[
+    NDArray[np.int64],
+    JsonType(list[int | Annotated[list[int], PAIR_LIMITS] | None], list_peaks),
+]
 
 
 @dataclass(frozen=True, eq=False)
-class LayerAttention(Peaked):
+class LayerAttention:
     """Attention of one layer's heads between positions, averaged over contexts.
 
     Parameters
@@ -75,6 +94,23 @@ class LayerAttention(Peaked):
     locality: WithGaps
     symmetry: WithGaps
     translation_invariance: float | None
+
+    @property
+    def peak_name(
+        self,
+    ) -> Annotated[list[str], "The same in words; none where there is none."]:
+        """The peaks in words, head by head; `NO_PEAK` where a head has none."""
+        return [
+            peak_name(row) if has_peak else NO_PEAK
+            for row, has_peak in zip(
+                self.peak.tolist(), self.has_peak.tolist(), strict=True
+            )
+        ]
+
+    @property
+    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
+        """How many heads prefer none."""
+        return int((~self.has_peak).sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,6 +172,33 @@ class AttentionByOffset(Result):
         if any(layer.translation_invariance is None for layer in self.layers.values()):
             reasons["translation_invariance"] = "attention is the same everywhere"
         return reasons
+
+
+def peak_name(offset: Sequence[int]) -> str:
+    """Return an offset from the query to the key in words.
+
+    Parameters
+    ----------
+    offset
+        ``[1]``, or ``[rows, columns]`` on a grid, key minus query.
+    """
+    if len(offset) == 1:
+        (step,) = offset
+        names = {0: "same token", -1: "previous token", 1: "next token"}
+        return names.get(step, f"{abs(step)} tokens {'before' if step < 0 else 'after'}")
+    row_step, column_step = offset
+    rows = _format_steps(row_step, "row", "up", "down")
+    columns = _format_steps(column_step, "column", "left", "right")
+    if row_step and column_step:
+        return f"{rows}, {columns}"
+    if abs(row_step) > 1 or abs(column_step) > 1:
+        return f"same column, {rows}" if row_step else f"same row, {columns}"
+    return rows or columns or "same patch"
+
+
+def _format_steps(count: int, unit: str, back: str, forward: str) -> str:
+    steps = f"one {unit}" if abs(count) == 1 else f"{abs(count)} {unit}s"
+    return f"{steps} {back if count < 0 else forward}" if count else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +387,7 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     excess = np.round(curves - uniform_level, 7)
     visible_count = sum_by_displacement(visible * is_counted, height, width, np)
     peak_indices = [
-        find_nearest_peak(head_excess, visible_count, n) for head_excess in excess
+        _find_nearest_peak(head_excess, visible_count, n) for head_excess in excess
     ]
     rounding = sums.rounding / sums.contexts * uniform_level
     head_peaks = zip(excess, peak_indices, strict=True)
@@ -346,6 +409,20 @@ def _measure_layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
         symmetry=unknown if is_grid else symmetries,
         translation_invariance=_translation_invariance(mean, height, width),
     )
+
+
+def _find_nearest_peak(
+    mean: NDArray[np.float64], count: NDArray[np.float64], n: int
+) -> tuple[int, ...]:
+    """Find the largest mean at offsets that half the positions have; among equals the nearest."""
+    middle = np.array(mean.shape) // 2
+    distances = sum(
+        np.abs(axis) for axis in np.indices(mean.shape) - middle.reshape(-1, 1, 1)
+    )
+    candidates = np.argwhere(count >= n / 2)
+    candidates = candidates[np.argsort(distances[tuple(candidates.T)], kind="stable")]
+    row, column = candidates[np.argmax(mean[tuple(candidates.T)])].tolist()
+    return row, column
 
 
 def _translation_invariance(

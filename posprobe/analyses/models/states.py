@@ -18,7 +18,7 @@ from posprobe.analyses.result import HIDDEN, JsonType, NumberSuffixes, Result, S
 from posprobe.arrays import Array, Sums, map_in_parallel, namespace, to_float64, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.number_types import Count, Natural, Reasons, Share, Text, limits
+from posprobe.number_types import Count, Natural, Reasons, Share, limits
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -500,62 +500,3 @@ def _spectral_power(matrix: NDArray[np.float64]) -> float:
     """Return the square of a matrix's largest singular value."""
     t, d = matrix.shape
     return _largest_eigenvalue(matrix @ matrix.T if t < d else matrix.T @ matrix)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class EffectiveTable(Result):
-    """Headline numbers of a table before and after what stands between it and attention.
-
-    Parameters
-    ----------
-    raw
-        Numbers of the table as stored, keyed as in `posprobe.measurements.compared_numbers`; None
-        where a number is undefined.
-    effective
-        Numbers of ``table``, with the same keys.
-    notes
-        Content that was added and normalisation that was applied.
-    table
-        The rows that enter the first layer's queries and keys, `posprobe.families.effective_table`.
-    """
-
-    figures: ClassVar[str] = "states.plot_effective"
-
-    raw: Annotated[
-        Mapping[str, float | None],
-        JsonType(dict[str, float | None]),
-        "Headline numbers of the table as stored, by their key path in posprobe.analysis/1.",
-    ]
-    effective: Annotated[
-        Mapping[str, float | None],
-        JsonType(
-            dict[str, float | None],
-            lambda table: {k: table.effective.get(k) for k in table.raw},
-        ),
-        "The same of the rows that attention sees.",
-    ]
-    notes: Annotated[tuple[str, ...], JsonType(list[Text])]
-    table: Annotated[PositionTable, HIDDEN]
-
-    @property
-    def rows(self) -> Annotated[NDArray[np.floating[Any]], StoredArray("effective")]:
-        """``[n, d]``: those of ``table``."""
-        return self.table.values
-
-    @property
-    def positions(self) -> Annotated[Natural, ""]:
-        """How many there are."""
-        return len(self.table)
-
-    @property
-    def undefined(self) -> Annotated[Reasons, ""]:
-        """Reason for each number that is None in either table."""
-        reason = (
-            "one of the two tables has too few positions, or rows that are too similar"
-        )
-        sides = (self.raw, self.effective)
-        return {
-            key: reason
-            for key in self.raw
-            if any(side.get(key) is None for side in sides)
-        }
