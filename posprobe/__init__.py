@@ -21,9 +21,7 @@ _NAMES_BY_SUBMODULE = {
         "alibi_slopes binary continuous_binary counting normalised_counting "
         "rotary_frequencies sine_ladder t5_buckets translation_matrix"
     ),
-    "forward": (
-        "blank_images explanations permutation_effect phase_shift random_tokens"
-    ),
+    "forward": ("blank_images explanations permutation_effect phase_shift random_tokens"),
     "layouts": "Grid Sequence",
     "schemes": "LinearBias RelativeBias Rotary",
     "sources": "Source",

@@ -31,7 +31,7 @@ settings.load_profile("tests")
 #: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
 MODEL_IMPORTS = re.compile(
     r"^(?:import|from) (?:timm|transformers|onnx|nbclient|registry|tiny_models|made_models"
-    r"|made_family_checks|made_forward|made_heads)\b",
+    r"|made_family_checks|made_forward)\b",
     re.MULTILINE,
 )
 #: Modules that analyse and draw whole bundles or large tables, wait for servers, or draw many

@@ -326,7 +326,7 @@ class BaselinesBlock(TypedDict):
 class ForwardDocument(TypedDict):
     """A run of a model. Each measurement adds its block under its name, null where not measured."""
 
-    schema: Literal["posprobe.forward/2"]
+    schema: Literal["posprobe.forward/3"]
     name: Annotated[str, "The reference as typed."]
     model: ModelBlock
     contexts: ContextsBlock

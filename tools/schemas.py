@@ -36,8 +36,16 @@ from posprobe.resizing.rotary import RulesCompared
 from posprobe.studies.resizing import WaysCompared
 from posprobe.words.formats import capitalise
 
-#: Documents without answers are of the first version.
-VERSION_1_SCHEMAS = ("sweep", "resizing", "check")
+#: Version of each kind of document.
+VERSIONS = {
+    "analysis": 2,
+    "comparison": 2,
+    "kernels": 2,
+    "forward": 3,
+    "sweep": 1,
+    "resizing": 1,
+    "check": 1,
+}
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 
@@ -72,7 +80,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
     }
     for name, schema in built.items():
-        version = 1 if name in VERSION_1_SCHEMAS else 2
+        version = VERSIONS[name]
         titles = {
             "$id": f"urn:posprobe:{name}:{version}",
             "title": f"posprobe.{name}/{version}",

@@ -21,9 +21,9 @@ from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import (
     CHECK_SCHEMA,
-    FORWARD_SCHEMA,
     PAGE_NAME,
     REPEAT_ADVICE,
+    RUN_SCHEMAS,
     expand_user,
     list_bundle_files,
     list_foreign_files,
@@ -121,7 +121,7 @@ def _document_sources(document: Mapping[str, Any]) -> set[tuple[str, str | None]
     """Return the sources that a document states; None if it states none."""
     records = document.get("tables") or document.get("schemes") or document.get("records")
     try:
-        if document["schema"] == FORWARD_SCHEMA:
+        if document["schema"] in RUN_SCHEMAS:
             return {(document["name"], None)}
         blocks = [
             record.get("table", record)["source"] for record in records or [document]
@@ -239,7 +239,7 @@ def _render_document(document: Mapping[str, Any], folder: Path) -> tuple[str, se
     """Render the page of a document, and return the names of its figures too."""
     from jinja2 import TemplateError
 
-    is_run = document["schema"] == FORWARD_SCHEMA
+    is_run = document["schema"] in RUN_SCHEMAS
     advice = "Run the model again." if is_run else REPEAT_ADVICE
     arrays = read_arrays(folder / "arrays.npz", advice)
     try:

@@ -470,7 +470,7 @@ def _checksum_content(content: bytes) -> FileChecksum:
 ANALYSIS_SCHEMA: Final = "posprobe.analysis/2"
 COMPARISON_SCHEMA: Final = "posprobe.comparison/2"
 KERNELS_SCHEMA: Final = "posprobe.kernels/2"
-FORWARD_SCHEMA: Final = "posprobe.forward/2"
+FORWARD_SCHEMA: Final = "posprobe.forward/3"
 RESIZING_SCHEMA: Final = "posprobe.resizing/1"
 CHECK_SCHEMA: Final = "posprobe.check/1"
 #: Schemas of all present bundles.
@@ -482,12 +482,15 @@ SCHEMAS = (
     RESIZING_SCHEMA,
     CHECK_SCHEMA,
 )
-#: Schemas of version 1, whose bundles can still be rendered.
+#: Schemas of all versions of runs.
+RUN_SCHEMAS = ("posprobe.forward/1", "posprobe.forward/2", FORWARD_SCHEMA)
+#: Schemas of earlier versions, whose bundles can still be rendered.
 EARLIER_SCHEMAS = (
     "posprobe.analysis/1",
     "posprobe.comparison/1",
     "posprobe.kernels/1",
     "posprobe.forward/1",
+    "posprobe.forward/2",
 )
 #: Advice in messages about a damaged bundle of a table.
 REPEAT_ADVICE = "Analyse the table again."

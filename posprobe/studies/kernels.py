@@ -31,7 +31,7 @@ from posprobe.layouts import (
 from posprobe.progress import stage
 from posprobe.questions.schemes import answer_kernel
 from posprobe.report.document import shared_block
-from posprobe.report.files import FORWARD_SCHEMA, KERNELS_SCHEMA, read_arrays, read_bundle
+from posprobe.report.files import KERNELS_SCHEMA, RUN_SCHEMAS, read_arrays, read_bundle
 from posprobe.schemes import (
     MAX_KERNEL_ROWS,
     POSITION_UNIT,
@@ -455,7 +455,7 @@ def run_document(reference: str) -> dict[str, Any] | None:
         document = read_bundle(Path(reference))
     except (UnknownReference, InvalidCheckpoint, OSError, ValueError):
         return None
-    return document if document["schema"] == FORWARD_SCHEMA else None
+    return document if document["schema"] in RUN_SCHEMAS else None
 
 
 def measured_heads(reference: str) -> MeasuredHeads | None:

@@ -124,7 +124,7 @@ class ForwardAnalysis(Saveable):
         return list_findings(self.answers.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.forward/2`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.forward/3`)."""
         answers, run = self.answers, self.run
         return {
             "schema": FORWARD_SCHEMA,

@@ -323,7 +323,9 @@ def _substitute_measure(facts: Block) -> tuple[str, str]:
 
 
 def _distance_measure(facts: Block) -> tuple[str, str]:
-    counts = [facts[verdict] for verdict in ("yes", "no", "open")]
+    # Version 2 counted the heads in a summary of their rotary use.
+    numbers = facts.get("told", facts)
+    counts = [numbers[verdict] for verdict in ("yes", "no", "open")]
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
@@ -338,6 +340,7 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "absolute": _change_measure,
     "apart": lambda f: ("token variance", _format_short_share(f["share"])),
     "distance": _distance_measure,
+    "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
     "position_decides": lambda _: ("share of logits", ""),
     "own_places": lambda _: ("share beyond distance", ""),
     "first": lambda f: (
@@ -349,6 +352,8 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "few": _substitute_measure,
     "random": _substitute_measure,
 }
+#: Questions of earlier versions, whose bundles can still be rendered.
+_FORMER_QUESTIONS = {"heads": "Heads fixed on one offset?"}
 #: Questions about a relative change, which is written with two figures and not as a share.
 _CHANGE_QUESTIONS = {"order", "order_without", "absolute"}
 #: Questions whose value has a standard error: their limits, no cost or nine tenths, are no chance.
@@ -364,15 +369,16 @@ def _format_short_share(share: float | None) -> str:
 def run_line(answer: Block) -> AnswerLine:
     """Return an answer's block as a line, without facts that version 1 did not keep."""
     name, facts = answer["question"], answer.get("facts")
+    question = _FORMER_QUESTIONS.get(name) or QUESTION_TEXTS[name]
     measure, value = _RUN_MEASURES[name](facts) if facts else ("", NO_VALUE)
     if name in _COST_QUESTIONS:
-        return AnswerLine(name, answer["answer"], QUESTION_TEXTS[name], measure, value)
+        return AnswerLine(name, answer["answer"], question, measure, value)
     number_format: NumberFormat = (
         (lambda number: format_value(number, ".2g"))
         if name in _CHANGE_QUESTIONS
         else _format_short_share
     )
-    return chance_line(answer, QUESTION_TEXTS[name], measure, number_format, value)
+    return chance_line(answer, question, measure, number_format, value)
 
 
 def shorten_reference(reference: str) -> str:

@@ -26,15 +26,15 @@ from made_models import (
 )
 
 from posprobe.analyses.models.attention import (
+    NO_PEAK,
     attention_by_offset,
     locality,
+    peak_name,
     sum_attention,
     symmetry,
 )
-from posprobe.analyses.models.head_logits import NO_PEAK, head_logits
 from posprobe.analyses.result import as_block
 from posprobe.errors import UsageError
-from posprobe.families.layers import load_heads
 from posprobe.forward import attend, load_model, repeated_tokens
 from posprobe.layouts import Grid, Sequence
 
@@ -251,17 +251,27 @@ def test_models_that_show_no_attention_are_one_clear_error() -> None:
 
 @pytest.mark.registry
 @pytest.mark.timeout(900)
-def test_weights_of_minilm_s_first_layer_predict_its_attention() -> None:
-    loaded = load_heads(str(minilm()), rows=slice(0, 64))
-    logits = head_logits(
-        loaded.table, loaded.w_q, loaded.w_k, loaded.b_q, loaded.b_k, heads=loaded.heads
-    )
+def test_a_head_of_minilm_s_first_layer_attends_to_the_previous_token() -> None:
     rng = np.random.default_rng(1)
     model = load_model(str(minilm()), device="cpu")
-    measured_layer = attend(model, [rng.integers(*WORDS, (16, 64))]).layers[0]
-    # One head attends to the previous token whatever the words are.
-    head = int(np.argmax(logits.attention))
-    assert logits.peak[head].tolist() == measured_layer.peak[head].tolist() == [-1]
-    assert logits.attention[head] > 0.7
-    assert measured_layer.curves[head, 62] > 0.7
-    assert int(np.argmax(measured_layer.curves[:, 62])) == head
+    layer = attend(model, [rng.integers(*WORDS, (16, 64))]).layers[0]
+    # Whatever the words are: column 62 is the offset -1.
+    head = int(np.argmax(layer.curves[:, 62]))
+    assert layer.peak[head].tolist() == [-1]
+    assert layer.curves[head, 62] > 0.7
+
+
+@pytest.mark.parametrize(
+    ("offset", "name"),
+    [
+        ([0], "same token"), ([-1], "previous token"),
+        ([1], "next token"), ([-3], "3 tokens before"),
+        ([2], "2 tokens after"), ([0, 0], "same patch"),
+        ([-1, 0], "one row up"), ([1, 0], "one row down"),
+        ([0, -1], "one column left"), ([0, 2], "same row, 2 columns right"),
+        ([2, 0], "same column, 2 rows down"),
+        ([-1, 2], "one row up, 2 columns right"),
+    ],
+)  # fmt: skip
+def test_peak_names_describe_offsets_in_words(offset: list[int], name: str) -> None:
+    assert peak_name(offset) == name

@@ -17,7 +17,7 @@ from transformers import VivitConfig, VivitModel
 import posprobe as pp
 from posprobe.analyses import video_codes
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families import inspect, load_heads
+from posprobe.families import inspect
 from posprobe.layouts import Grid, Sequence, Video, describe_layout
 from posprobe.relations.fingerprints import fingerprint, likeness, read_fingerprint
 from posprobe.resizing.checkpoint import write_checkpoint
@@ -243,11 +243,6 @@ def test_what_is_known_of_lines_and_grids_only_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match="video of 4 x 5 x 6"):
         use(video())
-
-
-def test_heads_of_a_model_of_videos_are_refused(vivit: tuple[VivitModel, str]) -> None:
-    with pytest.raises(UsageError, match="video of 8 x 3 x 3"):
-        load_heads(vivit[1])
 
 
 def test_a_fingerprint_keeps_the_layout() -> None:

@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.models.attention import attention_by_offset, sum_attention
+from posprobe.analyses.models.attention_budget import (
+    AttentionBudget,
+    LogitSums,
+    build_attention_budget,
+)
+from posprobe.analyses.models.attention_window import (
+    AttentionWindow,
+    grid_window,
+    sequence_window,
+)
 from posprobe.analyses.models.experiments import (
     BlankImages,
     Change,
@@ -20,7 +30,6 @@ from posprobe.analyses.models.experiments import (
     costs,
     measure_early,
 )
-from posprobe.analyses.models.head_logits import HeadsByLayer, head_logits
 from posprobe.analyses.models.rotary_heads import (
     LayerRotation,
     RotarySums,
@@ -28,7 +37,6 @@ from posprobe.analyses.models.rotary_heads import (
 )
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import (
-    EffectiveTable,
     MeanDecomposition,
     build_decomposition,
     sum_moments,
@@ -36,7 +44,6 @@ from posprobe.analyses.models.states import (
 from posprobe.analyses.models.subspaces import subspace_overlap
 from posprobe.forward.replacements import explained_share, explanations
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.baselines import measure_numbers
 from posprobe.measurements.model import add_layer_numbers
 from posprobe.report.bundle import to_json
 from posprobe.sources import Source
@@ -87,19 +94,38 @@ def table_of(layout: Layout, seed: int = 0) -> PositionTable:
     return PositionTable(values, layout, "made", Source("a", "a"))
 
 
-def heads_of(layout: Layout, layers: int = 2, *, causal: bool = False) -> HeadsByLayer:
-    rng = np.random.default_rng(0)
-    shape = (WIDTH, HEADS * 4)
-    return HeadsByLayer(
-        {
-            number: head_logits(
-                table_of(layout), rng.normal(size=shape), rng.normal(size=shape), heads=HEADS,
-                causal=causal,
-            )
-            for number in range(layers)
-        },
-        ("a note on the rows",),
-    )  # fmt: skip
+def window_of(layout: Layout, *, causal: bool = False) -> AttentionWindow | str:
+    """Return the window of attention on such positions, or why they have none."""
+    if isinstance(layout, Grid):
+        return grid_window(layout, 1)
+    return sequence_window(
+        np.tri(layout.size, dtype=bool) if causal else None, layout.size
+    )
+
+
+def logits_of(
+    window: AttentionWindow, contexts: int = 12, position: float = 1.0, seed: int = 0
+) -> LogitSums:
+    """Return logits of a layer that fall with distance from the nearest key before the query.
+
+    The last head sees content alone.
+    """
+    rng = np.random.default_rng(seed)
+    size = contexts, HEADS, *window.keys.shape
+    away = np.abs(window.displacements - np.eye(window.displacements.shape[1])[0])
+    fall = -position * away.sum(axis=1) * (np.arange(HEADS) < HEADS - 1)[:, None, None]
+    shares = np.full((contexts, HEADS), 0.25), np.zeros((contexts, HEADS))
+    return LogitSums(fall + rng.normal(size=size), *shares, window, 0.1)
+
+
+def budget_of(
+    window: AttentionWindow, layout: Layout, layers: int = 2, **options: Any
+) -> AttentionBudget:
+    """Return the budget of layers whose heads prefer the previous place, but for the last."""
+    sums = {k: logits_of(window, seed=k, **options) for k in range(layers)}
+    return build_attention_budget(
+        sums, {}, layout=layout, source="queries and keys", name="made"
+    )
 
 
 def pattern(layout: Grid, number: int) -> Pattern:
@@ -198,10 +224,6 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     states = states_of(layout)
     sums = {number: sum_moments(states * (1 + number)) for number in (0, 1, 3)}
     table = table_of(layout)
-    numbers = measure_numbers(table)
-    effective_numbers = {
-        key: None if value is None else value / 2 for key, value in numbers.items()
-    }
     tokens = np.random.default_rng(1).normal(size=(4 * WIDTH, WIDTH))
     on_grid = isinstance(layout, Grid)
     special = 1 if on_grid else 0
@@ -216,17 +238,17 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         },
         layout=layout,
     )
+    window = window_of(layout, causal=causal)
     results: dict[str, Result] = {
         "states": build_decomposition(sums, layout=layout),
-        "heads": heads_of(layout, causal=causal),
-        "effective": EffectiveTable(
-            numbers, effective_numbers, ("the mean token was added",), table
-        ),
         "subspaces": subspace_overlap(table, tokens),
         "attention": attention,
         "permutation": _permutation(labelled=on_grid),
         "substitution": substitution_of(layout),
     }
+    # A run whose contexts are too short for a window has no budget.
+    if not isinstance(window, str):
+        results["attention_budget"] = budget_of(window, layout)
     if isinstance(layout, Grid):
         patterns = {number: pattern(layout, number) for number in range(3)}
         return results | {

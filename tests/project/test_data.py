@@ -37,7 +37,6 @@ RECORDS: Mapping[str, Iterable[Any]] = {
     "published values": published.published_values(),
     "models of published values": published._models().values(),
     "relative positions": relative.load_relative_rules(),
-    "layers": architectures.load_registry().layers,
     "venues": venues().values(),
 }
 

@@ -20,22 +20,18 @@ from posprobe.analyses.models.experiments import (
     PermutationEffect,
     PhaseShift,
 )
-from posprobe.analyses.models.rotary_use import Summary
 from posprobe.analyses.models.states import build_decomposition, sum_moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.layouts import Grid, Sequence
+from posprobe.questions.attention import FirstPosition, PositionShare, PreferredDistances
 from posprobe.questions.models import (
     RUN_QUESTIONS,
     BlankImage,
     CostMeasure,
-    DistanceHeads,
-    FirstPosition,
     KeptPositions,
     LayerShare,
     ModelRun,
-    OffsetHeads,
     Overlap,
-    PreferredOffset,
     Removal,
     StateChange,
     SufficientSubstitute,
@@ -248,37 +244,6 @@ def test_nothing_is_claimed_of_a_share_that_chance_explains(
     assert (answer.reason, answer.yes) == (reason, reason == "less")
 
 
-def test_a_sharp_head_is_counted_and_an_even_one_is_not() -> None:
-    heads: Any = results_of(Sequence(24))["heads"]
-    even_answer = answers_about("heads", heads)["heads"]
-    assert (even_answer.answer, even_answer.reason) == ("no", "even")
-    assert even_answer.facts.sharpest <= 0.5
-
-    def of(attention: float, uniform: float) -> Answer:
-        layers = {
-            number: replace(
-                layer,
-                attention=np.where(np.arange(3) == 1, attention, 0.2),
-                uniform=np.full(3, uniform),
-                peak=np.array([[0], [-1], [0]]),
-                has_peak=np.ones(3, dtype=bool),
-            )
-            for number, layer in heads.layers.items()
-        }
-        return answers_about("heads", replace(heads, layers=layers))["heads"]
-
-    sharp_answer = of(0.9, 0.1)
-    assert (sharp_answer.answer, sharp_answer.value) == (
-        "yes",
-        {"heads": 2, "of": 6, "sharpest": 0.9},
-    )
-    assert [
-        (preferred.offset, preferred.heads) for preferred in sharp_answer.facts.offsets
-    ] == [((-1,), 2)]
-    # With three positions, any head pays more than half somewhere.
-    assert (of(0.6, 0.4).answer, of(0.6, 0.4).reason) == ("no", "short")
-
-
 @pytest.mark.parametrize(
     ("cost", "error", "answer", "reason"),
     [
@@ -375,7 +340,7 @@ def test_few_components_suffice_with_two_standard_errors_to_spare(
 # Words.
 
 TABLE_WORTH = CostMeasure("table", "wpe.weight", "loss", "next token")
-ROTARY_SUMMARY = Summary(0.519, 0.0687, 0.697, 39, 0, 1, None, 0.876, None, 512)
+POSITION_SHARE = PositionShare(0.313, 0.283, 0.03, 25, 72, 64, 128)
 LAST_LAYER = LayerShare(12, 0.26, 0.01, 7)
 FACTS_BY_QUESTION: dict[str, Any] = {
     "kept": KeptPositions(LayerShare(0, 0.2, 0.004, 5), LAST_LAYER),
@@ -383,12 +348,11 @@ FACTS_BY_QUESTION: dict[str, Any] = {
     "order_without": StateChange(1e-7),
     "absolute": StateChange(0.3, shift=4),
     "apart": Overlap(30, 768, 0.005, 0.039),
-    "heads": OffsetHeads(
-        3, 24, 0.9, 0.05, (PreferredOffset((-1,), 2), PreferredOffset((0,), 1))
-    ),
+    "position_decides": POSITION_SHARE,
+    "own_places": POSITION_SHARE,
     "first": FirstPosition(5, 0.996, 0.044),
     "blank": BlankImage(12, 0.25, 0.3),
-    "distance": DistanceHeads(ROTARY_SUMMARY, 16, 256, "sampled"),
+    "distance": PreferredDistances(39, 0, 1, 1, 12, False, 16, 256),
     "needed": Removal(TABLE_WORTH, 0.52, 0.03, 2.0, 0.1, 0.2, 0.02),
     "few": SufficientSubstitute("3 leading components", 3, 0.95, 0.02, 5, TABLE_WORTH),
     "random": SufficientSubstitute(
@@ -436,23 +400,27 @@ EXPECTED_SENTENCES = {
     ): "The 30 leading position directions hold 0.50 % of the token variance; "
     "random subspaces hold 3.9 %.",
     (
-        "heads",
-        "sharp",
-    ): "By their weights, 3 of 24 heads pay more than half of their attention at "
-    "one offset, most often the previous token (2) and same token (1).",
+        "position_decides",
+        "decides",
+    ): "Of the variance of a query's logits over keys, 28 % goes with distance, 3 % with the "
+    "place of the key or with other position, and the rest with content (mean of 72 heads, "
+    "64 contexts of 128 tokens). Position decides more than half in 25.",
+    (
+        "own_places",
+        "decides",
+    ): "Beyond distance, 3 % of the variance of a query's logits depends on where query and "
+    "key stand, mean of 72 heads.",
     # 99.6 % is not 100 %.
     (
         "first",
         "most",
-    ): "In attention layer 5, the first position receives 99.6 % of the attention "
-    "of later positions (uniform attention: 4.4 %).",
+    ): "In attention layer 5, the first token receives 99.6 % of the attention of later ones "
+    "(uniform attention: 4.4 %).",
     (
         "distance",
         "some",
-    ): "Distance alone explains 52 % (7 to 70 %) of the differences between a "
-    "query's logits, on 16 contexts of 256 tokens sampled from the model. 39 of 40 heads have a "
-    "preferred distance, 0 have none, 1 can't be told. 88 % of the strength of queries and keys "
-    "lies in pairs that never turn within 512 positions.",
+    ): "39 of 40 heads have a preferred distance, 0 have none, 1 can't be told (16 contexts of "
+    "256 tokens), most often the previous token (12).",
     (
         "needed",
         "loses",
@@ -521,18 +489,35 @@ def test_summaries_name_the_source_of_order(
     assert summary_text.endswith(" (Measured on random tokens.)")
 
 
-def test_summaries_separate_sampled_from_random_tokens() -> None:
-    analysis = forward_analysis()
+def test_summaries_begin_with_the_attention_budget_and_have_two_sentences() -> None:
+    run = ModelRun({}, random=False)
+    names = ("apart", "kept", "distance", "position_decides")
+    reasons = {"apart": "less", "kept": "seen", "distance": "some"}
     answers = {
-        "distance": Answer("distance", "yes", "some", FACTS_BY_QUESTION["distance"])
+        name: Answer(name, "yes", reasons.get(name, "decides"), FACTS_BY_QUESTION[name])
+        for name in names
     }
-    on_distance = summarise_run(answers, analysis.run)
-    assert "16 contexts of 256 tokens" in on_distance
-    assert "random tokens" not in on_distance
-    answers["apart"] = Answer("apart", "yes", "less", FACTS_BY_QUESTION["apart"])
-    summary = summarise_run(answers, analysis.run)
-    assert summary.startswith(on_distance)
-    assert "random tokens" in summary.removeprefix(on_distance)
+    assert summarise_run(answers, run) == (
+        "Position decides 31 % of where the heads look, nearly all of it by distance; in 25 of "
+        "72 heads it decides most. 39 of 40 heads prefer a distance, most often the previous "
+        "token (12)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("distance", "place", "most", "text"),
+    [
+        (0.43, 0.0, 0, "43 % of where the heads look, all of it by distance."),
+        (0.3, 0.2, 0, "50 % of where the heads look, most of it by distance."),
+        (0.1, 0.3, 2, "40 % of where the heads look, 10 % by distance; in 2 of 8 heads"),
+    ],
+)
+def test_the_headline_says_how_much_of_position_is_distance(
+    distance: float, place: float, most: int, text: str
+) -> None:
+    facts = PositionShare(distance + place, distance, place, most, 8, 16, 128)
+    answers = {"position_decides": Answer("position_decides", "yes", "decides", facts)}
+    assert f"Position decides {text}" in summarise_run(answers, ModelRun({}))
 
 
 @pytest.mark.parametrize(
@@ -561,7 +546,9 @@ def test_summaries_are_short_and_admit_that_no_answer_is_clear(layout: Any) -> N
         name: Answer(name, "yes", reason, FACTS_BY_QUESTION[name])
         for name, reason in reasons.items()
     }
-    assert 40 < len(summarise_run(answers, ModelRun({}, random=True)).split()) <= 60
+    longest = summarise_run(answers, ModelRun({}, random=True))
+    assert len(longest.split()) <= 60
+    assert longest.count(". ") == 1
     assert summarise_run({}, analysis.run) == "No question has a clear answer."
 
 
@@ -574,7 +561,8 @@ def test_notes_of_an_interruption_count_the_finished_contexts() -> None:
     (note,) = interrupted_notes("Hidden states", states)
     assert note.startswith("Hidden states: ")
     assert note.endswith(" 3 contexts")
-    assert interrupted_notes("Heads", results_of(Sequence(24))["heads"]) == ()
+    overlap = results_of(Sequence(24))["subspaces"]
+    assert interrupted_notes("Directions", overlap) == ()
     assert interrupted_notes("Hidden states", replace(states, stopped=False)) == ()
 
 

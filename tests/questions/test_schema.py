@@ -33,9 +33,11 @@ def test_schema_files_are_generated_from_the_types() -> None:
     folder = files("posprobe.report") / "schema"
     stored = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
     assert {name: stored.pop(name) for name in generated} == generated
-    # Those of version 1 stay for bundles of that version.
+    # Those of earlier versions stay for bundles of these versions.
     assert set(stored) == {
-        f"{name}-1.json" for name, version in VERSIONS.items() if version > 1
+        f"{name}-{earlier}.json"
+        for name, version in VERSIONS.items()
+        for earlier in range(1, version)
     }
 
 

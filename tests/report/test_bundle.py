@@ -11,6 +11,7 @@ import zipfile
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from html import unescape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,8 +38,10 @@ from PIL import Image
 import posprobe as pp
 from posprobe.errors import InvalidCheckpoint, PosprobeError, UsageError
 from posprobe.report import bundle_name, read_bundle, render_bundle
+from posprobe.report.bundle import default_folder
 from posprobe.report.screen import render_text
 from posprobe.samples import samples
+from posprobe.words import claim_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -424,3 +427,32 @@ def test_a_bundle_of_the_last_release_follows_its_schema_and_renders(
     else:
         assert "CKA (0–1)" in page
     assert "None" not in render_text(document).split()
+
+
+RUN_BUNDLES = sorted((Path(__file__).parents[1] / "data").glob("*-run-*"))
+
+
+@pytest.mark.parametrize("bundle", RUN_BUNDLES, ids=[path.name for path in RUN_BUNDLES])
+def test_a_run_of_an_earlier_version_follows_its_schema_and_renders(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(bundle, Path("reports/run")))
+    page = render_bundle(folder).read_text(encoding="utf-8")
+    document = read_bundle(folder)
+    assert document["schema"] == f"posprobe.forward/{bundle.name[-1]}"
+    schema = document["schema"].removeprefix("posprobe.").replace("/", "-")
+    stored = json.loads(
+        (files("posprobe.report") / "schema" / f"{schema}.json").read_text()
+    )
+    assert list(jsonschema.Draft202012Validator(stored).iter_errors(document)) == []
+    text = render_text(document)
+    for answer in document["verdict"]["answers"]:
+        assert claim_sentence(answer) in unescape(page)
+    # The question on heads was asked of weights, and is asked no more.
+    is_asked = any(a["question"] == "heads" for a in document["verdict"]["answers"])
+    assert ("Heads fixed on one offset?" in text) == is_asked
+    assert document["name"] in page
+    assert "None" not in text.split()
+    # A new run of the same model takes the place of an earlier one.
+    assert default_folder("run", {(document["name"], None)}) == folder

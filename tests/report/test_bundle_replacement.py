@@ -45,7 +45,7 @@ from posprobe.report import (
     render_bundle,
     write_bundle,
 )
-from posprobe.report.files import list_foreign_files
+from posprobe.report.files import FORWARD_SCHEMA, list_foreign_files
 
 #: Fixtures that pytest finds by name.
 __all__ = ["bundles", "place"]
@@ -631,7 +631,7 @@ def test_an_anonymous_run_keeps_its_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reports" / "run").mkdir(parents=True)
-    document = {"schema": "posprobe.forward/2", "name": ["a"]}
+    document = {"schema": FORWARD_SCHEMA, "name": ["a"]}
     (tmp_path / "reports" / "run" / "analysis.json").write_text(json.dumps(document))
     assert default_folder("run", {("a", None)}).name == "run-2"
 

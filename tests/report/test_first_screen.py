@@ -222,7 +222,6 @@ def test_public_objects_have_short_reprs() -> None:
         (pp.nearest("sample:digits-vit"), "identical to digits-vit"),
         (pp.nearest("sample:digits-vit").matches[0], "identical"),
         (pp.paper_figure("norms", sinusoid), "venue='acl'"),
-        (pp.families.load_heads("sample:digits-vit"), "heads=4"),
         (pp.load_tokens(table), "white-noise patch"),
         (pp.forward.explanations(table)[1], "leading component"),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,11 @@ from made_forward import (
     RANDOM_TOKENS,
     WIDTH,
     attention_of,
+    budget_of,
     forward_analysis,
-    heads_of,
     results_of,
-    rotary_of,
     states_of,
-    table_of,
+    window_of,
 )
 from made_schemas import problems
 from matplotlib.collections import QuadMesh
@@ -35,7 +33,7 @@ from posprobe.analyses.models.attention import (
     attention_by_offset,
     sum_attention,
 )
-from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer, head_logits
+from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.states import (
     LayerMeans,
     MeanDecomposition,
@@ -61,6 +59,24 @@ LIMIT = 2_000_000
 
 
 LAYOUTS = [Sequence(24), Sequence(5), Grid(3, 4), Grid(18, 2)]
+
+
+def large_budget(layers: int, heads: int, n: int) -> AttentionBudget:
+    """A budget of as many heads, copies of a measured one."""
+    layout = Sequence(n)
+    window = window_of(layout, causal=True)
+    assert not isinstance(window, str)
+    budget = budget_of(window, layout, layers=1)
+    return replace(
+        budget,
+        heads=tuple(
+            replace(budget.heads[0], layer=layer, head=head)
+            for layer in range(layers)
+            for head in range(heads)
+        ),
+        layers=tuple(replace(budget.layers[0], layer=layer) for layer in range(layers)),
+        curves=np.repeat(budget.curves[:1], layers * heads, axis=0),
+    )
 
 
 def large(layers: int = 32, heads: int = 32, n: int = 512) -> ForwardAnalysis:
@@ -93,18 +109,11 @@ def large(layers: int = 32, heads: int = 32, n: int = 512) -> ForwardAnalysis:
         )
         for number in range(layers)
     }  # fmt: skip
-    logits = {
-        number: HeadLogits(
-            curves(), share(), share(), peaks(), np.full(heads, fill_value=True), share(), share(),
-            layout, causal=True,
-        )
-        for number in range(layers)
-    }  # fmt: skip
     results = {
         "states": MeanDecomposition(
             {k: means() for k in range(layers + 1)}, 64, layout, 0, "large"
         ),
-        "heads": HeadsByLayer(logits),
+        "attention_budget": large_budget(layers, heads, n),
         "attention": AttentionByOffset(attention, 64, layout, "large"),
         "words": AttentionByOffset(attention, 64, layout, "large"),
     }
@@ -135,7 +144,9 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
         "All numbers",
         "Provenance",
     ]
-    labels = [label for label, _ in MODEL_MEASUREMENTS[name].rows(single.to_dict())]
+    measurement = MODEL_MEASUREMENTS[name]
+    labels = [number.label for number in measurement.numbers.values()]
+    labels += [label for label, _ in measurement.rows(single.to_dict())]
     assert [row[0] for row in page_model(single.to_dict()).numbers.rows] == labels
     other_results = {
         name_found: result for name_found, result in results.items() if name_found != name
@@ -215,8 +226,8 @@ def test_arrays_hold_position_means_and_curves() -> None:
         np.testing.assert_allclose(
             arrays[f"{number}_error"] ** 2, (layer.error**2).sum(axis=1)
         )
-    assert arrays["1_logits"].shape == arrays["1_attention"].shape == (HEADS, 47)
-    assert arrays["effective"].shape == (24, WIDTH)
+    assert arrays["1_attention"].shape == (HEADS, 47)
+    assert arrays["attention_curves"].shape == (2 * HEADS, 15)
     assert arrays["overlap"].shape == (WIDTH,)
     assert forward_analysis(Grid(3, 4)).arrays()["2_blank_noise"].shape == (3, 4)
 
@@ -246,11 +257,10 @@ def test_random_contexts_are_named_on_the_page(kind: str, random: str) -> None:
 
 
 def test_unused_contexts_are_not_mentioned() -> None:
-    analysis = forward_analysis(results={"rotary_use": rotary_of()})
+    overlap = results_of(Sequence(24))["subspaces"]
+    analysis = forward_analysis(results={"subspaces": overlap})
     assert analysis.to_dict()["contexts"]["used"] == 0
-    page = page_of(analysis)
-    assert "12 contexts of 32 tokens" in page
-    assert "random tokens" not in page
+    assert "random tokens" not in page_of(analysis)
 
 
 def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
@@ -264,26 +274,12 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     assert texts == {5: "previous token (2 of 3)"}
 
 
-def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(
-    tmp_path: Path,
-) -> None:
-    table, zero = table_of(Sequence(24)), np.zeros((WIDTH, HEADS * 4))
-    heads = HeadsByLayer({0: head_logits(table, zero, zero, heads=HEADS, causal=True)})
-    analysis = forward_analysis(Sequence(24), results={"heads": heads})
-    document = analysis.to_dict()
-    assert problems("forward", document) == []
-    (answer,) = document["verdict"]["answers"]
-    assert (answer["answer"], answer["reason"]) == ("no", "no_peak")
-    assert "same token" not in json.dumps(document["heads"])
-    analysis.save(tmp_path / "made")
-    assert [p.stem for p in (tmp_path / "made/figures").glob("*peaks*")] == []
-
-
 def test_the_number_of_contexts_is_always_stated() -> None:
     results = results_of(Sequence(24))
     for name, expected_result in (
         ("permutation", results["permutation"]),
-        ("heads", None),
+        ("attention_budget", results["attention_budget"]),
+        ("subspaces", None),
     ):
         analysis = forward_analysis(results={name: results[name]}).to_dict()
         assert analysis["contexts"]["used"] == getattr(expected_result, "contexts", 0)
@@ -295,9 +291,9 @@ def test_the_number_of_contexts_is_always_stated() -> None:
 def test_a_bundle_that_lost_its_figures_says_to_run_the_model_again(
     tmp_path: Path,
 ) -> None:
-    folder = forward_analysis(results={"heads": heads_of(Sequence(9))}).save(
-        tmp_path / "bundle"
-    )
+    folder = forward_analysis(
+        results={"subspaces": results_of(Sequence(24))["subspaces"]}
+    ).save(tmp_path / "bundle")
     for path in (folder / "figures").iterdir():
         path.unlink()
     with pytest.raises(InvalidCheckpoint, match="Run the model again"):
@@ -353,7 +349,7 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
     assert (folder / "report.html").stat().st_size < LIMIT
     document = read_bundle(folder)
     assert problems("forward", document) == []
-    assert sum(layer["heads"] for layer in document["heads"]["layers"]) == 1024
+    assert len(document["attention_budget"]["heads"]) == 1024
     lines = printed(document, 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) < 120
@@ -422,23 +418,23 @@ def test_wavelengths_of_pairs_are_written_out() -> None:
     assert labels[-2:] == ["19,900", "never"]
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> None:
-    heads = heads_of(Sequence(50), 2, causal=causal)
+def test_a_row_shows_the_attention_of_its_head_around_the_offset_0() -> None:
+    layout = Sequence(50)
+    weights = {k: attention_of(layout, seed=k) for k in range(2)}
+    sums = {k: sum_attention(layer, layout) for k, layer in weights.items()}
+    attention = attention_by_offset(sums, layout=layout)
     with style():
-        ax = report_figures({"a model": heads}, ("heads",))["heads"]().axes[0]
+        ax = report_figures({"a model": attention}, ("attention",))["attention"]().axes[0]
     (mesh,) = (
         mesh_candidate
         for mesh_candidate in ax.collections
         if isinstance(mesh_candidate, QuadMesh)
     )
     values = np.asarray(mesh.get_array())
-    before, after = (32, 0) if causal else (16, 16)
-    curve = heads.layers[1].curves[1, 49 - before : 49 + after + 1]
-    curve = curve - curve.mean()
-    np.testing.assert_allclose(values[HEADS + 1], curve / np.abs(curve).max())
+    curve = attention.layers[1].curves[1, 49 - 16 : 49 + 17]
+    np.testing.assert_allclose(values[HEADS + 1], curve)
     edges = np.asarray(mesh.get_coordinates())[0, :, 0]
-    assert (edges[0], edges[-1]) == (-before - 0.5, after + 0.5)
+    assert (edges[0], edges[-1]) == (-16.5, 16.5)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0", "1"]
 
 
@@ -472,23 +468,22 @@ def test_bars_are_as_long_as_what_changes() -> None:
 def test_figures_of_large_models_name_the_heads_shown() -> None:
     analysis = large(n=64)
     with style():
-        ax = analysis.figures()["heads"]().axes[0]
+        ax = analysis.figures()["attention"]().axes[0]
     (mesh,) = (
         mesh_candidate
         for mesh_candidate in ax.collections
         if isinstance(mesh_candidate, QuadMesh)
     )
-    heads = analysis.results["heads"]
-    assert isinstance(heads, HeadsByLayer)
-    curves = np.concatenate([layer.curves for layer in heads.layers.values()])
+    attention = analysis.results["attention"]
+    assert isinstance(attention, AttentionByOffset)
+    curves = np.concatenate([layer.curves for layer in attention.layers.values()])
     stride = -(-len(curves) // MAX_STRIPES)
     values = np.asarray(mesh.get_array())
     assert values.shape == (-(-len(curves) // stride), 33)
     assert f"one in {stride} is drawn" in ax.get_ylabel()
-    # The second stripe is of the head so many further on.
-    curve = curves[stride][63 - 32 : 64]
-    curve = curve - curve.mean()
-    np.testing.assert_allclose(values[1], curve / np.abs(curve).max())
+    # The second stripe is of the head so many further on; the scale ends at a tenth of uniform.
+    curve = np.maximum(curves[stride][63 - 32 : 64], 0.1 / 64)
+    np.testing.assert_allclose(values[1], curve)
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert (labels[0], labels[-1]) == ("0", "31")
 
