@@ -26,6 +26,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from posprobe.report import read_bundle
+from posprobe.report.files import FORWARD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ def test_a_run_writes_a_bundle_and_prints_what_it_found(
         "analysis.json", "arrays.npz", "figures", "report.html",
     }  # fmt: skip
     document = read_bundle(bundle)
-    assert document["schema"] == "posprobe.forward/2"
+    assert document["schema"] == FORWARD_SCHEMA
     assert document["contexts"]["length"] == LENGTH
     assert document["contexts"]["used"] == 8
     assert "random tokens" in stdout
@@ -292,7 +293,7 @@ def long_run(
 ) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-c", "from posprobe.cli import main; main()", "forward",
-        str(models / "gpt2"), "--contexts", "2000000", "--only", "states,heads,attention",
+        str(models / "gpt2"), "--contexts", "2000000", "--only", "states,subspaces,attention",
         "--nulls", "0", "--out", str(folder),
     ]  # fmt: skip
     return subprocess.Popen(
@@ -329,5 +330,5 @@ def test_ctrl_c_keeps_finished_measurements(models: Path, tmp_path: Path) -> Non
     assert 0 < document["contexts"]["used"] < 2_000_000
     assert any("interrupted" in note for note in document["notes"])
     assert "interrupted" in document["missing"]["attention"]
-    assert document["heads"] is not None
+    assert document["subspaces"] is not None
     assert b"interrupted" in stdout

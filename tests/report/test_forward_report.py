@@ -185,10 +185,13 @@ def test_every_null_has_its_reason_beside_it() -> None:
 
 def test_sequence_numbers_are_undefined_on_a_grid() -> None:
     document = forward_analysis(Grid(3, 4)).to_dict()
-    assert document["states"]["layers"][0]["analyses"]["shift.skill"] is None
-    assert document["states"]["undefined"]["shift.skill"] == "patches are not on a line"
-    assert document["attention"]["uniform_first"] is None
-    assert document["attention"]["undefined"]["first"]
+    undefined = document["states"]["undefined"]
+    assert document["states"]["layers"][0]["analyses"]["sinusoid.ladder_share"] is None
+    assert undefined["sinusoid.ladder_share"] == "patches are not on a line"
+    for name in ("attention", "attention_budget"):
+        assert document[name]["uniform_first"] is None
+        assert document[name]["undefined"]["first"]
+    assert {head["first"] for head in document["attention_budget"]["heads"]} == {None}
 
 
 def test_of_repeated_words_the_first_layer_alone_is_reported() -> None:
@@ -370,8 +373,19 @@ def test_the_terminal_shows_answers_and_missing_measurements(layout: Layout) -> 
     )
     for part in ("note: It was stopped", "Not measured: words (a reason)"):
         assert part in joined
-    assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("layout", [Sequence(24), Grid(3, 4)], ids=str)
+def test_the_terminal_shows_a_default_run_on_one_screen(layout: Layout) -> None:
+    results = {
+        name: result
+        for name, result in results_of(layout).items()
+        if MODEL_MEASUREMENTS[name].is_default
+    }
+    assert set(results) == {"attention_budget", "states", "permutation"}
+    analysis = forward_analysis(layout, results=results)
+    assert len(printed(analysis.to_dict(), 80).splitlines()) <= 20
 
 
 # Figures.
@@ -481,8 +495,9 @@ def test_figures_of_large_models_name_the_heads_shown() -> None:
     values = np.asarray(mesh.get_array())
     assert values.shape == (-(-len(curves) // stride), 33)
     assert f"one in {stride} is drawn" in ax.get_ylabel()
-    # The second stripe is of the head so many further on; the scale ends at a tenth of uniform.
-    curve = np.maximum(curves[stride][63 - 32 : 64], 0.1 / 64)
+    # The second stripe is of the head so many further on; the scale has an end.
+    low = min(0.1 / 64, float(curves.max()) / 10)
+    curve = np.maximum(curves[stride][63 - 32 : 64], low)
     np.testing.assert_allclose(values[1], curve)
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert (labels[0], labels[-1]) == ("0", "31")

@@ -180,7 +180,7 @@ MAX_POSITION_NOISE_SHARE = 0.5
 #: milliseconds here, and grows with the cube of the width.
 MIN_LANCZOS_ROWS = 256
 #: Headline numbers that only a sequence has.
-_SEQUENCE_NUMBERS = ("shift.skill", "sinusoid.ladder_share")
+_SEQUENCE_NUMBERS = ("sinusoid.ladder_share",)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,141 @@
+"""Answers about the attention budget follow from its numbers and their chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_forward import HEADS, budget_of, forward_analysis, window_of
+
+from posprobe.analyses.facts import Answer
+from posprobe.analyses.models.attention_budget import AttentionBudget
+from posprobe.analyses.models.attention_window import AttentionWindow
+from posprobe.layouts import Grid, Layout, Sequence
+
+
+def measured(
+    layout: Layout | None = None, *, causal: bool = True, **options: Any
+) -> AttentionBudget:
+    layout = layout or Sequence(24)
+    window = window_of(layout, causal=causal)
+    assert isinstance(window, AttentionWindow)
+    return budget_of(window, layout, **options)
+
+
+def answers_about(budget: AttentionBudget) -> Any:
+    return forward_analysis(results={"attention_budget": budget}).answers
+
+
+def with_shares(budget: AttentionBudget, p: float, **shares: float) -> AttentionBudget:
+    """Return a budget whose heads all have these shares, with a p-value for all of position."""
+    assert budget.by_chance is not None
+    heads = tuple(replace(head, **shares) for head in budget.heads)
+    chance = replace(budget.by_chance, position_p=p, place_p=p)
+    return replace(budget, heads=heads, by_chance=chance)
+
+
+def test_planted_distances_decide_and_places_do_not() -> None:
+    answers = answers_about(measured())
+    decides, places = answers["position_decides"], answers["own_places"]
+    assert (decides.answer, decides.reason) == ("yes", "decides")
+    assert (decides.facts.most, decides.facts.heads) == (2 * (HEADS - 1), 2 * HEADS)
+    assert decides.facts.share == pytest.approx(
+        decides.facts.distance + decides.facts.place
+    )
+    assert decides.test.value == decides.facts.share > decides.test.interval[1]
+    assert places.answer == "no"
+    assert decides.keys == tuple(
+        f"attention_budget.{key}" for key in ("distance", "key", "other", "most")
+    )
+
+
+def test_logits_of_content_alone_are_decided_by_no_position() -> None:
+    answers = answers_about(measured(position=0.0))
+    assert [answers[name].answer for name in ("position_decides", "own_places")] == [
+        "no",
+        "no",
+    ]
+    assert answers["distance"].answer == "no" or answers["distance"].reason == "open"
+    assert answers["distance"].facts.yes == 0
+
+
+@pytest.mark.parametrize(
+    ("p", "shares", "expected"),
+    [
+        (0.001, {"distance": 0.3, "key": 0.0, "other": 0.0}, "yes: decides"),
+        (0.03, {"distance": 0.3, "key": 0.0, "other": 0.0}, "no: chance"),
+        # One hundredth of the variance is more than chance and little.
+        (0.001, {"distance": 0.01, "key": 0.0, "other": 0.0}, "no: small"),
+        (0.001, {"distance": 0.0, "key": 0.1, "other": 0.2}, "yes: decides"),
+        # The estimate of a zero share can be negative.
+        (0.5, {"distance": -0.01, "key": -0.001, "other": 0.0}, "no: chance"),
+    ],
+)
+def test_position_decides_beyond_chance_and_more_than_little(
+    p: float, shares: dict[str, float], expected: str
+) -> None:
+    answer: Answer = answers_about(with_shares(measured(), p, **shares))[
+        "position_decides"
+    ]
+    assert f"{answer.answer}: {answer.reason}" == expected
+
+
+def test_places_of_their_own_are_what_is_beyond_distance() -> None:
+    budget = with_shares(measured(), 0.001, distance=0.5, key=0.1, other=0.2)
+    answer = answers_about(budget)["own_places"]
+    assert (answer.answer, answer.reason) == ("yes", "decides")
+    assert answer.value["share"] == pytest.approx(0.8)
+    assert answer.test.value == pytest.approx(0.3)
+
+
+def test_few_contexts_have_shares_and_no_answers() -> None:
+    answers = answers_about(measured(contexts=3))
+    for name in ("position_decides", "own_places", "distance"):
+        assert (answers[name].answer, answers[name].reason) == (
+            "cannot tell",
+            "few_contexts",
+        )
+    assert answers["position_decides"].facts.distance > 0
+
+
+def test_the_distance_that_most_heads_prefer_is_named() -> None:
+    answer = answers_about(measured())["distance"]
+    assert (answer.answer, answer.reason) == ("yes", "some")
+    assert (answer.facts.preferred, answer.facts.agreeing) == (1, 2 * (HEADS - 1))
+    assert answer.facts.yes + answer.facts.no + answer.facts.open == 2 * HEADS
+    assert answer.value == {"heads": answer.facts.yes, "of": 2 * HEADS}
+
+
+def test_heads_over_patches_prefer_a_displacement() -> None:
+    answer = answers_about(measured(Grid(6, 6)))["distance"]
+    # Keys one row above the query.
+    assert answer.facts.preferred == (1, 0)
+    assert answer.facts.two_sided
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [((0.9, 0.2), "yes: most"), ((0.4, 0.45), "no: less"), ((0.5, 0.45), "no: less")],
+)
+def test_a_sink_takes_most_attention_of_one_layer(
+    first: tuple[float, float], expected: str
+) -> None:
+    budget = measured()
+    heads = tuple(replace(head, first=first[head.layer]) for head in budget.heads)
+    answer = answers_about(replace(budget, heads=heads))["first"]
+    assert f"{answer.answer}: {answer.reason}" == expected
+    assert answer.facts.layer == int(np.argmax(first))
+    assert answer.value == pytest.approx(max(first))
+    assert answer.test.null == budget.uniform_first
+
+
+def test_patches_have_no_first_token() -> None:
+    assert "first" not in answers_about(measured(Grid(6, 6)))
+
+
+def test_a_run_without_a_budget_asks_nothing_of_it() -> None:
+    results = {"subspaces": forward_analysis().results["subspaces"]}
+    names = set(forward_analysis(results=results).answers)
+    assert not names & {"position_decides", "own_places", "distance", "first"}
