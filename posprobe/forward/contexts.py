@@ -124,7 +124,11 @@ def sampled_tokens(
         )
     config = model.config
     start_tokens = (config.bos_token_id, config.eos_token_id)
-    first_token = next((token for token in start_tokens if isinstance(token, int)), None)
+    # Small models keep the default of their configuration, which may lie beyond their vocabulary.
+    known_tokens = range(config.vocab_size)
+    first_token = next(
+        (t for t in start_tokens if isinstance(t, int) and t in known_tokens), None
+    )
     if first_token is None:
         first_token = int(_list_ordinary_tokens(config)[0])
     uniforms = np.random.default_rng(seed).random((count, length))
