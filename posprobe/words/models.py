@@ -199,11 +199,8 @@ _SUBSTITUTE_PARTS: Mapping[str, Template] = {
     "keeps": _substitute_clause,
     "most": lambda f: f", the most of {f.of} tried" if f.of > 1 else "",
 }
-_SHARE_PARTS: Mapping[str, Template] = {
-    "share": lambda f: _format_share_of_logits(f.share),
-    "distance": lambda f: _format_share_of_logits(f.distance),
+_PLACE_PARTS: Mapping[str, Template] = {
     "place": lambda f: _format_share_of_logits(f.place),
-    "on": contexts_phrase,
     "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
 }
 MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
@@ -218,11 +215,14 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     },
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
     "position_decides": {
-        **_SHARE_PARTS,
+        **_PLACE_PARTS,
+        "share": lambda f: _format_share_of_logits(f.share),
+        "distance": lambda f: _format_share_of_logits(f.distance),
+        "on": contexts_phrase,
         "how": _distance_clause,
         "most": _main_heads_clause,
     },
-    "own_places": _SHARE_PARTS,
+    "own_places": _PLACE_PARTS,
     "needed": {
         "cost": _cost_clause,
         "change": lambda f: format_with_error(f.cost, f.error),

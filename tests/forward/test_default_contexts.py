@@ -173,17 +173,17 @@ def test_contexts_are_sampled_once_for_all_measurements_of_a_run(
 
     monkeypatch.setattr(forward, "sampled_tokens", count_calls)
     seen: dict[str, list[Any]] = {}
-    for name in ("states_and_budget", "attend", "phase_shift"):
-        function = getattr(forward, name)
+    for key in ("states_and_budget", "attend"):
+        function = getattr(forward, key)
 
         def keep(
-            model: Any, batches: Any, *args: Any, function: Any = function,
-            name: str = name, **options: Any,
+            model: Any, batches: Any, *, function: Any = function, key: str = key,
+            **options: Any,
         ) -> Any:  # fmt: skip
-            seen[name] = list(batches)
-            return function(model, iter(seen[name]), *args, **options)
+            seen[key] = list(batches)
+            return function(model, iter(seen[key]), **options)
 
-        monkeypatch.setattr(forward, name, keep)
+        monkeypatch.setattr(forward, key, keep)
     analysis = pp.analyze_model(
         reference, Contexts(count=64), only=("states", "attention_budget", "attention"),
         nulls=0, device="cpu", offline=True,
@@ -193,7 +193,7 @@ def test_contexts_are_sampled_once_for_all_measurements_of_a_run(
     assert analysis.contexts["kind"] == "contexts that the model itself generates"
     assert analysis.to_dict()["contexts"]["used"] == MAX_SAMPLED_CONTEXTS
     budget, attention = (
-        np.concatenate(seen[name]) for name in ("states_and_budget", "attend")
+        np.concatenate(seen[key]) for key in ("states_and_budget", "attend")
     )
     np.testing.assert_array_equal(budget, attention)
 
