@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
+from posprobe.figures.attention_budget import MAX_DRAWN_CURVES
 from posprobe.report.overview import draw_budget
 from posprobe.report.svg import (
     cosine_map,
@@ -27,8 +28,6 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 #: Names of the drawings of the first screen, in order.
 RUN_DRAWING_NAMES = ("budget", "attention-heads", "attention-curves")
-#: Heads whose curves are drawn.
-MAX_CURVE_HEADS = 12
 #: Panels of curves side by side.
 N_CURVE_COLUMNS = 3
 #: Lengths of the drawings are in units of their view boxes, of this height.
@@ -36,7 +35,7 @@ DRAWING_HEIGHT = 426
 #: Smallest distance between two ticks.
 MIN_TICK_SPACING = 12
 #: Layers that are labelled at most: more would overlap.
-MAX_LABELLED_LAYERS = 24
+MAX_LAYER_LABELS = 24
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _draw_heads(heads: Sequence[Block]) -> str:
     bar = max(0.86 * pitch, 0.3)
     commands: dict[str, list[str]] = {name: [] for name in ATTENTION_LABELS}
     elements = [text_element(0, 13, "Each head: what decides where it looks", "h")]
-    label_step = -(-len(layers) // MAX_LABELLED_LAYERS)
+    label_step = -(-len(layers) // MAX_LAYER_LABELS)
     y = top
     for index, layer in enumerate(layers):
         layer_heads = [head for head in heads if head["layer"] == layer]
@@ -121,7 +120,7 @@ def _draw_heads(heads: Sequence[Block]) -> str:
 def _pick_heads(heads: Sequence[Block]) -> list[int]:
     """Return the indices of the heads that position moves most, in the order of the model."""
     by_movement = sorted(range(len(heads)), key=lambda k: -(heads[k]["moved"] or 0.0))
-    return sorted(by_movement[:MAX_CURVE_HEADS])
+    return sorted(by_movement[:MAX_DRAWN_CURVES])
 
 
 def _draw_curves(block: Block, curves: Floats) -> str:

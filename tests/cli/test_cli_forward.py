@@ -332,3 +332,18 @@ def test_ctrl_c_keeps_finished_measurements(models: Path, tmp_path: Path) -> Non
     assert "interrupted" in document["missing"]["attention"]
     assert document["subspaces"] is not None
     assert b"interrupted" in stdout
+
+
+def test_the_attention_budget_is_drawn_for_a_paper(tmp_path: Path, cli: Cli) -> None:
+    name = "sample:digits-vit"
+    arguments = ("figure", "attention-budget", name, "-o", "budget.svg", "--quiet")
+    completed = cli(*arguments)
+    assert completed.code == 0, completed.err
+    drawn = (tmp_path / "budget.svg").read_text(encoding="utf-8")
+    assert drawn.count("<svg") == 1
+    assert "What decides where each head looks" in completed.out
+    assert name in completed.out
+    # The source of the contexts is stated, as in every caption of a run.
+    assert "crops of two photographs" in completed.out
+    refused = cli("figure", "attention-budget", "sinusoidal:64x16", "-o", "b.svg", "-q")
+    assert (refused.code, not (tmp_path / "b.svg").exists()) == (2, True), refused.err

@@ -70,7 +70,7 @@ def masked_model() -> Any:
         hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=16,
         vocab_size=N_BYTES + 2, max_position_embeddings=LENGTH,
     )  # fmt: skip
-    return transformers.BertModel(config).eval()
+    return transformers.BertModel(config).train(mode=False)
 
 
 def origin(reference: str, model: Any, contexts: Contexts | None = None) -> Any:

@@ -15,10 +15,10 @@ from made_forward import HEADS, budget_of, forward_analysis, window_of
 from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.attention_window import AttentionWindow
 from posprobe.errors import InvalidCheckpoint
+from posprobe.figures.attention_budget import MAX_DRAWN_CURVES
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.report import render_bundle
 from posprobe.report.run_overview import (
-    MAX_CURVE_HEADS,
     RUN_DRAWING_NAMES,
     draw_run_overview,
 )
@@ -99,9 +99,9 @@ def test_curves_are_of_the_heads_that_position_moves_most() -> None:
     svg = drawings_of(run)["attention-curves"]
     names = re.findall(r">(\d+\.\d+) ", svg)
     moved = {f"{head.layer}.{head.head}": head.moved for head in budget.heads}
-    assert len(names) == MAX_CURVE_HEADS < len(moved)
+    assert len(names) == MAX_DRAWN_CURVES < len(moved)
     assert set(names) == set(
-        sorted(moved, key=lambda name: -moved[name])[:MAX_CURVE_HEADS]
+        sorted(moved, key=lambda name: -moved[name])[:MAX_DRAWN_CURVES]
     )
     # In the order of the model, each with its preferred distance marked.
     assert names == [name for name in moved if name in names]
@@ -109,7 +109,7 @@ def test_curves_are_of_the_heads_that_position_moves_most() -> None:
         head for head in budget.heads
         if f"{head.layer}.{head.head}" in names and head.preferred is not None
     ]  # fmt: skip
-    assert svg.count('class="mark"') == len(preferring) == MAX_CURVE_HEADS
+    assert svg.count('class="mark"') == len(preferring) == MAX_DRAWN_CURVES
 
 
 def test_a_run_without_a_budget_or_its_curves_draws_what_it_has() -> None:

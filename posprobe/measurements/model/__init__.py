@@ -238,7 +238,7 @@ def _measure_budget(inputs: ModelInputs) -> AttentionBudget:
 
 
 #: Labels of the shares of heads that are listed by their mean.
-BUDGET_LABELS = {
+BUDGET_ROW_LABELS = {
     "distance": "logits: share of distance, mean over heads",
     "key": "logits: share of the place of the key",
     "other": "logits: share of other position",
@@ -254,7 +254,7 @@ def _budget_rows(document: Block) -> Iterator[LabelledRow]:
     }
     for head in block["heads"]:
         heads_by_layer[head["layer"]].append(head)
-    for key, label in BUDGET_LABELS.items():
+    for key, label in BUDGET_ROW_LABELS.items():
         yield (
             label,
             {
