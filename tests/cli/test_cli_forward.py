@@ -70,9 +70,24 @@ def test_a_run_writes_a_bundle_and_prints_what_it_found(
     assert document["schema"] == FORWARD_SCHEMA
     assert document["contexts"]["length"] == LENGTH
     assert document["contexts"]["used"] == 8
-    assert "random tokens" in stdout
-    assert "random tokens" in (bundle / "report.html").read_text()
+    # Without a tokenizer a language model writes its own contexts.
+    contexts = "contexts that the model itself generates"
+    assert contexts in " ".join(stdout.split())
+    assert contexts in (bundle / "report.html").read_text()
     assert str(bundle.relative_to(tmp_path)) in err
+    assert document["attention_budget"] is None
+    assert "9 tokens are too short" in document["missing"]["attention_budget"]
+
+
+def test_random_tokens_are_named_where_they_are_asked_for(
+    forward: Any, tmp_path: Path
+) -> None:
+    options = ("--tokens", "random", "--contexts", 8, "--nulls", 0)
+    code, stdout, err = forward(saved(tmp_path / "gpt2"), *options)
+    assert code == 0, err
+    assert "(Measured on random tokens.)" in " ".join(stdout.split())
+    page = (tmp_path / "reports/gpt2-forward/report.html").read_text()
+    assert "random tokens" in page
 
 
 def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(
@@ -82,6 +97,7 @@ def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(
     code, stdout, err = forward(
         folder, "--contexts", 4, "--only", "states,shift,substitution", "--length", 4,
         "--layers", "0,2", "--rows", "1:4", "--nulls", 0, "--json", "--quiet", "--out", "there",
+        "--tokens", "random",
     )  # fmt: skip
     assert (code, err) == (0, "")
     document = json.loads(stdout)
@@ -293,7 +309,8 @@ def long_run(
 ) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-c", "from posprobe.cli import main; main()", "forward",
-        str(models / "gpt2"), "--contexts", "2000000", "--only", "states,subspaces,attention",
+        str(models / "gpt2"), "--contexts", "2000000", "--tokens", "random",
+        "--only", "states,subspaces,attention",
         "--nulls", "0", "--out", str(folder),
     ]  # fmt: skip
     return subprocess.Popen(

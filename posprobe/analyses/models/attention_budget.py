@@ -571,6 +571,18 @@ def _chance_shares(
     return ChanceShares(position, place, position_p, place_p, len(position_draws))
 
 
+def _layer_windows(
+    windows: Mapping[int, AttentionWindow], problems: Mapping[int, str]
+) -> tuple[LayerWindow, ...]:
+    """Return the window of every layer, or why it was not measured."""
+    return tuple(
+        LayerWindow(number, 0, problems[number])
+        if number in problems
+        else LayerWindow(number, windows[number].reach, None)
+        for number in sorted({*windows, *problems})
+    )
+
+
 def build_attention_budget(
     sums: Mapping[int, LogitSums],
     problems: Mapping[int, str],
@@ -610,17 +622,11 @@ def build_attention_budget(
     if isinstance(layout, Grid):
         heads = tuple(replace(head, first=None) for head in heads)
     curves, displacements = _stack_curves(measured, windows)
-    layers = [
-        LayerWindow(number, 0, all_problems[number])
-        if number in all_problems
-        else LayerWindow(number, windows[number].reach, None)
-        for number in sorted({*sums, *all_problems})
-    ]
     has_chance = contexts >= MIN_HEAD_CONTEXTS and bool(heads)
     uniform_shares = [layer.uniform_first for layer in sums.values()]
     return AttentionBudget(
         heads=heads,
-        layers=tuple(layers),
+        layers=_layer_windows(windows, all_problems),
         contexts=contexts,
         tokens=layout.size,
         both_sides=any(window.is_two_sided for window in windows.values()),
