@@ -28,7 +28,7 @@ def answers_about(budget: AttentionBudget) -> Any:
     return forward_analysis(results={"attention_budget": budget}).answers
 
 
-def with_shares(budget: AttentionBudget, p: float, **shares: float) -> AttentionBudget:
+def with_shares(budget: AttentionBudget, p: float, **shares: Any) -> AttentionBudget:
     """Return a budget whose heads all have these shares, with a p-value for all of position."""
     assert budget.by_chance is not None
     heads = tuple(replace(head, **shares) for head in budget.heads)

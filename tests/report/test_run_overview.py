@@ -22,7 +22,6 @@ from posprobe.report.run_overview import (
     RUN_DRAWING_NAMES,
     draw_run_overview,
 )
-from posprobe.report.saved import Saveable
 from posprobe.words.lines import ATTENTION_LABELS
 
 #: Length of the bar of a head, in units of the drawing.
@@ -122,8 +121,8 @@ def test_a_run_without_a_budget_or_its_curves_draws_what_it_has() -> None:
 
 
 def saved(folder: Path) -> Path:
-    run: Saveable = run_of(Sequence(24))
-    return run.save(folder)
+    bundle: Path = run_of(Sequence(24)).save(folder)
+    return bundle
 
 
 def page_or_nothing(folder: Path) -> str:
