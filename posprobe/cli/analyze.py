@@ -16,7 +16,7 @@ from posprobe.progress import stage
 from posprobe.text import escape_invisible
 
 if TYPE_CHECKING:
-    from posprobe.studies.rotation import LayerRotation
+    from posprobe.analyses.models.rotating_layers import LayerRotation
 
 #: Rows with one reason that `inspect` lists one by one.
 MAX_LISTED_ROWS = 8

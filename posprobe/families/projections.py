@@ -138,6 +138,8 @@ class RotaryWeights:
         Names of the projections by number of the layer.
     head_dim
         Width of a head.
+    rotated
+        Number of leading rows of a head that make pairs; some pairs may have frequency 0.
     config
         Section of the configuration that describes the layers.
     scale
@@ -153,6 +155,7 @@ class RotaryWeights:
     checkpoint: Checkpoint
     layers: Mapping[int, ProjectionNames]
     head_dim: int
+    rotated: int
     config: Mapping[str, Any]
     scale: float
     normed: bool
@@ -181,11 +184,10 @@ class RotaryWeights:
 
     def select_layers(self, layers: Iterable[int] | None) -> RotaryWeights:
         """Return the weights of some layers; of all layers for None."""
-        kept_layers = set(self.layers if layers is None else layers)
-        return replace(
-            self,
-            layers={k: names for k, names in self.layers.items() if k in kept_layers},
-        )
+        if layers is None:
+            return self
+        kept_layers = {k: self.layers[k] for k in layers if k in self.layers}
+        return replace(self, layers=kept_layers, unrotated={})
 
     def iter_blocks(self, layer: int, max_numbers: int) -> Iterator[HeadRanges]:
         """Yield all heads of a layer in blocks of at most ``max_numbers`` numbers of queries.
@@ -373,6 +375,7 @@ def find_rotary_weights(
         layers=layers,
         unrotated=unrotated,
         head_dim=spec.head_dim,
+        rotated=2 * spec.axes * len(spec.ladder()[0]),
         config=section.config,
         scale=(read_logit_scale(section, spec.head_dim) or 1.0)
         / math.sqrt(spec.head_dim),

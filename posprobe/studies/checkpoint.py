@@ -22,6 +22,7 @@ from posprobe.families.projections import RotaryWeights, open_rotary_weights
 from posprobe.progress import stage
 from posprobe.schemes import Rotary, Scheme
 from posprobe.studies import Analysis, SchemeAnalysis, analyze, analyze_schemes
+from posprobe.studies.rotation import weights_rotations
 from posprobe.tables import PositionTable
 
 #: Largest number of positions for curves from weights, which reach half as far.
@@ -184,10 +185,9 @@ def measure_weight_use(
     orders: tuple[WeightPairOrder, ...] = ("halves", "neighbours")
     if weights.declared:
         orders = (declared_order,)
-    measured, row_norms, skipped, problem = _measure_layers(
-        record, weights, orders, options
-    )
-    layout = pair_layout(np.concatenate(row_norms)) if row_norms else None
+    measured, row_norms, skipped, problem = _measure_layers(weights, orders, options)
+    rotated_norms = [norms[:, : record.rotated] for norms in row_norms.values()]
+    layout = pair_layout(np.concatenate(rotated_norms)) if rotated_norms else None
     pairs = declared_order if weights.declared else layout.answer if layout else None
     return WeightUse(
         layers=tuple(measured.get(pairs, ())) if pairs else (),
@@ -201,22 +201,22 @@ def measure_weight_use(
         problem=problem,
         bytes=weights.bytes,
         skipped=tuple(skipped),
+        rotations=tuple(weights_rotations(weights, row_norms)),
     )
 
 
 def _measure_layers(
-    record: Rotary,
     weights: RotaryWeights,
     orders: tuple[WeightPairOrder, ...],
     options: Mapping[str, Any],
-) -> tuple[dict[WeightPairOrder, list[LayerWeights]], list[Floats], list[int], str]:
+) -> tuple[dict[WeightPairOrder, list[LayerWeights]], dict[int, Floats], list[int], str]:
     """Measure the weights layer by layer.
 
-    Return the results by pair order, the norms of the rotated rows by layer, the layers that were
-    skipped, and the first error.
+    Return the results by pair order, the norms of the rows by layer, the layers that were skipped,
+    and the first error.
     """
     measured: dict[WeightPairOrder, list[LayerWeights]] = {order: [] for order in orders}
-    row_norms: list[Floats] = []
+    row_norms: dict[int, Floats] = {}
     skipped: list[int] = []
     problem = ""
     with stage("Reading queries and keys", len(weights.layers)) as advance:
@@ -229,7 +229,7 @@ def _measure_layers(
             if projections is None or not np.isfinite(projections.row_norms).all():
                 skipped.append(layer)
                 continue
-            row_norms.append(projections.row_norms[:, : record.rotated])
+            row_norms[layer] = projections.row_norms
             for reading, layer_results in measured.items():
                 weights_and_biases = (*projections.with_gain(), projections.biases)
                 layer_results.append(

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 from posprobe.text import format_percent, format_period, format_value
 
+#: At most this many runs of layers are named in a line.
+MAX_LAYER_RUNS = 6
 #: Pattern of a hyphen used as minus sign: before a number, and not within a name or an exponent.
 _HYPHEN_PATTERN = re.compile(r"(?<![\w.])-(?=\d)")
 
@@ -38,6 +40,23 @@ def format_similarity(value: float) -> str:
 def format_two_figures(value: float) -> str:
     """Return a number with two figures and no power of ten: 1024 as ``1,000``, 2.94 as ``2.9``."""
     return f"{float(f'{value:.2g}'):,.15g}"
+
+
+def layer_numbers(layers: Sequence[int]) -> str:
+    """Return layers by number, a run of more than two by its ends."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    texts = [
+        f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+        for run in runs
+    ]
+    more = ", …" if len(texts) > MAX_LAYER_RUNS else ""
+    noun = "layer" if len(layers) == 1 else "layers"
+    return f"{noun} {', '.join(texts[:MAX_LAYER_RUNS])}{more}"
 
 
 def format_whole_percent(share: float) -> str:

@@ -24,12 +24,11 @@ from posprobe.words.formats import (
     format_count,
     format_number,
     format_two_figures,
+    layer_numbers,
 )
 
 #: Largest number of lines in the terminal.
 MAX_CHECK_LINES = 12
-#: At most this many runs of layers are named in a line.
-MAX_LAYER_RUNS = 6
 
 
 @cache
@@ -54,24 +53,7 @@ def _layers_phrase(finding: Finding) -> str:
     if not layers:
         return ""
     side = f", {finding.more['projection']}" if "projection" in finding.more else ""
-    return f"{_layer_numbers(layers)}{side}{pair_order}: "
-
-
-def _layer_numbers(layers: Sequence[int]) -> str:
-    """Return layers by number, a run of more than two by its ends."""
-    runs: list[list[int]] = []
-    for layer in layers:
-        if runs and layer == runs[-1][-1] + 1:
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
-    texts = [
-        f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
-        for run in runs
-    ]
-    more = ", …" if len(texts) > MAX_LAYER_RUNS else ""
-    noun = "layer" if len(layers) == 1 else "layers"
-    return f"{noun} {', '.join(texts[:MAX_LAYER_RUNS])}{more}"
+    return f"{layer_numbers(layers)}{side}{pair_order}: "
 
 
 def _partner(finding: Finding) -> str:
@@ -114,7 +96,7 @@ FINDING_PARTS: Mapping[str, Template] = {
     "caps": lambda f: f"{_cap_phrase(f.a)} in A, {_cap_phrase(f.b)} in B",
     "count": lambda f: format_count(int(f.value or 0), "row"),
     "in_layers": lambda f: (
-        f" in {_layer_numbers(f.more['layers'])}" if "layers" in f.more else ""
+        f" in {layer_numbers(f.more['layers'])}" if "layers" in f.more else ""
     ),
     "inverse": lambda f: format_number(1 / (f.value or 1)),
     "layers": _layers_phrase,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from posprobe.analyses.models.rotating_layers import (
+    MAX_ROTATING_P,
+    LayerRotation,
+    find_contradictions,
+)
 from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.text import Block
 from posprobe.words import ANSWER_TEXTS
@@ -13,10 +17,15 @@ from posprobe.words.formats import (
     format_rounded,
     format_two_figures,
     format_whole_percent,
+    layer_numbers,
 )
 
 #: Sentences on why weights show nothing, by reason.
 MISSING_WEIGHTS: Mapping[str, str] = ANSWER_TEXTS["weights"]["missing"]
+#: Phrases on why a layer has no test of its rotation, by reason.
+MISSING_ROTATION: Mapping[str, str] = ANSWER_TEXTS["weights"]["no_test"]
+#: Names of what a test of rotation compares.
+ROTATION_EVIDENCE: Mapping[str, str] = ANSWER_TEXTS["weights"]["evidence"]
 #: Phrases on the rows of a pair, by pair order.
 PAIR_ORDER_PHRASES: Mapping[str, str] = ANSWER_TEXTS["weights"]["pairs"]
 
@@ -33,32 +42,34 @@ def _format_bytes(size: int) -> str:
     return format_count(size, "byte")
 
 
-def rotation_lines(rotations: Sequence[Any]) -> Iterator[str]:
+def rotation_lines(rotations: Sequence[LayerRotation]) -> Iterator[str]:
     """Yield a line on each layer: whether it rotates, as declared and by its weights.
 
     Parameters
     ----------
     rotations
-        Results of `posprobe.studies.rotation.layer_rotations`.
+        Layers with their tests.
     """
     if not rotations:
         yield "No query and key weights of a rotary model were found under names known here."
         return
     yield "layer  declared       by weights"
+    contradictions = find_contradictions(rotations)
     for rotation in rotations:
         declared = "rotates" if rotation.declared else "does not"
-        test = rotation.test
-        if test is None:
-            shown = "cannot tell (few heads, or norms that heads share)"
-        else:
-            verdict = "rotates" if test.rotates else "cannot tell"
-            shown = (
-                f"{verdict} (variance {test.ratio:.2g} times chance, p = {test.p:.2g})"
-            )
-        note = ""
-        if test is not None and test.rotates and not rotation.declared:
-            note = ": the configuration says otherwise"
-        yield f"{rotation.layer:>5}  {declared:<13}  {shown}{note}"
+        is_contradiction = rotation.layer in contradictions
+        note = ": the configuration says otherwise" if is_contradiction else ""
+        yield f"{rotation.layer:>5}  {declared:<13}  {_rotation_phrase(rotation)}{note}"
+
+
+def _rotation_phrase(rotation: LayerRotation) -> str:
+    """Return what the weights of one layer say."""
+    test = rotation.test
+    if test is None:
+        return f"cannot tell ({MISSING_ROTATION[rotation.missing or 'undefined']})"
+    verdict = "rotates" if test.rotates else "cannot tell"
+    measure = ROTATION_EVIDENCE[test.evidence]
+    return f"{verdict} ({measure} {test.ratio:.2g} times chance, p = {test.p:.2g})"
 
 
 def weights_line(block: Block) -> AnswerLine:
@@ -109,6 +120,56 @@ def weights_sentences(block: Block) -> Iterator[str]:
         yield _pair_order_sentence(block)
     if block["skipped"]:
         yield _skipped_sentence(block)
+
+
+def rotating_line(blocks: Sequence[Block]) -> AnswerLine:
+    """Return the line of the overview on the layers that rotate by the weights."""
+    rotations = [rotation for block in blocks for rotation in block["rotations"]]
+    declared = [rotation for rotation in rotations if rotation["declared"]]
+    n_shown = sum(map(_is_shown, declared))
+    return AnswerLine(
+        "rotating_layers",
+        "",
+        "Rotating layers, from weights",
+        "declared layers that rotate",
+        f"{n_shown} of {len(declared)}",
+    )
+
+
+def _is_shown(rotation: Block) -> bool:
+    """Tell whether the weights show that a layer rotates."""
+    return rotation["test"] is not None and rotation["test"]["p"] <= MAX_ROTATING_P
+
+
+def rotation_sentences(block: Block) -> Iterator[str]:
+    """Yield which layers rotate by the weights, beside what the configuration says."""
+    rotations = block["rotations"]
+    declared = [rotation for rotation in rotations if rotation["declared"]]
+    n_shown = sum(map(_is_shown, declared))
+    layers = format_count(len(declared), "layer")
+    rest = "" if n_shown == len(declared) else "; of the rest they do not tell"
+    yield (
+        f"The weights show rotation in {n_shown} of {layers} that should rotate "
+        f"(p ≤ {MAX_ROTATING_P:g} each){rest}."
+    )
+    undeclared = [rotation["layer"] for rotation in rotations if not rotation["declared"]]
+    if undeclared:
+        named = layer_numbers(undeclared)
+        contradictions = block["contradictions"]
+        if contradictions:
+            yield (
+                f"The configuration leaves rotation out of {named}, but the weights of "
+                f"{layer_numbers(contradictions)} rotate: its list may be inverted."
+            )
+        else:
+            yield (
+                f"The configuration leaves rotation out of {named}, "
+                "and the weights do not contradict it."
+            )
+    for reason, text in MISSING_ROTATION.items():
+        untested = [x["layer"] for x in rotations if x["missing"] == reason]
+        if untested:
+            yield f"No test of rotation in {layer_numbers(untested)}: {text}."
 
 
 def _pair_order_sentence(block: Block) -> str:

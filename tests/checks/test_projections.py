@@ -14,9 +14,17 @@ from safetensors.numpy import save_file
 
 import posprobe as pp
 from posprobe.analyses.models.rotary_weights import pair_layout
-from posprobe.analyses.models.rotating_layers import rotation_test
+from posprobe.analyses.models.rotating_layers import (
+    LayerRotation,
+    RotationTest,
+    find_contradictions,
+    rotation_test,
+)
 from posprobe.encodings.rotary import round_to_type
+from posprobe.report.render import build_page
+from posprobe.studies.checkpoint import analyze_any
 from posprobe.studies.rotation import layer_rotations
+from posprobe.words.weights import rotation_sentences
 
 HEADS = 8
 KEY_HEADS = 4
@@ -220,15 +228,88 @@ def test_coupled_queries_and_keys_are_no_sign_of_rotation() -> None:
         draw = np.random.default_rng(seed)
         shared = np.exp(0.5 * draw.normal(size=(8, 16)))
         query, key = (shared * np.exp(0.1 * draw.normal(size=(8, 16))) for _ in "qk")
-        test = rotation_test(query, key, seed)
+        test = rotation_test(query, key, seed=seed)
         assert test is not None
         p_values.append(test.p)
     assert 0.01 <= np.mean(np.array(p_values) <= 0.05) <= 0.1
 
 
-def test_few_heads_cannot_tell_whether_a_layer_rotates() -> None:
-    assert rotation_test(np.ones((8, 16)), np.ones((2, 16))) is None
+@pytest.mark.parametrize("heads", [2, 8])
+def test_shared_norms_are_no_sign_of_rotation(heads: int) -> None:
+    # A learned norm that heads share gives each dimension a size of its own in all heads.
+    p_values = []
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        norm = np.exp(0.5 * draw.normal(size=32))
+        query, key = (norm * np.exp(0.1 * draw.normal(size=(heads, 32))) for _ in "qk")
+        test = rotation_test(query, key, has_shared_norm=True, seed=seed)
+        assert test is not None
+        assert test.evidence == "pairs"
+        p_values.append(test.p)
+    assert 0.01 <= np.mean(np.array(p_values) <= 0.05) <= 0.1
+
+
+@pytest.mark.parametrize("pair_order", ["halves", "neighbours"])
+@pytest.mark.parametrize("heads", [1, 8])
+def test_pairs_of_like_size_show_rotation_under_shared_norms(
+    heads: int, pair_order: str
+) -> None:
+    draw = np.random.default_rng(0)
+    ladder = np.linspace(0, 1, 16)
+    profile = np.tile(ladder, 2) if pair_order == "halves" else np.repeat(ladder, 2)
+    query, key = (np.exp(profile + 0.1 * draw.normal(size=(heads, 32))) for _ in range(2))
+    test = rotation_test(query, key, has_shared_norm=True)
+    assert test is not None
+    assert test.rotates
+    assert test.ratio < 1
+    # Columns that do not rotate are left out, whatever their size.
+    fixed = np.exp(3 * draw.normal(size=(heads, 16)))
+    query, key = (np.concatenate([rows, fixed], axis=1) for rows in (query, key))
+    same_test = rotation_test(query, key, rotated=32, has_shared_norm=True)
+    assert same_test is not None
+    assert same_test.ratio == pytest.approx(test.ratio)
+
+
+def test_rows_of_zero_or_few_columns_have_no_test_of_rotation() -> None:
     assert rotation_test(np.zeros((8, 16)), np.ones((4, 16))) is None
+    assert rotation_test(np.ones((8, 16)), np.ones((4, 16)), rotated=4) is None
+
+
+def test_one_of_many_layers_that_should_not_rotate_is_no_contradiction_by_chance() -> (
+    None
+):
+    tests = [RotationTest("heads", 1.5, p, 8) for p in (0.04, 0.5, 0.001, 0.9)]
+    rotations = [LayerRotation(k, False, test) for k, test in enumerate(tests)]
+    assert find_contradictions(rotations) == (2,)
+    assert find_contradictions([LayerRotation(0, True, tests[2])]) == ()
+
+
+def test_weights_contradict_an_inverted_list_of_rotating_layers(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    profile = np.tile(np.exp(np.linspace(0, 1, HEAD_DIM // 2)), 2)
+    tensors = model()
+    for name, values in tensors.items():
+        sizes = profile if ".1." not in name else np.ones(HEAD_DIM)
+        rows = np.tile(sizes, len(values) // HEAD_DIM)[:, None]
+        noise = draw.normal(size=values.shape)
+        tensors[name] = (rows * noise).astype("f4")
+    config = {**CONFIG, "model_type": "smollm3", "no_rope_layers": [0, 1, 0, 0, 0]}
+    folder = Path(save(tmp_path / "a", tensors))
+    (folder / "config.json").write_text(json.dumps(config))
+    document = analyze_any(pp.load_schemes(str(folder))).to_dict()
+    use = document["schemes"][0]["weights"]
+    assert use["contradictions"] == [0, 2, 3, 4]
+    assert [rotation["declared"] for rotation in use["rotations"]] == [
+        False, True, False, False, False,
+    ]  # fmt: skip
+    sentences = " ".join(rotation_sentences(use))
+    assert "layers 0, 2–4 rotate" in sentences
+    assert "0 of 1 layer" in sentences
+    assert sentences in " ".join(
+        sentence
+        for evidence in build_page(document).evidence
+        for sentence in evidence.sentences
+    )
 
 
 def test_inverted_lists_of_rotating_layers_differ(tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import HIDDEN, JsonType, Result, StoredArray, WithGaps
+from posprobe.analyses.models.rotating_layers import LayerRotation, find_contradictions
+from posprobe.analyses.result import (
+    HIDDEN,
+    NEWER,
+    JsonType,
+    Result,
+    StoredArray,
+    WithGaps,
+)
 from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share, limits
 
 #: Pair order of the rows of a head: row i with i + P, 2 i with 2 i + 1, and either of them
@@ -299,6 +307,9 @@ class WeightUse(Result):
         Bytes to read for all layers.
     skipped
         Layers whose weights hold NaN or infinity, or could not be read.
+    rotations
+        Whether each layer rotates, as declared and by its weights; layers that are not to rotate
+        are among them.
     """
 
     figures: ClassVar[str] = "rotary_use.plot_weights"
@@ -314,6 +325,19 @@ class WeightUse(Result):
     problem: str = ""
     bytes: Count = 0
     skipped: Annotated[tuple[int, ...], JsonType(list[Count])] = ()
+    rotations: Annotated[tuple[LayerRotation, ...], NEWER] = ()
+
+    @property
+    def contradictions(
+        self,
+    ) -> Annotated[
+        tuple[int, ...],
+        JsonType(list[Count]),
+        NEWER,
+        "Layers that rotate by their weights, and do not by the configuration.",
+    ]:
+        """Layers that rotate by their weights, and do not by the configuration."""
+        return find_contradictions(self.rotations)
 
     @property
     def head_count(

@@ -108,6 +108,16 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
             sentences=tuple(sentences),
             pictures=_pictures(PICTURE_TEXTS["weights"]),
         )
+    tested = [scheme for scheme in with_weights if lookup(scheme, "weights.rotations")]
+    if tested:
+        yield Evidence(
+            (weights.rotating_line([scheme["weights"] for scheme in tested]),),
+            sentences=tuple(
+                f"{scheme['name']}: {sentence}" if is_plural else sentence
+                for scheme in tested
+                for sentence in weights.rotation_sentences(scheme["weights"])
+            ),
+        )
     ladders = [
         ladder for scheme in schemes for ladder in lookup(scheme, "rotation.along") or ()
     ]
