@@ -14,6 +14,7 @@ from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.arrays import Floats
 from posprobe.checks.layers import MAX_BLOCK_NUMBERS, RelatedLayer, relate_layers
 from posprobe.checks.sides import Side
+from posprobe.checks.vectors import relate_vectors
 from posprobe.errors import PosprobeError
 from posprobe.relations import Finding, NotCompared, relate_layouts
 from posprobe.relations.weights import (
@@ -118,6 +119,10 @@ def relate_weights(
         findings += [pairs_finding] if pairs_finding else []
         if pairs_finding is None:
             not_compared.append(NotCompared("pairs", "pairs_unknown"))
+    if a.weights is not None and b.weights is not None:
+        vector_findings, unknown_vectors = relate_vectors(a.weights, b.weights, layers)
+        findings += vector_findings
+        not_compared += unknown_vectors
     if expected_weights is None:
         not_compared += _undecided_weights(layers)
         findings = [finding for finding in findings if finding.cause != "other_weights"]
@@ -161,16 +166,19 @@ def _missing_weights(a: Side, b: Side) -> NotCompared:
 
 def value_findings(layers: Sequence[RelatedLayer]) -> list[Finding]:
     """Return the findings on values, those of several layers joined, the worst of each cause."""
-    groups: dict[tuple[str, SideName | None], list[tuple[RelatedLayer, Finding]]] = {}
+    groups: dict[
+        tuple[str, SideName | None, bool], list[tuple[RelatedLayer, Finding]]
+    ] = {}
     unlike = _unlike_sides(layers)
     for layer in layers:
         sides = unlike.get(layer.layer, ())
         for side, finding in layer.relation.findings():
             is_unlike = finding.cause == "other_weights" and bool(sides)
             cause = "unlike_rest" if is_unlike else finding.cause
-            groups.setdefault((cause, side), []).append((layer, finding))
+            key = cause, side, "reordered" in finding.more
+            groups.setdefault(key, []).append((layer, finding))
     findings = []
-    for (cause, side), members in groups.items():
+    for (cause, side, _), members in groups.items():
         worst = max((finding for _, finding in members), key=lambda f: f.value or 0.0)
         more = {**worst.more, "layers": [layer.layer for layer, _ in members]}
         if side:

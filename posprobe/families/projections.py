@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
 from posprobe.data import read_data
@@ -35,6 +36,11 @@ from posprobe.settings import contradiction_error
 #: columns, or in groups of the queries that share a key, that key and its value. Empty for separate
 #: weights.
 Fused: TypeAlias = Literal["", "rows", "columns", "groups"]
+
+#: What a layer has beside the weights of its queries and keys.
+VectorName: TypeAlias = Literal["biases", "norms", "norm_shifts"]
+#: Names of the parameters of a norm of queries or keys.
+NORM_VECTOR_NAMES: Mapping[str, VectorName] = {"weight": "norms", "bias": "norm_shifts"}
 
 #: Ranges of heads of queries, and of keys.
 HeadRanges: TypeAlias = tuple[range, range]
@@ -303,11 +309,60 @@ class RotaryWeights:
         if name is None:
             return None
         values = self.checkpoint.read(name).values
-        adds_one = (
+        return values + 1 if self._adds_one and parameter == "weight" else values
+
+    @property
+    def _adds_one(self) -> bool:
+        """Whether norms multiply by the stored gain plus 1."""
+        return (
             self.config.get("model_type") in _PROJECTION_NAMES["gain_plus_one"]
             and self.checkpoint.format != "GGUF"
         )
-        return values + 1 if adds_one and parameter == "weight" else values
+
+    def read_vectors(
+        self, layer: int
+    ) -> tuple[dict[VectorName, Floats], dict[VectorName, Floats]]:
+        """Read the biases and norms of a layer's queries, and of its keys.
+
+        A bias is ``[heads * head_dim]``. A norm has a number for each of these rows, or for each
+        row of a head.
+
+        Parameters
+        ----------
+        layer
+            Number of the layer.
+
+        Raises
+        ------
+        InvalidCheckpoint
+            If the weights do not divide into heads.
+        InvalidTable
+            If they are not floats.
+        """
+        names, tensors = self.layers[layer], self.checkpoint.tensors
+        sides: tuple[dict[VectorName, Floats], dict[VectorName, Floats]] = ({}, {})
+        if f"{names.query}.bias" in tensors and f"{names.key}.bias" in tensors:
+            heads, keys = count_heads(self.checkpoint, names, self.head_dim, self.config)
+            biases = read_projections(
+                self.checkpoint,
+                names,
+                heads=heads,
+                keys=keys,
+                head_dim=self.head_dim,
+                parameter="bias",
+            )
+            for vectors, bias in zip(sides, biases, strict=True):
+                vectors["biases"] = bias.astype(np.float64).ravel()
+        prefix = f"{names.prefix}{names.module}"
+        for norm_names in _PROJECTION_NAMES["key_norms"].items():
+            for vectors, norm_name in zip(sides, norm_names, strict=True):
+                for parameter, vector_name in NORM_VECTOR_NAMES.items():
+                    name = f"{prefix}{norm_name}.{parameter}"
+                    if name in tensors:
+                        values = self.checkpoint.read(name).values.astype(np.float64)
+                        added = 1.0 if self._adds_one and parameter == "weight" else 0.0
+                        vectors[vector_name] = values.ravel() + added
+        return sides
 
 
 def find_projections(checkpoint: Checkpoint) -> dict[int, list[ProjectionNames]]:
@@ -398,7 +453,7 @@ def _has_query_norms(
     return any(
         f"{names.prefix}{names.module}{name}.weight" in checkpoint.tensors
         for names in layers.values()
-        for name in _PROJECTION_NAMES["query_norms"]
+        for name in _PROJECTION_NAMES["key_norms"]
     )
 
 

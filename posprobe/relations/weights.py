@@ -7,7 +7,7 @@ squared distances is smallest (`scipy.optimize.linear_sum_assignment`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -122,6 +122,12 @@ class ProjectionRelation:
     finding: Finding
 
     @property
+    def is_reordered(self) -> bool:
+        """Whether rows of B stand elsewhere than in A."""
+        match = self.match
+        return match is not None and bool((np.diff(match.rows) != 1).any())
+
+    @property
     def is_related(self) -> bool:
         """Whether the values of B come from those of A."""
         is_other = self.finding.cause in ("other_weights", "weights_transposed")
@@ -140,10 +146,12 @@ def reorder_rows(weight: Floats, order: str, head_dim: int, rotated: int) -> Flo
     head_dim, rotated
         Number of rows of a head, and of those that rotate.
     """
-    return np.asarray(weight[_order_rows(order, len(weight), head_dim, rotated)])
+    return np.asarray(weight[list_order_rows(order, len(weight), head_dim, rotated)])
 
 
-def _order_rows(order: str, n_rows: int, head_dim: int, rotated: int) -> NDArray[np.intp]:
+def list_order_rows(
+    order: str, n_rows: int, head_dim: int, rotated: int
+) -> NDArray[np.intp]:
     """Return the index in A of each row of B for one of `ROW_ORDERS`, ``[n_rows]``."""
     head_rows = np.concatenate([_row_order(order, rotated), np.arange(rotated, head_dim)])
     return np.asarray((np.arange(0, n_rows, head_dim)[:, None] + head_rows).ravel())
@@ -308,7 +316,7 @@ def _list_orders(
         head_orders.append(source_heads)
     for head_order in head_orders:
         for order in ROW_ORDERS:
-            order_rows = _order_rows(order, n_rows, head_dim, rotated)
+            order_rows = list_order_rows(order, n_rows, head_dim, rotated)
             heads = order_rows.reshape(-1, head_dim)[head_order]
             yield order, 1.0, heads.ravel()
     if rotated < head_dim:
@@ -320,8 +328,8 @@ def _list_orders(
             continue
         # One of two changes may have taken the right number of heads.
         for right_order, wrong_order in product(steps, steps[1:]):
-            right_rows = _order_rows(right_order, n_rows, head_dim, head_dim)
-            wrong_rows = _order_rows(wrong_order, n_rows, size, size)
+            right_rows = list_order_rows(right_order, n_rows, head_dim, head_dim)
+            wrong_rows = list_order_rows(wrong_order, n_rows, size, size)
             ratio = head_dim / size
             yield "other_heads", ratio, right_rows[wrong_rows]
             yield "other_heads", ratio, wrong_rows[right_rows]
@@ -395,7 +403,7 @@ class LayerRelation:
 
     def findings(self) -> Iterator[tuple[SideName | None, Finding]]:
         """Yield the findings on values, with their side where both sides differ."""
-        query, key = self.query.finding, self.key.finding
+        query, key = map(_finding_up_to_order, (self.query, self.key))
         if self.gauge_order:
             yield None, Finding("weights", "gauge", more={"order": self.gauge_order})
             return
@@ -408,13 +416,24 @@ class LayerRelation:
                 for finding in (query, key)
             )
             yield None, Finding("weights", "scale_folded", query_factor, key_factor)
-        elif query.cause == key.cause:
+        elif (query.cause, self.query.is_reordered) == (
+            key.cause,
+            self.key.is_reordered,
+        ):
             yield None, max(query, key, key=lambda finding: finding.value or 0.0)
         else:
             yield "queries", query
             yield "keys", key
         if n_moved := self.moved_heads:
             yield None, Finding("weights", "heads_order", value=n_moved)
+
+
+def _finding_up_to_order(relation: ProjectionRelation) -> Finding:
+    """Return the finding on values, marked where rows had to be put back for it."""
+    if not (relation.is_related and relation.is_reordered):
+        return relation.finding
+    more = {**relation.finding.more, "reordered": True}
+    return replace(relation.finding, more=more)
 
 
 def relate_layer(a: Projections, b: Projections) -> LayerRelation:

@@ -95,6 +95,7 @@ FINDING_PARTS: Mapping[str, Template] = {
     "blocks": lambda f: f.more.get("type") or f"{f.more['bits']} bits in blocks",
     "caps": lambda f: f"{_cap_phrase(f.a)} in A, {_cap_phrase(f.b)} in B",
     "count": lambda f: format_count(int(f.value or 0), "row"),
+    "holder": lambda f: "A" if f.a else "B",
     "in_layers": lambda f: (
         f" in {layer_numbers(f.more['layers'])}" if "layers" in f.more else ""
     ),
@@ -102,6 +103,8 @@ FINDING_PARTS: Mapping[str, Template] = {
     "layers": _layers_phrase,
     "lone": lambda f: f"{f.a or f.b} in {'A' if f.a else 'B'}",
     "method": lambda f: f.more["method"].replace("_antialias", ", antialiased"),
+    "vector": lambda f: _check_texts()["what"][f.what],
+    "up_to_order": lambda f: " up to the order of rows" if "reordered" in f.more else "",
     "of_heads": lambda f: "heads of " if "of" in f.more else "",
     "partner": _partner,
     "partner_order": _partner_order,
