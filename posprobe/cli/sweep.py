@@ -175,7 +175,7 @@ def table(
     form: Literal["markdown", "latex"] = "markdown",
     rows: str | None = None,
     band: str = "walk",
-    nulls: int = options.DEFAULT_NULL_DRAWS,
+    nulls: int = 0,
     seed: int = 0,
     offline: bool = False,
 ) -> None:

@@ -54,7 +54,9 @@ def render_text(
             for evidence in page.evidence
             if evidence.lines and not any(line.answer for line in evidence.lines)
         ],
-        _subject_lines(page, n_columns) if page.shared_answers else [],
+        _subject_lines(page, n_columns)
+        if page.shared_answers or (page.subjects and page.numbers.preview_rows)
+        else [],
     ]
     if page.key and page.evidence:
         sections = [section for section in sections if section]

@@ -25,7 +25,7 @@ from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, describe_environment
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, check_no_video
-from posprobe.nulls import DEFAULT_DRAWS, NULL_MODELS, draw_rows, null_band, null_models
+from posprobe.nulls import NULL_MODELS, draw_rows, null_band, null_models
 from posprobe.progress import stage
 from posprobe.report.document import shared_block
 from posprobe.report.files import COMPARISON_SCHEMA
@@ -143,7 +143,7 @@ class Comparison(PairwiseComparison):
         Distances by the numbers of both tables, the smaller number first.
     bands
         Null bands of the debiased CKA of the same pairs, by null model, between surrogates of both
-        tables. None where undefined, or where the pair has no distance.
+        tables. None where nothing was drawn, or where the pair has no distance.
     environment
         Versions, device, seed, command and time.
 
@@ -304,7 +304,8 @@ def compare(
     only
         Names of the measurements, as for `analyze`.
     nulls
-        Number of random tables per baseline; a pair gets at least as many as its band needs.
+        Number of random tables per baseline, of each table and of each pair; without them the
+        similarity of a pair is not compared with chance.
     device, seed, command
         Options as for `analyze`.
 
@@ -347,9 +348,8 @@ def compare(
         x, y = shared_tables[i], shared_tables[j]
         if x.layout != y.layout:
             return _undefined_closeness(x, y), None
-        return closeness(clouds[i], clouds[j]), _pair_band(
-            x, y, max(nulls, DEFAULT_DRAWS), seed
-        )
+        band = _pair_band(x, y, nulls, seed) if nulls else None
+        return closeness(clouds[i], clouds[j]), band
 
     pairs = measure_pairs(len(tables), measure_pair)
     return Comparison(

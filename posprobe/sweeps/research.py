@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -44,6 +45,8 @@ DEFAULT_NUMBERS = ("positions", "dim", *HEADLINE_NUMBERS)
 #: Number of rows whose source the caption names.
 MAX_SOURCED_ROWS = 12
 TABLE_FORMATS = ("markdown", "latex")
+#: At most this many near names are suggested for an unknown number.
+MAX_SUGGESTED_NUMBERS = 6
 #: Columns that need no analysis.
 _UNMEASURED_COLUMNS = {name for name in columns() if "." not in name} - {
     "summary",
@@ -184,11 +187,28 @@ def _check_keys(keys: Iterable[str], available: Iterable[str], subject: str = ""
     selectable = {key for key in available if not key.endswith(".sinusoid")}
     for key in keys:
         if key not in selectable:
-            ordered = [name for name in columns() if name in selectable]
-            ordered += sorted(selectable - set(ordered))
             raise UsageError(
-                f"{subject}unknown number {key!r}. Choose from {', '.join(ordered)}."
+                f"{subject}unknown number {key!r}. {_suggest_numbers(key, selectable)}"
             )
+
+
+def _suggest_numbers(key: str, selectable: Collection[str]) -> str:
+    """Return the names near to one that is unknown; all if none is."""
+    last_words: dict[str, list[str]] = {}
+    for name in sorted(selectable):
+        last_words.setdefault(name.rpartition(".")[2], []).append(name)
+    near_words = get_close_matches(key.rpartition(".")[2], last_words)
+    near = [
+        *get_close_matches(key, sorted(selectable)),
+        *(name for word in near_words for name in last_words[word]),
+        *(name for name in sorted(selectable) if key in name),
+    ]
+    if near := [*dict.fromkeys(near)][:MAX_SUGGESTED_NUMBERS]:
+        ending = "" if len(near) == 1 else f"one of {', '.join(near[:-1])} or "
+        return f"Did you mean {ending}{near[-1]}? `posprobe list numbers` lists all."
+    ordered = [name for name in columns() if name in selectable]
+    ordered += sorted(set(selectable) - set(ordered))
+    return f"Choose from {', '.join(ordered)}."
 
 
 def _analyze_reference(

@@ -73,11 +73,11 @@ def pair_sentence(pair: Block) -> str:
     comparison = (
         "more similar" if similarity_verdict(pair) == "yes" else "no more similar"
     )
-    low, high = format_similarity(band["p5"]), format_similarity(band["p95"])
+    high = format_similarity(band["p95"])
     kept_property = "the same steps" if noun == "random walks" else "the same smoothness"
     return (
         f"{first} and {second} are {comparison} than {noun}: CKA "
-        f"{format_similarity(pair['cka'])} ({noun} with {kept_property}: {low} to {high})."
+        f"{format_similarity(pair['cka'])} ({noun} with {kept_property}: up to {high})."
     )
 
 
@@ -188,11 +188,17 @@ def citation_sentence(value: Block) -> str:
     return text
 
 
-#: What the answers about tables side by side are about.
-COMPARISON_KEY = (
-    "By chance: 95 % of random walks with the same steps, or of random fields as smooth. Answers: "
-    "each table's own rows."
-)
+def comparison_key(document: Block) -> str:
+    """Say what the numbers and answers about tables side by side are about."""
+    answers = " Answers: each table's own rows." if document.get("verdict") else ""
+    if any(map(similarity_verdict, document["pairs"])):
+        chance = (
+            "By chance: 95 % of random walks with the same steps, or of random "
+            "fields as smooth."
+        )
+    else:
+        chance = "Add --nulls 9 to compare the similarity with random tables."
+    return f"{chance}{answers}"
 
 
 def comparison_lead(tables: Sequence[Block]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from posprobe.data import read_data
-from posprobe.measurements import compared_numbers
+from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.page import (
     AnswerLine,
     Evidence,
@@ -19,7 +19,7 @@ from posprobe.page import (
     make_columns,
 )
 from posprobe.report.pages.parts import version_facts
-from posprobe.text import Block, format_cell, format_value
+from posprobe.text import Block, format_cell, format_value, lookup
 from posprobe.words import (
     QUESTION_TEXTS,
     claim_sentence,
@@ -64,7 +64,7 @@ def comparison_page(document: Block) -> Page:
             *_answer_evidence(document),
             *_published_evidence(tables),
         ),
-        key=comparisons.COMPARISON_KEY,
+        key=comparisons.comparison_key(document),
         numbers=_table_numbers(tables),
         provenance=(
             *(fact for table in tables for fact in _source_facts(table)),
@@ -123,14 +123,20 @@ def _answer_evidence(document: Block) -> Iterator[Evidence]:
 
 
 def _table_numbers(tables: list[Block]) -> Table:
+    """Tabulate every number that a table has; those for the terminal are marked."""
+    # Answers need all measurements: without any, the measurements were chosen by name.
+    is_chosen = not any(table.get("verdict") for table in tables)
     rows: list[Row] = []
     preview_rows = []
-    for key, number in compared_numbers().items():
-        entries = [table["nulls"]["numbers"].get(key) for table in tables]
-        if any(entry and entry["value"] is not None for entry in entries):
-            preview_rows += [len(rows)] if key in PREVIEW_NUMBERS else []
-            values = (entry["value"] if entry else None for entry in entries)
-            rows.append((number.label, *map(format_cell, values)))
+    for name, measurement in TABLE_MEASUREMENTS.items():
+        for path, number in measurement.numbers.items():
+            values = [lookup(table, f"{name}.{path}") for table in tables]
+            if all(value is None or value == [] for value in values):
+                continue
+            if is_chosen or f"{name}.{path}" in PREVIEW_NUMBERS:
+                preview_rows.append(len(rows))
+            texts = (format_cell(value, number.form) for value in values)
+            rows.append((number.label, *texts))
     headings = make_columns("number", *(f"={table['label']}" for table in tables))
     return Table(
         "Numbers of each table.", headings, tuple(rows), preview_rows=tuple(preview_rows)
