@@ -47,6 +47,9 @@ MAX_SOURCED_ROWS = 12
 TABLE_FORMATS = ("markdown", "latex")
 #: At most this many near names are suggested for an unknown number.
 MAX_SUGGESTED_NUMBERS = 6
+#: Names are near from this similarity of `difflib` on, at which `participation` is near to
+#: `participation_ratio` (0.81) and not to `permutations` (0.64).
+MIN_NAME_SIMILARITY = 0.7
 #: Columns that need no analysis.
 _UNMEASURED_COLUMNS = {name for name in columns() if "." not in name} - {
     "summary",
@@ -193,22 +196,19 @@ def _check_keys(keys: Iterable[str], available: Iterable[str], subject: str = ""
 
 
 def _suggest_numbers(key: str, selectable: Collection[str]) -> str:
-    """Return the names near to one that is unknown; all if none is."""
-    last_words: dict[str, list[str]] = {}
-    for name in sorted(selectable):
-        last_words.setdefault(name.rpartition(".")[2], []).append(name)
-    near_words = get_close_matches(key.rpartition(".")[2], last_words)
-    near = [
-        *get_close_matches(key, sorted(selectable)),
-        *(name for word in near_words for name in last_words[word]),
-        *(name for name in sorted(selectable) if key in name),
-    ]
-    if near := [*dict.fromkeys(near)][:MAX_SUGGESTED_NUMBERS]:
-        ending = "" if len(near) == 1 else f"one of {', '.join(near[:-1])} or "
-        return f"Did you mean {ending}{near[-1]}? `posprobe list numbers` lists all."
+    """Return the names near to one that is unknown, else those of its block, else all."""
     ordered = [name for name in columns() if name in selectable]
     ordered += sorted(set(selectable) - set(ordered))
-    return f"Choose from {', '.join(ordered)}."
+    block, dot, word = key.rpartition(".")
+    words = dict.fromkeys(name.rpartition(".")[2] for name in ordered)
+    near_words = get_close_matches(word, words, cutoff=MIN_NAME_SIMILARITY)
+    near = [name for name in ordered if name.rpartition(".")[2] in near_words]
+    near = near[:MAX_SUGGESTED_NUMBERS]
+    if near:
+        others = f"one of {', '.join(near[:-1])} or " if near[:-1] else ""
+        return f"Did you mean {others}{near[-1]}? `posprobe list numbers` lists all."
+    in_block = [name for name in ordered if dot and name.startswith(f"{block}.")]
+    return f"Choose from {', '.join(in_block or ordered)}."
 
 
 def _analyze_reference(

@@ -103,7 +103,7 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
     [
         (
             {"numbers": ["pca.nonsense"]},
-            r"'pca\.nonsense'\. Choose from .*positions.*pca\.top3",
+            r"'pca\.nonsense'\. Choose from pca\.stable_rank.*pca\.top3",
         ),
         ({"numbers": []}, "no number is chosen"),
         ({"format": "word"}, "markdown, latex"),
@@ -117,6 +117,19 @@ def test_unknown_numbers_are_refused_with_the_known_ones(
     for source in (sweep, "sinusoidal:8x4"):
         with pytest.raises(UsageError, match=phrase):
             pp.research_table(source, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("participation", "Did you mean pca.participation_ratio?"),
+        ("pca.top_3", "Did you mean pca.top3?"),
+        ("dims", "Did you mean dim?"),
+    ],
+)
+def test_an_unknown_number_is_met_with_near_names(name: str, near: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(near)):
+        pp.research_table("sinusoidal:8x4", numbers=[name])
 
 
 def test_a_sweep_table_needs_only_its_folder(sweep: Path) -> None:
