@@ -24,7 +24,9 @@ def open_regular(path: Path, max_bytes: int | None = None) -> BinaryIO:
     OSError
         If it cannot be opened, is not a regular file, or is longer.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    # Windows opens no named pipe that nobody serves, but would translate line ends.
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, os.O_RDONLY | flags)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         message = "not a regular file but a folder, a pipe or a device"

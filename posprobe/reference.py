@@ -26,6 +26,10 @@ _HUB_NAME = r"(?![\w.-]*(?:--|\.\.))(?=[^/]{1,96}(?:/|$))\w(?:[\w.-]*\w)?"
 _HUB_ID = re.compile(rf"(?!.*\.git$){_HUB_NAME}(/{_HUB_NAME})?", re.ASCII)
 
 
+#: A path of Windows: from a drive, or with a backslash, which no name on the Hub has.
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/].*|[^:]*\\.*", re.DOTALL)
+
+
 @dataclass(frozen=True)
 class Reference:
     """A parsed reference; ``text`` is what the user typed."""
@@ -93,7 +97,7 @@ def parse_reference(reference: str | os.PathLike[str]) -> Reference:
             "file first."
         )
     parsed = Reference(text, source, revision or None, table or None)
-    if parsed.is_path or ":" in source:
+    if parsed.is_path or (":" in source and not _WINDOWS_PATH.fullmatch(source)):
         if revision:
             raise UnknownReference(
                 f"{text}: only Hub repositories have revisions. Leave out @{revision}."
@@ -113,6 +117,7 @@ def _check_hub_id(text: str, source: str) -> None:
         source.endswith(READER_SUFFIXES)
         or source.startswith((".", "/", "~"))
         or source.count("/") > 1
+        or _WINDOWS_PATH.fullmatch(source)
     ):
         raise UnknownReference(
             f"{source}: no such file or folder.{did_you_mean(source) or ' Check the path.'}"

@@ -29,6 +29,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference, UsageError
+from posprobe.locks import lock_folder
 from posprobe.opening import open_regular
 from posprobe.progress import defer_signals
 
@@ -74,16 +75,16 @@ def open_scratch_folder(target: Path) -> Iterator[Path]:
         If it cannot be made.
     """
     recover_leftovers(target)
-    folder, lock = None, -1
+    folder, release = None, None
     try:
         with defer_signals():
-            folder, lock = _make_scratch_folder(target)
+            folder, release = _make_scratch_folder(target)
         yield folder
     finally:
         with defer_signals():
-            # If file descriptors ran out, closing the lock frees the one that the removal needs.
-            if lock >= 0:
-                os.close(lock)
+            # If file descriptors ran out, releasing frees the one that the removal needs.
+            if release is not None:
+                release()
             if folder:
                 _remove_folder(folder)
 
@@ -111,21 +112,22 @@ def recover_leftovers(target: Path) -> None:
         return
     for folder in leftovers:
         with suppress(OSError), defer_signals():
-            lock = _lock_folder(folder)
+            release = lock_folder(folder, is_own=True)
             try:
                 _finish_leftover(folder, target)
             finally:
-                os.close(lock)
+                release()
+            # Windows removes no folder in which a lock is held.
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _finish_leftover(folder: Path, target: Path) -> None:
-    """Move complete files to their targets, or an old folder back to its own; remove the rest."""
+    """Move complete files to their targets, or an old folder back to its own."""
     for file in (folder / "ready").iterdir() if (folder / "ready").is_dir() else ():
         file.replace(target.parent / file.name)
     old_folder = folder / "old"
     if old_folder.is_dir() and not path_exists(target):
         old_folder.rename(target)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def replace_folder(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
@@ -274,39 +276,17 @@ def _scratch_prefix(target: Path) -> str:
     return f".posprobe-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
 
 
-def _make_scratch_folder(target: Path) -> tuple[Path, int]:
+def _make_scratch_folder(target: Path) -> tuple[Path, Callable[[], None] | None]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_scratch_prefix(target), dir=target.parent))
         try:
-            return folder, _lock_folder(folder)
+            return folder, lock_folder(folder, is_own=True)
         except (BlockingIOError, FileNotFoundError):
             # Another process took the folder for a leftover, and removes it.
             continue
         except OSError:
             # The disk has no locks, so that no process takes a folder for a leftover.
-            return folder, -1
-
-
-def _lock_folder(folder: Path) -> int:
-    """Lock a folder, and return the file descriptor that holds the lock.
-
-    Raises
-    ------
-    OSError
-        If it is gone, no such folder, another user's, or another process has it.
-    """
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        status = os.fstat(descriptor)
-        if status.st_uid != os.getuid() or not os.path.samestat(status, folder.lstat()):
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(folder))
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+            return folder, None
 
 
 #: Name of the page in its bundle.

@@ -18,7 +18,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -36,6 +36,7 @@ from posprobe.errors import (
     check_installed,
     explain_errors,
 )
+from posprobe.locks import lock_folder
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
@@ -476,15 +477,10 @@ class Sweep:
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:
         """Hold the lock under which sweeps write tables into the folder."""
-        import fcntl
-
-        descriptor = os.open(self.folder / "parts", os.O_RDONLY)
-        try:
+        with ExitStack() as stack:
             with suppress(OSError):  # the file system has no locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                stack.callback(lock_folder(self.folder / "parts", waits=True))
             yield
-        finally:
-            os.close(descriptor)
 
     def _check_unchanged(self) -> None:
         """Refuse to overwrite files that the user changed."""

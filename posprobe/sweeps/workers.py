@@ -554,7 +554,7 @@ def _block_interrupts() -> Iterator[None]:
     starting would print a traceback. Trackers, which are started with the first worker, lift the
     block, so `_start_trackers` starts them before.
     """
-    if sys.platform == "win32":
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -20,7 +20,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE_MODULES = {
     "text", "arrays", "data", "drawable", "errors", "layouts", "progress",
-    "opening", "readers", "reference", "number_types",
+    "locks", "opening", "readers", "reference", "number_types",
     "sources", "tables",
 }  # fmt: skip
 
@@ -32,6 +32,7 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
     "errors": {"text"},
     "page": set(),
     "number_types": set(),
+    "locks": set(),
     "drawable": {"errors", "text"},
     "layouts": {"errors", "number_types"},
     "progress": {"text"},
