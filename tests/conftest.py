@@ -44,11 +44,16 @@ SLOW_MODULES = {
     "test_environments", "test_examples", "test_figures",
     "test_first_screen", "test_foreign_text", "test_frame",
     "test_grids", "test_hostile_contexts", "test_hub", "test_hub_failures", "test_large_tables",
-    "test_nulls", "test_paper_figures", "test_probes",
+    "test_nulls", "test_paper_figures", "test_platforms", "test_probes",
     "test_relations", "test_report_page", "test_research_table", "test_resizing_effects",
     "test_rotary_weights", "test_scheme_report", "test_scheme_verdict",
     "test_series", "test_stretches", "test_sweep",
 }  # fmt: skip
+#: Modules of tests that use these are left out where the system is not POSIX.
+POSIX_NAMES = re.compile(
+    r"\b(?:import (?:fcntl|resource)|os\.mkfifo|os\.geteuid|signal\.SIGKILL"
+    r"|(?:import|from) (?:made_hub|hub_server|limits))\b"
+)
 #: Skips whose reason contains this word are allowed in CI.
 HARDWARE_REASON = "CUDA"
 
@@ -79,12 +84,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave whole modules out of the fast tier, before they import anything."""
-    if config.option.all or collection_path.suffix != ".py":
+    if collection_path.suffix != ".py":
         return None
-    slow = collection_path.stem in SLOW_MODULES or MODEL_IMPORTS.search(
-        collection_path.read_text("utf-8")
-    )
-    return True if slow else None
+    source = collection_path.read_text("utf-8")
+    if not hasattr(os, "mkfifo") and POSIX_NAMES.search(source):
+        return True
+    slow = collection_path.stem in SLOW_MODULES or MODEL_IMPORTS.search(source)
+    return True if slow and not config.option.all else None
 
 
 def pytest_collection_modifyitems(

@@ -22,11 +22,11 @@ from posprobe.reference import parse_reference
 WITHOUT_POSIX = """
 import os, signal, sys
 for name in ("O_NONBLOCK", "O_DIRECTORY", "O_NOFOLLOW", "mkfifo", "getuid", "geteuid"):
-    delattr(os, name)
+    vars(os).pop(name, None)
 for functions in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
     functions.clear()
 for name in ("pthread_sigmask", "SIGHUP", "SIGPIPE"):
-    delattr(signal, name)
+    vars(signal).pop(name, None)
 for name in ("fcntl", "resource", "termios", "grp"):
     sys.modules[name] = None
 sys.path.insert(0, {root!r})
@@ -129,7 +129,7 @@ def test_formulas_are_no_paths_of_windows() -> None:
     assert parse_reference("rotary:64x16,base=500").source == "rotary:64x16,base=500"
 
 
-@pytest.mark.parametrize("has_folder_locks", [True, False])
+@pytest.mark.parametrize("has_folder_locks", [hasattr(os, "O_DIRECTORY"), False])
 def test_a_folder_has_one_lock_which_leaves_nothing(
     has_folder_locks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +141,10 @@ def test_a_folder_has_one_lock_which_leaves_nothing(
     release()
     lock_folder(tmp_path)()
     assert not (tmp_path / LOCK_FILE_NAME).exists()
-    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    try:
+        (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    except OSError:  # Windows allows links to developers alone
+        return
     for path in (tmp_path / "link", tmp_path / "gone"):
         with pytest.raises(OSError, match=r"\w"):
             lock_folder(path)
