@@ -46,6 +46,7 @@ from .figures import (
 from .forward import (
     attention_budget as attention_budget,
     load_model as load_model,
+    places as places,
     random_images as random_images,
     rotary_use as rotary_use,
     sampled_tokens as sampled_tokens,

@@ -31,6 +31,7 @@ def forward(
     batch_size: int = 8,
     dtype: Literal["float32", "float16", "bfloat16", "float64"] = "float32",
     nulls: int = options.DEFAULT_NULL_DRAWS,
+    pooling: Literal["mean", "cls", "last"] | None = None,
     seed: int = 0,
     device: options.Device = "auto",
     device_map: str | None = None,
@@ -44,7 +45,8 @@ def forward(
     """Run a model and measure what position decides inside it.
 
     Of the variance of each head's attention logits: how much goes with distance, with the place of
-    the key, with other position, with content. And how much of the hidden states is position.
+    the key, with other position, with content. How much of the hidden states is position. And which
+    places of an input reach the embedding, the next token or the class.
     `--only` measures more: attention, shift, subspaces, words, blank, rotary_use, substitution.
     Without --text, --images or --tokens the contexts are Python's documentation where a tokenizer
     lies beside the model, and photographs for images; a causal language model without tokenizer
@@ -62,6 +64,7 @@ def forward(
         positions=options.parse_rows(rows),
         layers=options.parse_layers(layers),
         nulls=nulls,
+        pooling=pooling,
         device=device,
         device_map=device_map,
         dtype=dtype,

@@ -509,7 +509,7 @@ def _find_positions(
     model: Any, batch: torch.Tensor, table: torch.Tensor, title: str
 ) -> tuple[Layout, torch.Tensor]:
     """Return the layout of the positions, and their rows of the table."""
-    reached_rows = _find_reached_rows(model, batch[:1], table, title)
+    reached_rows = find_reached_rows(model, batch[:1], table, title)
     if batch.ndim == 2:
         return Line(len(reached_rows)), reached_rows
     layout = find_layout(model, batch, compute_final_states(model, batch[:1]).shape[1])
@@ -520,12 +520,26 @@ def _find_positions(
     return layout, reached_rows[len(reached_rows) - layout.size :]
 
 
-def _find_reached_rows(
+def find_reached_rows(
     model: Any, batch: torch.Tensor, table: torch.Tensor, title: str
 ) -> torch.Tensor:
     """Return the rows of the table on which the last states of a context depend.
 
     Models number positions from 0, from 2, or from behind the padding row.
+
+    Parameters
+    ----------
+    model, batch
+        The model, and one context on its device.
+    table
+        Parameter of the positions.
+    title
+        Name of the model, for messages.
+
+    Raises
+    ------
+    UsageError
+        If they are not as many as the tokens of a context.
     """
     pt = import_package("torch")
     if batch.ndim == 4:

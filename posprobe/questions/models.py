@@ -36,6 +36,7 @@ from posprobe.questions.attention import (
     ask_places,
     ask_position,
 )
+from posprobe.questions.places import ask_by_table, ask_reach, ask_weigh_alike
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
 #: Largest share of the variance in sampling noise at which the noise can hide no effect.
@@ -614,6 +615,9 @@ RUN_QUESTIONS: Mapping[str, AskRun] = {
     "absolute": ask_absolute,
     "apart": ask_apart,
     "blank": ask_blank,
+    "weigh_alike": lambda run: ask_weigh_alike(run.results.get("places")),
+    "by_table": lambda run: ask_by_table(run.results.get("places")),
+    "reach": lambda run: ask_reach(run.results.get("places")),
     "needed": ask_needed,
     "few": _ask_substitutes("few", _has_few_components),
     "random": _ask_substitutes("random", lambda substitute: substitute.kind == "null"),

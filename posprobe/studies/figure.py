@@ -65,6 +65,7 @@ RUN_FIGURES: Mapping[str, tuple[str, str]] = {
         "rotary_use",
         "pairs that each head uses, and those that make its curve",
     ),
+    "places": ("places", "places of an input that reach the output"),
 }
 #: Number of lines that readers can tell apart in one figure.
 MAX_PAPER_TABLES = 6

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from posprobe import forward
 from posprobe.analyses.facts import Answer, decide
+from posprobe.analyses.models.places import Pooling
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import Result, as_block, collect_arrays, to_json
@@ -214,6 +215,7 @@ def analyze_model(
     positions: slice | None = None,
     layers: Sequence[int] | None = None,
     nulls: int = DEFAULT_DRAWS,
+    pooling: Pooling | None = None,
     device: Device = "auto",
     device_map: str | None = None,
     dtype: Precision = "float32",
@@ -241,6 +243,8 @@ def analyze_model(
         Positions and hidden states to look at, as for `posprobe.decompose`.
     nulls
         Random walks drawn as a baseline for the numbers of a layer.
+    pooling
+        How token states become an embedding, for ``places``; None as the model's folder says.
     device, device_map, dtype, trust_remote_code, allow_missing, revision, offline
         Same as for `posprobe.load_model`.
     command
@@ -265,16 +269,18 @@ def analyze_model(
     used_contexts = contexts or Contexts()
     requested = _requested_measurements(only)
     check_contexts(used_contexts, nulls)
-    if used_contexts.text and is_timm_source(
-        find_model_source(parse_reference(reference))
-    ):
-        raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
     if used_contexts.text:
-        check_tokenizer_files(reference)
+        _check_takes_text(reference)
     location: dict[str, Any] = {"revision": revision, "offline": offline}
     selection = (positions, layers, nulls)
     request = _Request(
-        reference, used_contexts, requested, selection, location, trust_remote_code
+        reference,
+        used_contexts,
+        requested,
+        selection,
+        location,
+        trust_remote_code,
+        pooling,
     )
     weight_notes: dict[str, list[str]] = {}
     model = forward.load_model(
@@ -289,10 +295,15 @@ def analyze_model(
         noted=weight_notes.update,
         **location,
     )
-    model_block = _describe_model(model) | weight_notes
-    return _analyze_loaded(
-        request, model, model_block, command, has_selection=only is not None
-    )
+    block = _describe_model(model) | weight_notes
+    return _analyze_loaded(request, model, block, command, has_selection=bool(only))
+
+
+def _check_takes_text(reference: str) -> None:
+    """Refuse a model of images, or without a tokenizer, before it is built."""
+    if is_timm_source(find_model_source(parse_reference(reference))):
+        raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
+    check_tokenizer_files(reference)
 
 
 @dataclass
@@ -306,6 +317,7 @@ class _Request:
     selection: tuple[slice | None, Sequence[int] | None, int]
     location: dict[str, Any]
     trust_remote_code: bool
+    pooling: Pooling | None = None
     context_source: ContextSource | None = None
 
     def inputs(self, model: Any) -> ModelInputs:
@@ -326,6 +338,7 @@ class _Request:
             *self.selection,
             self.measurements,
             **self.location,
+            pooling=self.pooling,
         )
 
     def needs_head(self, empty_model: Any) -> bool:

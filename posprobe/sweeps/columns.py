@@ -73,6 +73,13 @@ _SWEEP_COLUMNS: Mapping[str, ColumnType] = {
 MAX_CSV_COLUMNS = 40
 #: Prefix of the columns that a saved run of a rotary model adds.
 _ROTARY_USE_PREFIX = "rotary_use.summary."
+#: Columns of the places that a saved run found.
+_PLACES_COLUMNS: Mapping[str, ColumnType] = {
+    "places.output": "string",
+    "places.first_over_last": "double",
+    "places.reach": "double",
+    "places.caused": "double",
+}
 _CSV_NUMBERS = (
     "budget.rotation",
     "budget.smooth",
@@ -112,6 +119,7 @@ def columns() -> Mapping[str, ColumnType]:
             _scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"})
         )
     column_types |= dict(_scalars(Summary, set(), _ROTARY_USE_PREFIX))
+    column_types |= dict(_PLACES_COLUMNS)
     return column_types | dict(_SWEEP_COLUMNS)
 
 
@@ -268,28 +276,30 @@ def _scheme_rows(analysis: SchemeAnalysis) -> Iterator[dict[str, Any]]:
 
 
 def run_row(document: Block) -> dict[str, Any]:
-    """Reduce the ``analysis.json`` of a saved run of a rotary model to its row.
+    """Reduce the ``analysis.json`` of a saved run of a model to its row.
 
     Raises
     ------
     UsageError
-        If the run did not measure rotary use.
+        If the run measured neither rotary use nor places.
     InvalidCheckpoint
         If its document was changed by hand.
     """
-    if not document.get("rotary_use"):
+    is_rotary = bool(document.get("rotary_use"))
+    if not (is_rotary or document.get("places")):
         raise UsageError(
-            f"{document['name']}: this run did not measure what rotary heads do."
+            f"{document['name']}: this run measured neither what rotary heads do nor which "
+            "places count."
         )
     row = {
         key: lookup(document, key)
         for key in columns()
-        if key.startswith(_ROTARY_USE_PREFIX)
+        if key.startswith(_ROTARY_USE_PREFIX) or key in _PLACES_COLUMNS
     }
     try:
         metadata = {
             "name": document["name"],
-            "scheme": "rotary",
+            "scheme": "rotary" if is_rotary else None,
             "dtype": document["model"]["dtype"],
         }
         cells = _select_defined(row | metadata | _verdict_cells(document))

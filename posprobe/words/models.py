@@ -232,6 +232,22 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     },
     "few": _SUBSTITUTE_PARTS,
     "random": _SUBSTITUTE_PARTS,
+    "weigh_alike": {
+        "heavier": lambda f: "first" if f.first_weighs_more else "last",
+        "lighter": lambda f: "last" if f.first_weighs_more else "first",
+        "advice": lambda f: "" if f.chunk_tokens is None else "chunks",
+        "edge": lambda f: "" if f.border is None else "at_border",
+    },
+    "by_table": {
+        "share": lambda f: format_whole_percent(min(max(f.share, 0.0), 1.0)),
+    },
+    "reach": {
+        "tokens": lambda f: format_value(max(1, round(f.reach)), "d"),
+        "shorter": lambda f: "others" if f.shorter else "",
+        "lengths": lambda f: join_words(
+            [f"{round(a.reach)} of {a.tokens:,}" for a in f.shorter]
+        ),
+    },
     "distance": {
         "on": contexts_phrase,
         "favourite": _favourite_clause,
@@ -243,6 +259,8 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
 #: Questions that a summary answers, most important first.
 _SUMMARY_ORDER = (
     "position_decides",
+    "weigh_alike",
+    "reach",
     "distance",
     "kept",
     "order_without",
@@ -329,6 +347,12 @@ def _distance_measure(facts: Block) -> tuple[str, str]:
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
+def _weights_measure(facts: Block) -> tuple[str, str]:
+    if facts["ends"] is None:
+        return "deviation of weights", ""
+    return "first ÷ last quarter", f"{facts['ends']:.2g} ×"
+
+
 #: Measure, and its value where that is not the number tested, from the facts, by question.
 _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "kept": lambda f: (
@@ -343,6 +367,9 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
     "position_decides": lambda _: ("share of logits", ""),
     "own_places": lambda _: ("share beyond distance", ""),
+    "weigh_alike": _weights_measure,
+    "by_table": lambda _: ("share that moves", ""),
+    "reach": lambda f: ("tokens back", f"{f['reach']:.2g}"),
     "first": lambda f: (
         f"attention, layer {f['layer']}",
         _format_short_share(f["attention"]),

@@ -30,6 +30,13 @@ from posprobe.analyses.models.experiments import (
     costs,
     measure_early,
 )
+from posprobe.analyses.models.places import (
+    PlaceNumbers,
+    Places,
+    PlacesOutput,
+    divide_last_slot,
+    summarise_places,
+)
 from posprobe.analyses.models.rotary_heads import (
     LayerRotation,
     RotarySums,
@@ -219,6 +226,40 @@ def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryU
     )  # fmt: skip
 
 
+def places_of(layout: Layout, output: PlacesOutput = "embedding") -> Places:
+    """Return places at two lengths; of text the first weighs most, and that moves with rows."""
+    rng = np.random.default_rng(0)
+    grid = (4, 4) if isinstance(layout, Grid) else None
+    slots = 16 if grid else 8
+    curve = np.linspace(1.5, 0.5, slots)
+    reach_layout = divide_last_slot(4) if output == "next_token" else None
+    is_weight = output == "embedding" and grid is None
+
+    def noisy(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(values * (1 + 0.05 * rng.normal(size=(32, slots))))
+
+    lengths = tuple(
+        summarise_places(
+            PlaceNumbers(
+                32,
+                noisy(curve[::-1] ** 4 if reach_layout else curve),
+                r2=np.full(32, 0.8) if is_weight else None,
+                blocks=np.ones((32, len(reach_layout.blocks))) if reach_layout else None,
+                reversed=noisy(curve[::-1]) if is_weight else None,
+                averaged=noisy(np.ones(slots)) if is_weight else None,
+            ),
+            tokens=tokens, unit_size=8 if is_weight else 1, layout=reach_layout,
+            caused_reason="" if is_weight else "it was not tried", is_line=grid is None, seed=0,
+        )
+        for tokens in ((64,) if grid else (16, 32))
+    )  # fmt: skip
+    return Places(
+        output=output, pooling="mean" if is_weight else None,
+        reversed_positions="table" if is_weight else None, grid=grid, lengths=lengths,
+        contexts=12, source="given", name="made",
+    )  # fmt: skip
+
+
 def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     """Return every result of a run on such positions."""
     states = states_of(layout)
@@ -244,6 +285,7 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         "subspaces": subspace_overlap(table, tokens),
         "attention": attention,
         "permutation": _permutation(labelled=on_grid),
+        "places": places_of(layout, "classes" if on_grid else "embedding"),
         "substitution": substitution_of(layout),
     }
     # A run whose contexts are too short for a window has no budget.

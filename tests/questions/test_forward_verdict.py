@@ -36,6 +36,12 @@ from posprobe.questions.models import (
     StateChange,
     SufficientSubstitute,
 )
+from posprobe.questions.places import (
+    MovedPreference,
+    PlaceWeights,
+    Reach,
+    ReachAtLength,
+)
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 from posprobe.text import format_percent, format_percent_with_error, format_with_error
@@ -353,6 +359,11 @@ FACTS_BY_QUESTION: dict[str, Any] = {
     "first": FirstPosition(5, 0.996, 0.044),
     "blank": BlankImage(12, 0.25, 0.3),
     "distance": PreferredDistances(39, 0, 1, 1, 12, False, 16, 256),
+    "weigh_alike": PlaceWeights(
+        "embedding", 256, 64, 1.65, 0.25, 0.14, 0.74, 128, 0.77, None
+    ),
+    "by_table": MovedPreference(0.79, 0.03, "table"),
+    "reach": Reach(23.4, 1.2, 256, 64, (ReachAtLength(64, 18.2),), 0.95),
     "needed": Removal(TABLE_WORTH, 0.52, 0.03, 2.0, 0.1, 0.2, 0.02),
     "few": SufficientSubstitute("3 leading components", 3, 0.95, 0.02, 5, TABLE_WORTH),
     "random": SufficientSubstitute(

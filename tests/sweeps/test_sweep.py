@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from made_cli import Cli, cli
-from made_forward import rotary_of, save_run
+from made_forward import places_of, rotary_of, save_run
 from made_hub import limit_file_size
 from safetensors.numpy import save_file
 
@@ -212,10 +212,20 @@ def test_rotary_models_have_rows_of_weights_and_heads(
     assert summary["yes"]
     (failure,) = sweep.failures()
     assert failure["exit_code"] == 2
-    assert "did not measure what rotary heads do" in failure["message"]
+    assert "neither what rotary heads do nor" in failure["message"]
     numbers = ["rotary_use.summary.yes"]
     table = pp.research_table([str(tmp_path / "runs" / "made")], numbers=numbers)
     assert table.splitlines()[2].endswith(f"| {summary['yes']} |")
+
+
+def test_runs_have_rows_of_places(tmp_path: Path) -> None:
+    places = places_of(pp.layouts.Sequence(32), "next_token")
+    save_run(tmp_path / "made", {"places": places})
+    (row,) = pp.sweep(str(tmp_path / "made"), **QUICK).to_arrow().to_pylist()
+    assert row["scheme"] is None
+    assert row["places.output"] == "next_token"
+    for key in ("first_over_last", "reach"):
+        assert row[f"places.{key}"] == getattr(places, key)
 
 
 def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:

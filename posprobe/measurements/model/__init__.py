@@ -20,12 +20,14 @@ from posprobe.analyses.models.experiments import (
     PhaseShift,
     SubstitutionEffect,
 )
+from posprobe.analyses.models.places import Places
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.arrays import Array
 from posprobe.errors import PosprobeError, UsageError
 from posprobe.forward.contexts import has_table
+from posprobe.forward.pooling import frame_text, read_recipe
 from posprobe.forward.running import find_body
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import Drawing
@@ -465,6 +467,51 @@ def _substitution_rows(document: Block) -> Iterator[LabelledRow]:
         yield f"{COST_LABELS[measure]} with {substitute_label}", {MODEL_COLUMN: change}
 
 
+def _measure_places(inputs: ModelInputs) -> Places:
+    tokenizer, recipe = inputs.context_source.tokenizer, None
+    if inputs.pooling is None and not inputs.takes_images:
+        recipe = read_recipe(
+            inputs.reference, revision=inputs.revision, offline=inputs.offline
+        )
+    prompt = "" if recipe is None else recipe.prompt
+    return forward.places(
+        inputs.model,
+        inputs.batches("places"),
+        pooling=inputs.pooling or recipe,
+        special_tokens=None if tokenizer is None else frame_text(tokenizer, prompt),
+        source=inputs.context_source.origin,
+        seed=inputs.seed,
+        name=inputs.reference,
+    )
+
+
+def _predicts(empty_model: Any) -> bool:
+    """Tell whether a model predicts tokens, or the class of an image, whose change is measured."""
+    is_classifier = type(empty_model).__name__.endswith("ForImageClassification")
+    return is_classifier or forward.generates(empty_model)
+
+
+#: Labels of the numbers of places at the full length.
+PLACE_LABELS = {
+    "first_over_last": "first over last quarter",
+    "reach": "tokens back with 90 % of the influence",
+    "caused": "share of the preference that moves with positions",
+}
+
+
+def _place_rows(document: Block) -> Iterator[LabelledRow]:
+    block = document["places"]
+    for key, label in PLACE_LABELS.items():
+        if block[key] is not None:
+            yield label, {MODEL_COLUMN: format_cell(block[key])}
+    unit = "patches" if block["grid"] else "tokens"
+    for length in block["lengths"]:
+        weights = zip(length["weights"], length["error"], strict=True)
+        texts = ", ".join(f"{weight:.2f} ({error:.2f})" for weight, error in weights)
+        label = f"{length['measure']} by place, {length['tokens']:,} {unit}"
+        yield label, {MODEL_COLUMN: texts}
+
+
 _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
     ModelMeasurement[AttentionBudget](
         name="attention_budget",
@@ -579,6 +626,15 @@ _MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
         needs=needs_images,
         rows=_blank_rows,
         is_default=False,
+    ),
+    ModelMeasurement[Places](
+        name="places",
+        title="Places that reach the output",
+        compute=_measure_places,
+        record=Places,
+        drawings=(Drawing("places"),),
+        needs_head=_predicts,
+        rows=_place_rows,
     ),
     ModelMeasurement[SubstitutionEffect](
         name="substitution",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from posprobe import families, forward
 from posprobe.analyses.models.attention_budget import AttentionBudget
+from posprobe.analyses.models.places import Pooling
 from posprobe.analyses.models.rotary_use import Origin
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import Result
@@ -332,6 +333,8 @@ class ModelInputs:
         Names of all measurements that are to be taken: some share a run of the contexts.
     revision, offline
         Options of `posprobe.load_model` for further files of the checkpoint.
+    pooling
+        How token states become an embedding; None as the model's folder says.
     """
 
     reference: str
@@ -344,6 +347,7 @@ class ModelInputs:
     measurements: Sequence[str]
     revision: str | None
     offline: bool
+    pooling: Pooling | None = None
 
     @property
     def seed(self) -> int:
