@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from posprobe.analyses.models.rotary_use import HeadMatch, Origin
+from posprobe.analyses.models.rotary_use import HeadMatch
 from posprobe.blocks import (
     BandBlock,
     EnvironmentBlock,
@@ -210,14 +210,18 @@ class ComparisonDocument(TypedDict):
 
 
 class RunBlock(TypedDict):
-    """What the heads of a rotary model were measured on."""
+    """What decides where the heads of a model look, and what they were measured on."""
 
+    distance: Annotated[float, "Share of logits, mean over heads."]
+    key: Annotated[float, "Share of the place of the key."]
+    other: Annotated[float, "Share of other position."]
+    content: Annotated[float, "Share of content: the four add up to 1."]
+    moved: Annotated[Share, "Attention that moves without position, mean over heads."]
+    most: Annotated[Count, "Heads that position decides by more than half."]
+    heads: Natural
     contexts: Natural
-    length: Annotated[Natural, "Tokens of each context."]
-    source: Origin
-    share: Annotated[
-        float | None, "Median distance share of the heads; null where none has one."
-    ]
+    tokens: Annotated[Natural, "Of each context."]
+    kind: Annotated[str, "Kind of the contexts, in words."]
 
 
 class RecordBlock(TypedDict):
@@ -226,8 +230,13 @@ class RecordBlock(TypedDict):
     label: Annotated[str, "The name, numbered where several have the same."]
     name: str
     family: str | None
-    scheme: Literal["learned", "fixed", "relative", "rotary", "alibi"]
-    quantity: Annotated[Literal["cosine", "bias", "rotation"], "What the kernel holds."]
+    scheme: Annotated[
+        Literal["learned", "fixed", "relative", "rotary", "alibi", "measured"],
+        "measured: the mean logits of a saved run.",
+    ]
+    quantity: Annotated[
+        Literal["cosine", "bias", "rotation", "logit"], "What the kernel holds."
+    ]
     head_count: Annotated[Natural, "Heads that the curve is the mean of."]
     causal: Annotated[bool, "Whether the curve is that of earlier keys alone."]
     positions: Annotated[
@@ -239,11 +248,11 @@ class RecordBlock(TypedDict):
     translation_invariance: Annotated[
         Share | None,
         "Share of the kernel's variance off the diagonal that the offset explains; 1 for all but "
-        "tables.",
+        "tables, null for runs.",
     ]
     undefined: Reasons
     notes: list[str]
-    run: NotRequired[Annotated[RunBlock, "Of a saved run of a rotary model."]]
+    run: NotRequired[Annotated[RunBlock, "Of a saved run."]]
     source: Source
 
 
@@ -255,7 +264,7 @@ class KernelPairBlock(TypedDict):
         Correlation | None, "Pearson's, of the curves over distance, without distance 0."
     ]
     alignment: Annotated[Correlation | None, "Centred kernel alignment."]
-    heads: NotRequired[Annotated[HeadMatch, "Of two runs of rotary models."]]
+    heads: NotRequired[Annotated[HeadMatch, "Of two runs."]]
     undefined: Reasons
 
 
@@ -271,7 +280,7 @@ class WalkBlock(TypedDict):
 class KernelsDocument(TypedDict):
     """A comparison of encodings of any scheme."""
 
-    schema: Literal["posprobe.kernels/2"]
+    schema: Literal["posprobe.kernels/3"]
     length: Annotated[int, "Positions at which all kernels are taken.", limits(minimum=3)]
     layout: LayoutBlock
     records: Annotated[list[RecordBlock], limits(minItems=2)]

@@ -40,7 +40,7 @@ from posprobe.words.formats import capitalise
 VERSIONS = {
     "analysis": 2,
     "comparison": 2,
-    "kernels": 2,
+    "kernels": 3,
     "forward": 3,
     "sweep": 1,
     "resizing": 1,

@@ -36,7 +36,8 @@ def figure(
     """Draw one figure for a paper, with its caption.
 
     The kinds similarity, profile, variance, spectrum, budget and comparison take several tables.
-    The kind heads draws relative, rotary and ALiBi encodings; rotary-curves and rotary-usage run a
+    The kind heads draws relative, rotary and ALiBi encodings. The kind attention-budget runs a
+    model, or draws the folders of several saved runs; rotary-curves and rotary-usage run a
     rotary model on contexts that it samples itself.
     """
     source = (load_options.tensor, load_options.grid, load_options.revision)
@@ -47,6 +48,12 @@ def figure(
                 "series takes --venue and --span only: the sweep has the numbers."
             )
         _write(_draw_series(refs, output, venue, span), output)
+        return
+    if kind == "attention-budget" and any(map(_is_run, refs)):
+        has_run_options = (seed, device) != (0, "auto")
+        if has_run_options or _any_set(centred, columns, rows, *source):
+            raise UsageError(f"{kind} of runs takes --venue, --span and --label only.")
+        _write(_draw_saved_runs(refs, output, venue, span, label), output)
         return
     with stage("Starting"):
         from posprobe.studies.figure import (
@@ -81,6 +88,23 @@ def _any_set(*values: object) -> bool:
     return any(value is not None for value in values)
 
 
+def _is_run(reference: str) -> bool:
+    from posprobe.studies.saved_runs import run_document
+
+    return run_document(reference) is not None
+
+
+def _draw_saved_runs(
+    refs: list[str], output: Path, venue: str, span: Span, label: list[str] | None
+) -> "PaperFigure":
+    """Draw what decides where the heads of saved runs look."""
+    from posprobe.studies.figure import draw_runs, figure_paths
+
+    figure_paths(output)
+    labels = options.parse_labels(refs, label or ())
+    return draw_runs(refs, venue=venue, span=span, labels=labels)
+
+
 def _run_model(
     kind: str,
     refs: list[str],
@@ -96,7 +120,12 @@ def _run_model(
         from posprobe.studies.model import analyze_model
 
     if len(refs) != 1:
-        raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
+        advice = (
+            " Save a run of each with `posprobe forward REF --out DIR`, and name the folders."
+            if kind == "attention-budget"
+            else ""
+        )
+        raise UsageError(f"{kind} runs one model, and {len(refs)} are given.{advice}")
     figure_paths(output)
     return analyze_model(
         refs[0],

@@ -172,7 +172,7 @@ def load_records(
     from posprobe.report.files import path_exists
     from posprobe.studies.kernels import measured_heads
 
-    labels_by_reference = _parse_labels(refs, labels or ())
+    labels_by_reference = parse_labels(refs, labels or ())
     formula = refs[0].partition(",")[0]
     if formula in FORMULAS and not path_exists(Path(refs[0])):
         raise UsageError(
@@ -218,7 +218,7 @@ def _generate(
     return build_formula_in_shape(ref, first_record)
 
 
-def _parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+def parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
     """Parse ``REF=LABEL``, in which either side may contain an equals sign.
 
     A reference may be named as the output names it, where no other one has that name.

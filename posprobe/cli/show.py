@@ -39,7 +39,7 @@ def describe_loaded(loaded: PositionTable | tuple[Scheme, ...]) -> str:
             case LinearBias():
                 description = f"linear biases (ALiBi), {heads}"
             case MeasuredHeads():
-                description = f"run of a rotary model, {scheme.layout}, {heads}"
+                description = f"run of a model, {scheme.layout}, {heads}"
             case RelativeBias():
                 description = f"relative {scheme.quantity}, {scheme.layout}, {heads}"
         lines.append(f"{scheme.name}: {description}")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import FigureFormat, make_panels, single_result
+from posprobe.figures.common import (
+    FigureExtras,
+    FigureFormat,
+    make_panels,
+    shorten_label,
+    single_result,
+)
 from posprobe.figures.styles import DIVERGING_COLORMAP, INK, MUTED, RED
 from posprobe.layouts import Grid
 
@@ -30,6 +37,8 @@ PART_LABELS = {
     "other": "other position",
     "content": "content",
 }
+#: Shares below this are too narrow for their number.
+MIN_LABELLED_SHARE = 0.08
 #: Heads whose curves are drawn, those that position moves most.
 MAX_DRAWN_CURVES = 12
 #: Colour of the curves.
@@ -87,6 +96,47 @@ def attention_budget_figure(
         panel.tick_params(labelbottom=place + grid.shape[1] >= len(picked))
     unit = "rows and columns" if isinstance(result.layout, Grid) else "tokens back"
     panels.supxlabel(f"mean logit less its mean (nats) by {unit}", fontsize="medium")
+    return figure
+
+
+def attention_budgets_figure(
+    figure_format: FigureFormat, results: Mapping[str, AttentionBudget], _: FigureExtras
+) -> Figure:
+    """Draw the mean shares of several models as bars under each other, one line per model."""
+    figure = figure_format.make_figure(0.26 * len(results) + 0.75)
+    ax = figure.subplots()
+    rows = np.arange(len(results))
+    edges = np.zeros(len(rows))
+    for name, color in PART_COLORS.items():
+        shares = np.array(
+            [max(getattr(result, name) or 0.0, 0.0) for result in results.values()]
+        )
+        ax.barh(
+            rows, shares, left=edges, color=color, height=0.7, label=PART_LABELS[name]
+        )
+        for row, (edge, share) in enumerate(zip(edges, shares, strict=True)):
+            if share >= MIN_LABELLED_SHARE:
+                ax.text(
+                    edge + share / 2,
+                    row,
+                    # Only 1 is written as 100 %.
+                    "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %",
+                    ha="center",
+                    va="center_baseline",
+                    fontsize=6,
+                    color=INK if name in ("content", "key") else "white",
+                )
+        edges += shares
+    max_letters = 14 if figure_format.is_narrow else 28
+    ax.set_yticks(rows, [shorten_label(name, max_letters) for name in results])
+    ax.set(xlim=(0, max(1.0, edges.max())), ylim=(len(rows) - 0.5, -0.5))
+    ax.set_xlabel("share of the variance of attention logits, mean of heads")
+    ax.tick_params(axis="y", length=0)
+    figure.legend(
+        *ax.get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=2 if figure_format.is_narrow else 4,
+    )
     return figure
 
 

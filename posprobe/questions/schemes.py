@@ -654,9 +654,14 @@ KERNEL_QUESTIONS: Mapping[str, tuple[str, Callable[[float], Verdict]]] = {
 
 
 def answer_kernel(block: Block) -> list[Answer]:
-    """Answer every question about the kernel of an encoding from its block."""
+    """Answer every question about the kernel of an encoding from its block.
+
+    Curves of a run are means over places, so that they do not say what else decides.
+    """
     answers = []
     for question, (key, judge) in KERNEL_QUESTIONS.items():
+        if question == "kernel_offset" and block["scheme"] == "measured":
+            continue
         answer: Verdict = "cannot tell" if block[key] is None else judge(block[key])
         answers.append(Answer(question, answer, key, keys=(key,)))
     return answers

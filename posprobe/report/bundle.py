@@ -248,12 +248,17 @@ def _render_document(document: Mapping[str, Any], folder: Path) -> tuple[str, se
             svgs = draw_overview(document, arrays)
         else:
             # Only drawings that are made here become part of the page itself.
-            svgs = {
+            own_svgs = draw_run_overview(document, arrays)
+            figure_svgs = {
                 name: svg
                 for name, svg in read_drawings(folder / "figures", advice).items()
                 if name not in RUN_DRAWING_NAMES
-            } | draw_run_overview(document, arrays)
-            if not svgs and document["schema"] != CHECK_SCHEMA:
+            }
+            svgs = figure_svgs | own_svgs
+            needs_figures = document["schema"] != CHECK_SCHEMA and not (
+                is_run and own_svgs
+            )
+            if needs_figures and not figure_svgs:
                 raise InvalidCheckpoint(
                     f"{folder}: the bundle has lost its figures, which the page shows. {advice}"
                 )
@@ -300,7 +305,7 @@ def _write_content(
         path.write_text(make_standalone(svg), encoding="utf-8")
     if is_table and all_figures:
         _draw_figures(content, figures, text, formats)
-    elif all_figures or not svgs:
+    elif all_figures or not svgs or "records" in document:
         svgs = _draw_figures(content, figures, text, {"svg", *formats}) | svgs
     with stage("Writing the page"):
         page = seal_page(render(document, svgs), list_bundle_files(folder))

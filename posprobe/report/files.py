@@ -449,7 +449,7 @@ def _checksum_content(content: bytes) -> FileChecksum:
 # Schemas of the six kinds of bundle, as their documents state them.
 ANALYSIS_SCHEMA: Final = "posprobe.analysis/2"
 COMPARISON_SCHEMA: Final = "posprobe.comparison/2"
-KERNELS_SCHEMA: Final = "posprobe.kernels/2"
+KERNELS_SCHEMA: Final = "posprobe.kernels/3"
 FORWARD_SCHEMA: Final = "posprobe.forward/3"
 RESIZING_SCHEMA: Final = "posprobe.resizing/1"
 CHECK_SCHEMA: Final = "posprobe.check/1"
@@ -469,6 +469,7 @@ EARLIER_SCHEMAS = (
     "posprobe.analysis/1",
     "posprobe.comparison/1",
     "posprobe.kernels/1",
+    "posprobe.kernels/2",
     "posprobe.forward/1",
     "posprobe.forward/2",
 )

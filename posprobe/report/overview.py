@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -30,12 +31,20 @@ from posprobe.report.svg import (
     svg_element,
     text_element,
 )
-from posprobe.text import Block, format_percent, format_period, use_minus_sign
+from posprobe.text import (
+    Block,
+    escape_invisible,
+    format_percent,
+    format_period,
+    use_minus_sign,
+)
 from posprobe.words.lines import (
+    BudgetTerm,
     budget_note,
     budget_subject,
     budget_sums,
     budget_terms,
+    compared_budgets,
 )
 
 #: Arrays of a bundle by name.
@@ -85,6 +94,12 @@ class Style:
         Width of a letter, as a share of the budget's bar.
     min_wide_share
         Share of the bar below which a term is labelled on wide pages only.
+    names_share
+        Share of the width that the names of several bars take.
+    bar_pitch
+        Distance between the upper edges of bars under each other.
+    first_bar_top
+        Upper edge of the first of them.
     """
 
     map_cells: int = 256
@@ -105,6 +120,9 @@ class Style:
     max_decades: int = 7
     letter_share: float = 0.0056
     min_wide_share: float = 0.12
+    names_share: float = 0.14
+    bar_pitch: int = 68
+    first_bar_top: int = 26
 
 
 #: Style of all drawings of the first screen.
@@ -170,24 +188,7 @@ def draw_budget(document: Block) -> str:
     terms = budget_terms(document)
     if not terms:
         return ""
-    elements, narrow_labels, left_edge = [], [], 0.0
-    for term in terms:
-        share = term.share
-        centre = f"{100 * (left_edge + share / 2):.2f}%"
-        elements.append(
-            f'<rect class="seg {term.colour_class}" x="{100 * left_edge:.3f}%" y="28" '
-            f'width="{100 * share:.3f}%" height="44"><title>{term.name}: {term.value}'
-            "</title></rect>"
-        )
-        if share > STYLE.letter_share * len(term.label):
-            css_class = (
-                f"in {term.colour_class}t{' xl' if share < STYLE.min_wide_share else ''}"
-            )
-            elements.append(_bar_label(centre, 47, term.label, f"{css_class} wide"))
-            elements.append(_bar_label(centre, 64, term.value, f"{css_class} pc"))
-        else:
-            narrow_labels.append(f"{term.label} {term.value}")
-        left_edge += share
+    elements, narrow_labels = _draw_bar(terms, 28)
     note = ", ".join(filter(None, [budget_subject(document), budget_note(document)]))
     elements.append(
         f'<text class="lab note" x="100%" y="16" text-anchor="end">{note}</text>'
@@ -208,12 +209,88 @@ def draw_budget(document: Block) -> str:
     )
 
 
+def _draw_bar(
+    terms: Sequence[BudgetTerm], top: int, width: float = 1.0
+) -> tuple[list[str], list[str]]:
+    """Draw terms as segments of a bar, and return the labels of those that are too narrow.
+
+    Parameters
+    ----------
+    terms
+        Terms whose shares add up to 1.
+    top
+        Upper edge of the bar.
+    width
+        Width of the bar, as a share of that of the page.
+    """
+    elements, narrow_labels, left_edge = [], [], 0.0
+    for term in terms:
+        share = term.share
+        centre = f"{100 * (left_edge + share / 2):.2f}%"
+        elements.append(
+            f'<rect class="seg {term.colour_class}" x="{100 * left_edge:.3f}%" y="{top}" '
+            f'width="{100 * share:.3f}%" height="44"><title>{term.name}: {term.value}'
+            "</title></rect>"
+        )
+        if share * width > STYLE.letter_share * len(term.label):
+            is_wide = share * width >= STYLE.min_wide_share
+            css_class = f"in {term.colour_class}t{'' if is_wide else ' xl'}"
+            elements.append(_bar_label(centre, top + 19, term.label, f"{css_class} wide"))
+            elements.append(_bar_label(centre, top + 36, term.value, f"{css_class} pc"))
+        else:
+            narrow_labels.append(f"{term.label} {term.value}")
+        left_edge += share
+    return elements, narrow_labels
+
+
+def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str) -> str:
+    """Draw several budgets as bars under each other, each with its name on the left.
+
+    Parameters
+    ----------
+    budgets
+        Name and terms of each.
+    title
+        What the terms are shares of.
+    """
+    left, pitch = STYLE.names_share, STYLE.bar_pitch
+    elements = [
+        f'<text class="lab note" x="100%" y="16" text-anchor="end">{title}</text>'
+    ]
+    descriptions = []
+    for row, (name, terms) in enumerate(budgets):
+        segments, narrow_labels = _draw_bar(terms, 0, 1 - left)
+        shares_text = "; ".join(f"{term.name} {term.value}" for term in terms)
+        safe_name = escape(escape_invisible(name))
+        descriptions.append(f"{safe_name}: {shares_text}")
+        note = ", ".join(narrow_labels)
+        top = STYLE.first_bar_top + pitch * row
+        # Frames of their own cut names that are too long, and give each bar its scale.
+        elements.append(
+            f'<svg class="slot" x="0" y="{top}" width="{100 * left - 1:.1f}%" height="44">'
+            f'<title>{safe_name}</title><text class="barname" x="0" y="27">{safe_name}</text>'
+            f'</svg><svg class="slot" x="{100 * left:.1f}%" y="{top}" '
+            f'width="{100 - 100 * left:.1f}%" height="{pitch}">{"".join(segments)}'
+            f'<text class="lab wide" x="100%" y="59" text-anchor="end">{note}</text></svg>'
+        )
+    height = STYLE.first_bar_top + pitch * len(budgets)
+    return (
+        f'<svg width="100%" height="{height}" class="bars" role="img" '
+        f'aria-label="Budgets. {". ".join(descriptions)}">{"".join(elements)}</svg>'
+    )
+
+
 def budget_legend(document: Block) -> str:
     """Return a legend of the budget, for pages on which its bar is too narrow for labels."""
-    entries = (
+    entries = [
         f'<li><i class="sw {term.colour_class}"></i>{term.name} <b>{term.value}</b></li>'
         for term in budget_terms(document)
-    )
+    ]
+    for _, terms in compared_budgets(document)[:1]:
+        entries = [
+            f'<li><i class="sw {term.colour_class}"></i>{term.name}</li>'
+            for term in terms
+        ]
     return f'<ul class="legend">{"".join(entries)}</ul>'
 
 

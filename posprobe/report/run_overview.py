@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
 from posprobe.figures.attention_budget import MAX_DRAWN_CURVES
-from posprobe.report.overview import draw_budget
+from posprobe.report.overview import draw_budget, draw_budgets
 from posprobe.report.svg import (
     cosine_map,
     line_commands,
@@ -21,7 +21,12 @@ from posprobe.report.svg import (
     text_element,
 )
 from posprobe.text import Block, format_value, use_minus_sign
-from posprobe.words.lines import ATTENTION_LABELS, head_share_text
+from posprobe.words.lines import (
+    ATTENTION_LABELS,
+    ATTENTION_SUBJECT,
+    compared_budgets,
+    head_share_text,
+)
 
 #: Arrays of a bundle by name.
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -49,15 +54,17 @@ class Panel:
 
 
 def draw_run_overview(document: Block, arrays: Arrays) -> dict[str, str]:
-    """Draw the first screen of a run: an element ``svg`` for each drawing, by name.
+    """Draw the first screen of a run, or of a comparison of runs: an ``svg`` by name.
 
     Parameters
     ----------
     document
-        Content of ``analysis.json`` of a run.
+        Content of ``analysis.json``.
     arrays
         Content of ``arrays.npz``.
     """
+    if budgets := compared_budgets(document):
+        return {"budget": draw_budgets(budgets, f"{ATTENTION_SUBJECT}, mean of heads")}
     block = document.get("attention_budget")
     if not block or not block["heads"]:
         return {}

@@ -70,13 +70,12 @@ class Saveable:
     def _repr_html_(self: BundleContent) -> str:
         from posprobe.report.overview import draw_overview
         from posprobe.report.render import is_single_table, render
+        from posprobe.report.run_overview import draw_run_overview
 
         document = self.to_dict()
+        draw = draw_overview if is_single_table(document) else draw_run_overview
         # Other figures take long to draw; a notebook draws each one where a cell calls `plot`.
-        page = render(
-            document,
-            draw_overview(document, self.arrays()) if is_single_table(document) else {},
-        )
+        page = render(document, draw(document, self.arrays()))
         # The frame keeps the style of the page out of the notebook.
         return (
             f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from io import StringIO
+from itertools import cycle
 from textwrap import fill
 
 from rich.cells import cell_len
@@ -12,11 +13,17 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from posprobe.figures.common import shorten_label
 from posprobe.page import NO_VALUE, AnswerLine, Page, Table
 from posprobe.report.render import build_page
 from posprobe.text import Block, escape_invisible
 from posprobe.words import SHORT_QUESTION_TEXTS
-from posprobe.words.lines import BudgetTerm, budget_note, budget_terms
+from posprobe.words.lines import (
+    BudgetTerm,
+    budget_note,
+    budget_terms,
+    compared_budgets,
+)
 
 #: Mark of each answer.
 ANSWER_MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}
@@ -28,6 +35,8 @@ MAX_SCREEN_LINES = 19
 MAX_HEADLINE_LINES = 4
 #: Columns of a line where the width of the terminal is unknown.
 DEFAULT_WIDTH = 80
+#: Narrower bars show nothing.
+MIN_BAR_WIDTH = 8
 #: Space at which lines are not broken.
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
@@ -43,6 +52,7 @@ def render_text(
         [title, *(_headline_lines(page.headline, n_columns) if page.headline else ())],
         [wrap_text(note, "note: ", n_columns) for note in page.notes],
         _budget_lines(budget_terms(document), budget_note(document), n_columns),
+        _compared_budget_lines(compared_budgets(document), n_columns),
         _answer_lines(page.single_answers, n_columns),
         # Evidence without an answer is represented by its sentences.
         [
@@ -173,15 +183,52 @@ def _align_columns(
     return [line.rstrip() for line in captured.get().rstrip("\n").split("\n")]
 
 
+def _block_bar(terms: Sequence[BudgetTerm], width: int) -> str:
+    """Return a bar of blocks whose lengths are shares of a width."""
+    bar, share = "", 0.0
+    for block, term in zip(cycle(BAR_BLOCKS), terms, strict=False):
+        share += term.share
+        bar += block * (round(width * share) - len(bar))
+    return bar
+
+
+def _compared_budget_lines(
+    budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], width: int
+) -> list[str]:
+    """Return a bar and the shares of each budget under each other, below a legend."""
+    if not budgets:
+        return []
+    terms = budgets[0][1]
+    legend = [
+        f"{block} {term.kind}"
+        for block, term in zip(cycle(BAR_BLOCKS), terms, strict=False)
+    ]
+    max_name = max(width // 4, 8)
+    names = [shorten_label(name, max_name) for name, _ in budgets]
+    value_columns = zip(
+        legend,
+        *([term.value for term in terms] for _, terms in budgets),
+        strict=True,
+    )
+    columns = [names, *value_columns]
+    text_width = sum(max(map(cell_len, column)) + 2 for column in columns)
+    bar_width = max(width - text_width - 2, MIN_BAR_WIDTH)
+    rows: list[Sequence[str]] = [("", "", *legend)]
+    rows += [
+        (name, _block_bar(terms, bar_width), *(term.value for term in terms))
+        for name, (_, terms) in zip(names, budgets, strict=True)
+    ]
+    return _align_columns(rows, width, right_aligned=range(2, 2 + len(legend)))
+
+
 def _budget_lines(terms: Sequence[BudgetTerm], note: str, width: int) -> list[str]:
     """Return a bar of blocks for the terms of the budget, and a legend below it."""
-    bar, names, share = "", [], 0.0
-    for k, term in enumerate(terms):
-        share += term.share
-        block = BAR_BLOCKS[k % len(BAR_BLOCKS)]
-        bar += block * (round((width - 4) * share) - len(bar))
-        # A line break must not separate a block from its name.
-        names.append(f"{block}{NO_BREAK_SPACE}{term.short_label}: {term.value}")
+    bar = _block_bar(terms, width - 4)
+    # A line break must not separate a block from its name.
+    names = [
+        f"{block}{NO_BREAK_SPACE}{term.short_label}: {term.value}"
+        for block, term in zip(cycle(BAR_BLOCKS), terms, strict=False)
+    ]
     legend = f"{', '.join(names)}{'; ' if note else ''}{note}"
     return (
         [f"  {bar}", wrap_text(legend, "  ", width).replace(NO_BREAK_SPACE, " ")]

@@ -26,6 +26,7 @@ from posprobe.report.files import (
 from posprobe.report.svg import shrink_images
 from posprobe.schemes import Encoding, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.studies.comparison import apply_labels, make_names_unique
+from posprobe.studies.saved_runs import SavedRun, read_run
 from posprobe.studies.schemes import analyze_schemes
 from posprobe.studies.table import analyze, select_results
 from posprobe.tables import PositionTable
@@ -67,6 +68,8 @@ RUN_FIGURES: Mapping[str, tuple[str, str]] = {
     ),
     "places": ("places", "places of an input that reach the output"),
 }
+#: Number of bars under each other that fit into a figure.
+MAX_PAPER_RUNS = 24
 #: Number of lines that readers can tell apart in one figure.
 MAX_PAPER_TABLES = 6
 #: Number of rotations that fit into one figure.
@@ -524,6 +527,76 @@ def paper_figure(
         )
 
     return lay_out_figure(draw, venue, span, columns=columns)
+
+
+def _read_runs(references: Sequence[str]) -> list[SavedRun]:
+    """Read saved runs that share a figure."""
+    if len(references) > MAX_PAPER_RUNS:
+        raise UsageError(
+            f"{len(references)} runs: at most {MAX_PAPER_RUNS} share a figure."
+        )
+    runs = []
+    for reference in references:
+        if (run := read_run(reference)) is None:
+            raise UsageError(
+                f"{reference}: not the folder of a saved run. "
+                "`posprobe forward REF --out DIR` makes one."
+            )
+        runs.append(run)
+    return runs
+
+
+def draw_runs(
+    references: Sequence[str],
+    *,
+    venue: str = "acl",
+    span: Span = "column",
+    labels: Mapping[str, str] | None = None,
+) -> PaperFigure:
+    """Draw what decides where the heads of saved runs look: one run head by head, or several.
+
+    Parameters
+    ----------
+    references
+        Folders of runs.
+    venue, span
+        Same as for `paper_figure`.
+    labels
+        Names in figure and caption, by reference.
+
+    Raises
+    ------
+    UsageError
+        If a reference is no saved run, a run lacks the attention budget, there are too many, or
+        the venue or span is unknown.
+    InvalidCheckpoint
+        If a bundle is damaged.
+    """
+    from posprobe.figures import find_builder
+    from posprobe.figures.attention_budget import attention_budgets_figure
+    from posprobe.figures.styles import make_labels_printable
+
+    runs = _read_runs(references)
+    names = make_names_unique(
+        [
+            (labels or {}).get(reference, run.budget.name)
+            for reference, run in zip(references, runs, strict=True)
+        ]
+    )
+    budgets = {name: run.budget for name, run in zip(names, runs, strict=True)}
+    is_single = len(runs) == 1
+    sentences = captions.runs_caption(budgets, [run.contexts_kind for run in runs])
+
+    def draw(figure_format: FigureFormat) -> CaptionedFigure:
+        build = (
+            find_builder(runs[0].budget, "attention_budget")
+            if is_single
+            else attention_budgets_figure
+        )
+        figure = build(figure_format, make_labels_printable(budgets), {})
+        return figure, sentences
+
+    return lay_out_figure(draw, venue, span)
 
 
 def lay_out_figure(

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
 from posprobe.analyses.descriptive.kernels import draw_walk_correlations, standardise
+from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.head_biases import heads
-from posprobe.analyses.models.rotary_use import HeadIndex, Origin, match_heads
+from posprobe.analyses.models.rotary_use import HeadIndex, match_heads
 from posprobe.analyses.result import as_block, to_json
 from posprobe.arrays import Floats
 from posprobe.blocks import describe_environment
 from posprobe.encodings.tables import check_integer
-from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
+from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import (
     Grid,
     Layout,
@@ -31,7 +32,7 @@ from posprobe.layouts import (
 from posprobe.progress import stage
 from posprobe.questions.schemes import answer_kernel
 from posprobe.report.document import shared_block
-from posprobe.report.files import KERNELS_SCHEMA, RUN_SCHEMAS, read_arrays, read_bundle
+from posprobe.report.files import KERNELS_SCHEMA
 from posprobe.schemes import (
     MAX_KERNEL_ROWS,
     POSITION_UNIT,
@@ -49,6 +50,7 @@ from posprobe.studies.comparison import (
     make_names_unique,
     symmetric_matrix,
 )
+from posprobe.studies.saved_runs import SavedRun, read_run
 from posprobe.studies.schemes import check_record
 from posprobe.tables import PositionTable
 from posprobe.words.schemes import kernels_headline
@@ -63,6 +65,8 @@ DEFAULT_KERNEL_LENGTH = 512
 MAX_DEFAULT_KERNEL_LENGTH = 1024
 #: Reason for an undefined correlation.
 FLAT_CURVE_REASON = "an encoding has the same value at every distance"
+#: Reason for an undefined share of the offset in a run's kernel.
+MEAN_CURVE_REASON = "the curves of a run are means over the places of queries"
 #: Numbers of pairs that are shown as matrices.
 PAIR_NUMBERS = ("correlation", "alignment")
 
@@ -113,7 +117,7 @@ class KernelComparison(PairwiseComparison):
     ) -> dict[str, Any]:
         answers = map(answer_kernel, encodings)
         verdict = shared_block(dict(zip(self.labels, answers, strict=True)))
-        headline = kernels_headline(pairs, self.walk)
+        headline = kernels_headline(pairs, self.walk, encodings)
         return {
             "schema": KERNELS_SCHEMA,
             "length": self.layout.size,
@@ -140,7 +144,9 @@ class KernelComparison(PairwiseComparison):
             for name in ("half_width", "monotone_fraction", "asymmetry")
         } | {"translation_invariance": self.invariance[index]}
         undefined = {
-            "translation_invariance": FLAT_CURVE_REASON,
+            "translation_invariance": MEAN_CURVE_REASON
+            if isinstance(record, MeasuredHeads)
+            else FLAT_CURVE_REASON,
             **as_block(measured)["undefined"],
         }
         return {
@@ -349,8 +355,10 @@ def _record_length(record: Encoding) -> int | None:
     return len(record) if isinstance(record, PositionTable) else declared_length(record)
 
 
-def _quantity(record: Encoding) -> Literal["cosine", "bias", "rotation"]:
+def _quantity(record: Encoding) -> Literal["cosine", "bias", "rotation", "logit"]:
     match record:
+        case MeasuredHeads():
+            return "logit"
         case RelativeBias():
             return record.quantity
         case LinearBias():
@@ -384,7 +392,8 @@ def _measure(record: Encoding, layout: Layout) -> tuple[Floats, Floats, float | 
         curve = np.concatenate([curve[:n], curve[n - 2 :: -1]])
     # The mean curve counts as one head, so the kernels of single heads are not needed.
     kernel = RelativeBias(curve[None], layout, record.name, record.source).kernel(n)[0]
-    return curve, kernel, 1.0 if _centre_curve(curve).any() else None
+    is_by_offset = not isinstance(record, MeasuredHeads) and _centre_curve(curve).any()
+    return curve, kernel, 1.0 if is_by_offset else None
 
 
 def _fold_offsets(curve: Floats) -> Floats:
@@ -426,36 +435,23 @@ def _nan_to_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-#: Advice for a run that cannot be read.
-_RUN_AGAIN_ADVICE = "Run the model again: `posprobe forward REF --only rotary_use`."
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class MeasuredHeads(RelativeBias):
-    """Mean logits of the heads of a rotary model by offset, measured in a run.
+    """Mean logits of the heads of a model by offset, measured in a run.
 
     Parameters
     ----------
     places
         Layer and number of each head.
     run
-        ``contexts``, ``length`` and ``source`` of the run, and ``share``, the median distance
-        share, None where no head has one.
+        Contexts of the run, and what decides where its heads look: the block ``run`` of its
+        encoding.
     """
 
-    scheme: ClassVar[Any] = "rotary"
+    scheme: ClassVar[Any] = "measured"
 
     places: tuple[HeadIndex, ...] = ()
     run: dict[str, Any] | None = None
-
-
-def run_document(reference: str) -> dict[str, Any] | None:
-    """Return the document of the run in a folder; None for any other reference."""
-    try:
-        document = read_bundle(Path(reference))
-    except (UnknownReference, InvalidCheckpoint, OSError, ValueError):
-        return None
-    return document if document["schema"] in RUN_SCHEMAS else None
 
 
 def measured_heads(reference: str) -> MeasuredHeads | None:
@@ -466,81 +462,53 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
     Raises
     ------
     UsageError
-        If the run did not measure rotary use.
+        If the run did not measure the attention budget, or its contexts are images.
     InvalidCheckpoint
         If the bundle is damaged.
     """
-    document = run_document(reference)
-    if document is None:
+    run = read_run(reference)
+    if run is None:
         return None
-    use, folder = document.get("rotary_use"), Path(reference)
-    name = "rotary_measured"
-    try:
-        if not use or not use["heads"]:
-            raise UsageError(
-                f"{reference}: this run did not measure what heads do. {_RUN_AGAIN_ADVICE}"
-            )
-        curves = read_arrays(folder / "arrays.npz", _RUN_AGAIN_ADVICE, (name,))[name]
-        places = tuple(
-            (_check_count(head["layer"]), _check_count(head["head"]))
-            for head in use["heads"]
+    budget = run.budget
+    if isinstance(budget.layout, Grid):
+        raise UsageError(
+            f"{reference}: a run on images, whose heads have no distances between tokens. "
+            f"`posprobe figure attention-budget {reference} OTHER` compares it with others."
         )
-        share = use["summary"]["share"]
-        if use["source"] not in get_args(Origin) or not (
-            share is None or 0 <= share <= 1
-        ):
-            raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
-        return MeasuredHeads(
-            values=_offset_curves(curves, use["layers"], places),
-            layout=Line(
-                min(layer["window"] for layer in use["layers"] if layer["window"])
-            ),
-            name=str(document["name"]),
-            source=Source(reference, str(folder.resolve())),
-            causal=not any(layer["both_sides"] for layer in use["layers"]),
-            places=places,
-            run={key: _check_count(use[key]) for key in ("contexts", "length")}
-            | {"source": use["source"], "share": share},
-        )
-    except (LookupError, TypeError, ValueError) as error:
-        raise InvalidCheckpoint(
-            f"{folder}: it lacks what the run measured "
-            f"({type(error).__name__}: {error}). {_RUN_AGAIN_ADVICE}"
-        ) from error
+    return MeasuredHeads(
+        values=_offset_curves(budget),
+        layout=Line(min(layer.window for layer in budget.layers if layer.window)),
+        name=budget.name,
+        source=Source(reference, str(Path(reference).resolve())),
+        causal=not budget.both_sides,
+        places=tuple((head.layer, head.head) for head in budget.heads),
+        run=describe_budget(run),
+    )
 
 
-def _check_count(value: Any) -> int:
-    """Check a count that was read from a document, which may have been edited."""
-    if type(value) is not int or not 0 <= value < 2**31:
-        raise ValueError(f"{value!r:.40} is no such number")
-    return value
+def describe_budget(run: SavedRun) -> dict[str, Any]:
+    """Return what decides where the heads of a run look, and on which contexts, for JSON."""
+    budget = run.budget
+    names = ("distance", "key", "other", "content", "moved", "most", "contexts", "tokens")
+    return {
+        **{name: getattr(budget, name) for name in names},
+        "heads": len(budget.heads),
+        "kind": run.contexts_kind,
+    }
 
 
-def _offset_curves(
-    curves: Floats, layers: list[dict[str, Any]], places: tuple[HeadIndex, ...]
-) -> Floats:
-    """Turn curves by distance ``[layers, heads, n]`` into curves of heads by offset.
+def _offset_curves(budget: AttentionBudget) -> Floats:
+    """Turn curves by distance, query minus key, into curves of heads by offset, its opposite.
 
-    If no layer sees later keys, they mirror the earlier ones.
+    If a head does not see later keys, they mirror the earlier ones.
     """
-    rows = {_check_count(layer["layer"]): row for row, layer in enumerate(layers)}
-    if len(rows) < len(layers) or len(set(places)) < len(places):
-        raise ValueError("a layer or head stands there twice")
-    window = min(_check_count(layer["window"]) for layer in layers if layer["window"])
+    window = min(layer.window for layer in budget.layers if layer.window)
+    zero = int(np.flatnonzero(budget.displacements[:, 0] == 0)[0])
     head_curves = []
-    for layer, head in places:
-        row = rows[layer]
-        sees_both_sides, layer_window = layers[row]["both_sides"], layers[row]["window"]
-        if (
-            curves.ndim != 3
-            or not 0
-            < layer_window + (layer_window - 1) * sees_both_sides
-            <= curves.shape[2]
-        ):
-            raise ValueError(f"layer {layer} has no curves over {layer_window} distances")
-        curve = curves[row, head, layer_window - 1 if sees_both_sides else 0 :][:window]
-        earlier_keys = (
-            curves[row, head, :layer_window][::-1][:window] if sees_both_sides else curve
-        )
-        head_curves.append(np.concatenate([curve[:0:-1], earlier_keys]))
+    for curve in budget.curves:
+        earlier_keys = curve[zero : zero + window]
+        later_keys = curve[max(zero - window + 1, 0) : zero + 1][::-1]
+        if len(later_keys) < window or np.isnan(later_keys).any():
+            later_keys = earlier_keys
+        head_curves.append(np.concatenate([earlier_keys[:0:-1], later_keys]))
     return np.stack(head_curves)

@@ -24,6 +24,7 @@ from typing import (
 )
 
 from posprobe import questions
+from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.rotary_use import Summary
 from posprobe.analyses.result import json_type, record_numbers, shown_types
 from posprobe.blocks import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
@@ -71,7 +72,9 @@ _SWEEP_COLUMNS: Mapping[str, ColumnType] = {
 }
 #: Number of columns of ``sweep.csv`` unless all are requested; the parquet file has all.
 MAX_CSV_COLUMNS = 40
-#: Prefix of the columns that a saved run of a rotary model adds.
+#: Prefix of the columns that a saved run of a model adds.
+_ATTENTION_PREFIX = "attention_budget."
+#: Prefix of the columns that a saved run of a rotary model adds, where that was measured.
 _ROTARY_USE_PREFIX = "rotary_use.summary."
 #: Columns of the places that a saved run found.
 _PLACES_COLUMNS: Mapping[str, ColumnType] = {
@@ -118,6 +121,9 @@ def columns() -> Mapping[str, ColumnType]:
         column_types |= dict(
             _scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"})
         )
+    for path, _, hint in record_numbers(AttentionBudget):
+        if column_type := _column_type(hint):
+            column_types[f"{_ATTENTION_PREFIX}{path}"] = column_type
     column_types |= dict(_scalars(Summary, set(), _ROTARY_USE_PREFIX))
     column_types |= dict(_PLACES_COLUMNS)
     return column_types | dict(_SWEEP_COLUMNS)
@@ -281,25 +287,26 @@ def run_row(document: Block) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        If the run measured neither rotary use nor places.
+        If the run measured none of attention budget, rotary use and places.
     InvalidCheckpoint
         If its document was changed by hand.
     """
-    is_rotary = bool(document.get("rotary_use"))
-    if not (is_rotary or document.get("places")):
+    measurements = ("attention_budget", "rotary_use", "places")
+    if not any(document.get(name) for name in measurements):
         raise UsageError(
-            f"{document['name']}: this run measured neither what rotary heads do nor which "
-            "places count."
+            f"{document['name']}: this run measured neither what decides where heads look nor "
+            "which places count."
         )
     row = {
         key: lookup(document, key)
         for key in columns()
-        if key.startswith(_ROTARY_USE_PREFIX) or key in _PLACES_COLUMNS
+        if key.startswith((_ATTENTION_PREFIX, _ROTARY_USE_PREFIX))
+        or key in _PLACES_COLUMNS
     }
     try:
         metadata = {
             "name": document["name"],
-            "scheme": "rotary" if is_rotary else None,
+            "scheme": "rotary" if document.get("rotary_use") else None,
             "dtype": document["model"]["dtype"],
         }
         cells = _select_defined(row | metadata | _verdict_cells(document))

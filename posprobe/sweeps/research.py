@@ -25,7 +25,7 @@ from posprobe.nulls import NULL_MODELS
 from posprobe.report.files import expand_user, path_exists
 from posprobe.studies import Analysis
 from posprobe.studies.checkpoint import analyze_any
-from posprobe.studies.kernels import run_document
+from posprobe.studies.saved_runs import run_document
 from posprobe.studies.series import HEADLINE_NUMBERS
 from posprobe.studies.table import check_table_request
 from posprobe.sweeps import many

@@ -50,7 +50,7 @@ from posprobe.report import bundle_name
 from posprobe.schemes import Scheme
 from posprobe.studies import Analysis, SchemeAnalysis
 from posprobe.studies.checkpoint import analyze_any
-from posprobe.studies.kernels import run_document
+from posprobe.studies.saved_runs import run_document
 from posprobe.sweeps.atlas import thumbnail
 from posprobe.sweeps.columns import analysis_rows, run_row
 from posprobe.tables import PositionTable

@@ -14,6 +14,7 @@ from posprobe.analyses.composition.bridging import Bridging
 from posprobe.analyses.composition.budget import Clock
 from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.models.attention import AttentionByOffset
+from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.experiments import SubstitutionEffect
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.data import read_data
@@ -22,6 +23,7 @@ from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 from posprobe.text import escape_invisible
+from posprobe.words import PICTURE_TEXTS
 from posprobe.words.formats import TemplateFormatter, capitalise, format_count, join_words
 from posprobe.words.models import no_heads_reason
 
@@ -48,6 +50,31 @@ def baselines_caption(draws: int) -> str:
 @cache
 def _caption_texts() -> Mapping[str, Any]:
     return read_data("words/captions.toml")
+
+
+def runs_caption(
+    budgets: Mapping[str, AttentionBudget], context_kinds: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the sentences of a caption of saved runs: what is drawn, and the contexts of each.
+
+    Parameters
+    ----------
+    budgets
+        Attention budgets by name of the run.
+    context_kinds
+        Kind of the contexts of each run, in words.
+    """
+    subject, picture = (
+        ("model", "attention_budget") if len(budgets) == 1 else ("kernels", "budgets")
+    )
+    sentences = []
+    for (name, budget), kind in zip(budgets.items(), context_kinds, strict=True):
+        unit = "patches" if isinstance(budget.layout, Grid) else "tokens"
+        contexts = (
+            f"{format_count(budget.contexts, 'context')} of {budget.tokens:,} {unit}"
+        )
+        sentences.append(f"{name}: {contexts} ({kind}).")
+    return PICTURE_TEXTS[subject][picture], *sentences
 
 
 def _fill_caption(figure: str, **names: Any) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from typing import Any
@@ -308,6 +309,8 @@ class BudgetTerm:
 N_ROTATION_COLOURS = 5
 
 
+#: What the parts of attention logits are shares of.
+ATTENTION_SUBJECT = "variance of attention logits"
 #: Label and colour class of the parts of attention logits, in the order of the bar.
 ATTENTION_LABELS = {
     "distance": ("distance", "r3"),
@@ -361,6 +364,8 @@ def _attention_terms(block: Block) -> tuple[BudgetTerm, ...]:
     # The estimate of a zero share can be slightly negative.
     shares = {name: max(block[name] or 0.0, 0.0) for name in ATTENTION_LABELS}
     total = sum(shares.values()) or 1.0
+    if not math.isfinite(total):
+        raise ValueError(f"shares of attention logits that add up to {total}")
     return tuple(
         BudgetTerm(
             name,
@@ -375,6 +380,27 @@ def _attention_terms(block: Block) -> tuple[BudgetTerm, ...]:
     )
 
 
+def compared_runs(records: Sequence[Block]) -> list[tuple[str, Block]]:
+    """Return label and block of every run if nothing but runs is compared."""
+    runs = [(record["label"], record.get("run") or {}) for record in records]
+    # Runs in bundles of version 2 have no budget.
+    return runs if all("content" in run for _, run in runs) else []
+
+
+def compared_budgets(
+    document: Block,
+) -> tuple[tuple[str, tuple[BudgetTerm, ...]], ...]:
+    """Return label and attention budget of every run in a comparison of nothing but runs.
+
+    Raises
+    ------
+    ValueError
+        If a share is not finite, as in no run.
+    """
+    runs = compared_runs(document.get("records") or ())
+    return tuple((label, _attention_terms(run)) for label, run in runs)
+
+
 def head_share_text(head: Block) -> str:
     """Return the share of a head's logits that goes with distance, as a text."""
     # The estimate of a zero share can be slightly negative.
@@ -385,7 +411,7 @@ def budget_subject(document: Block) -> str:
     """Return what the terms of a document's budget are shares of."""
     if attention := document.get("attention_budget"):
         heads = format_count(len(attention["heads"]), "head")
-        return f"variance of attention logits, mean of {heads}"
+        return f"{ATTENTION_SUBJECT}, mean of {heads}"
     return "variance around the mean row"
 
 

@@ -30,7 +30,7 @@ from posprobe.words.formats import (
     format_whole_percent,
     join_words,
 )
-from posprobe.words.lines import TEST_KEY, chance_line
+from posprobe.words.lines import TEST_KEY, chance_line, compared_runs
 
 #: Largest number of encodings that a sentence names.
 MAX_NAMED_ENCODINGS = 4
@@ -394,6 +394,7 @@ KERNEL_QUANTITIES = {
     "cosine": "cosine",
     "bias": "bias (logits)",
     "rotation": "mean rotation",
+    "logit": "mean logit (nats)",
 }
 #: Key to the answers about kernels.
 KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
@@ -408,12 +409,37 @@ def kernel_line(question: str, answer: str, record: Block) -> AnswerLine:
     )
 
 
-def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
-    """Return sentences on the similarity of two curves, or on the number of similar pairs."""
+def kernels_headline(
+    pairs: Sequence[Block], walk: Block | None, records: Sequence[Block]
+) -> str:
+    """Return what decides where heads look if all are runs, else how similar the curves are."""
+    if runs := compared_runs(records):
+        return _runs_headline(runs)
     if len(pairs) == 1 and ("heads" in pairs[0] or not _curve_verdict(pairs[0], walk)):
         return " ".join(curve_sentences(pairs[0], walk))
     verdicts = [(pair["records"], _curve_verdict(pair, walk)) for pair in pairs]
     return chance_comparison(verdicts, "The curves of {} over distance are")
+
+
+def _runs_headline(runs: Sequence[tuple[str, Block]]) -> str:
+    """Say what position decides in two runs, or in the runs with the most and the least."""
+    shares = {
+        # The estimate of a zero share can be slightly negative.
+        label: max(run["distance"] + run["key"] + run["other"], 0.0)
+        for label, run in runs
+    }
+    texts = {label: format_whole_percent(share) for label, share in shares.items()}
+    if len(runs) == 2:
+        (first, first_text), (second, second_text) = texts.items()
+        where = f"{first_text} of where the heads look in {first}"
+        return f"Position decides {where}, {second_text} in {second}."
+    lowest, highest = (
+        function(shares, key=lambda label: shares[label]) for function in (min, max)
+    )
+    return (
+        f"Position decides most in {highest} ({texts[highest]} of where the heads look) "
+        f"and least in {lowest} ({texts[lowest]})."
+    )
 
 
 def _curve_verdict(pair: Block, walk: Block | None) -> str:
@@ -481,10 +507,24 @@ def _matched_heads_sentences(heads: Block) -> Iterator[str]:
 def kernels_lead(document: Block) -> str:
     """Return a phrase on the number of encodings and positions that are compared."""
     layout = document["layout"]
+    if runs := compared_runs(document["records"]):
+        return (
+            f"{format_count(len(runs), 'run')} by what decides where their heads look, and by "
+            f"{document['length']:,} distances"
+        )
     length_text = f"{document['length']:,} positions"
     if layout["type"] == "grid":
         length_text = f"the patches of a grid of {layout['height']} × {layout['width']}"
     return f"{len(document['records'])} encodings by their kernels between {length_text}"
+
+
+def _run_contexts_phrase(run: Block) -> str:
+    """Return the contexts of a run as a phrase."""
+    if "kind" in run:
+        return f"{run['contexts']:,} contexts of {run['tokens']:,} tokens ({run['kind']})"
+    # In bundles of version 2.
+    source = ANSWER_TEXTS["sources"][run["source"]]
+    return f"{run['contexts']:,} contexts of {run['length']:,} tokens {source}".rstrip()
 
 
 def kernel_notes(document: Block) -> Iterator[str]:
@@ -492,10 +532,7 @@ def kernel_notes(document: Block) -> Iterator[str]:
     length, other_labels = document["length"], []
     for record in document["records"]:
         if run := record.get("run"):
-            source_text = ANSWER_TEXTS["sources"][run["source"]]
-            size_text = f"{run['contexts']:,} contexts of {run['length']:,} tokens"
-            contexts_text = f"{size_text} {source_text}".rstrip()
-            yield f"{record['label']}: measured on {contexts_text}."
+            yield f"{record['label']}: measured on {_run_contexts_phrase(run)}."
         if record["positions"] not in (None, length):
             other_labels.append(f"{record['label']} has {record['positions']}")
     if other_labels:

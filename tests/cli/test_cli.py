@@ -316,7 +316,7 @@ def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
     )
     assert completed.code == 0, completed.err
     document = json.loads((tmp_path / "bundle" / "analysis.json").read_text())
-    assert document["schema"] == "posprobe.kernels/2"
+    assert document["schema"] == "posprobe.kernels/3"
 
 
 # Rows and grids.

@@ -81,16 +81,16 @@ def _prints(rng: random.Random) -> Case:
     return Case(f"fingerprints: {kind}", argv, files, special)
 
 
-# --- saved runs of rotary models ---------------------------------------------------------------
+# --- saved runs of models ---------------------------------------------------------------
 
 
 @functools.cache
 def _run() -> dict[str, bytes]:
     """The data of a run, made once of random numbers."""
-    from made_forward import rotary_of, save_run
+    from made_forward import save_run, text_budget
 
     with tempfile.TemporaryDirectory() as name:
-        folder = save_run(Path(name, "a"), {"rotary_use": rotary_of()})
+        folder = save_run(Path(name, "a"), {"attention_budget": text_budget()})
         return {f"a/{path.name}": path.read_bytes() for path in folder.iterdir()}
 
 
@@ -100,7 +100,7 @@ def _edited(rng: random.Random) -> Case:
         name.replace("a/", "b/"): file for name, file in _run().items()
     }
     document, arrays = json.loads(files["a/analysis.json"]), "a/arrays.npz"
-    use = document["rotary_use"]
+    use = document["attention_budget"]
     part = rng.choice(
         (use, use, rng.choice(use["heads"]), rng.choice(use["layers"]), document)
     )
@@ -121,10 +121,10 @@ def _edited(rng: random.Random) -> Case:
     elif kind == "curves":
         with np.load(io.BytesIO(files[arrays])) as archive:
             stored_arrays = {name: archive[name] for name in archive}
-        curves = stored_arrays["rotary_measured"]
-        odd = np.where(curves == curves[0, 0, 3], rng.choice((np.nan, np.inf)), curves)
-        stored_arrays["rotary_measured"] = rng.choice(
-            (odd, curves * 1e200, curves * 0, curves[0], curves[..., :5], curves[:, :0],
+        curves = stored_arrays["attention_curves"]
+        odd = np.where(curves == curves[0, 3], rng.choice((np.nan, np.inf)), curves)
+        stored_arrays["attention_curves"] = rng.choice(
+            (odd, curves * 1e200, curves * 0, curves[0], curves[:, :5], curves[:, :0],
              curves.astype(rng.choice(("c16", "i8", "f4", ">f8", "f2"))))
         )  # fmt: skip
         members = (
@@ -138,10 +138,17 @@ def _edited(rng: random.Random) -> Case:
             ("compare", "a", "rotary:64x16", "--out", "o"),
             ("sweep", "a", "b", "--jobs", "1", "--out", "o"),
             ("table", "a"),
+            ("figure", "attention-budget", "a", "b", "-o", "o.svg"),
         )
     )
     expected: Any = "accepted" if kind == "sound" else "any"
-    return Case(f"a run: {kind}", words, files, outputs=("o",), expected=expected)
+    return Case(
+        f"a run: {kind}",
+        words,
+        files,
+        outputs=("o", "o.svg", "o.caption.txt"),
+        expected=expected,
+    )
 
 
 # --- dumps of engines --------------------------------------------------------------------------

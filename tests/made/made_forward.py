@@ -122,7 +122,7 @@ def logits_of(
     away = np.abs(window.displacements - np.eye(window.displacements.shape[1])[0])
     fall = -position * away.sum(axis=1) * (np.arange(HEADS) < HEADS - 1)[:, None, None]
     shares = np.full((contexts, HEADS), 0.25), np.zeros((contexts, HEADS))
-    return LogitSums(fall + rng.normal(size=size), *shares, window, 0.1)
+    return LogitSums((fall + rng.normal(size=size),), *shares, window, 0.1)
 
 
 def budget_of(
@@ -258,6 +258,13 @@ def places_of(layout: Layout, output: PlacesOutput = "embedding") -> Places:
         reversed_positions="table" if is_weight else None, grid=grid, lengths=lengths,
         contexts=12, source="given", name="made",
     )  # fmt: skip
+
+
+def text_budget() -> AttentionBudget:
+    """Return the budget of heads that see the earlier tokens of a text of 32."""
+    window = sequence_window(np.tri(32, dtype=bool), 32)
+    assert isinstance(window, AttentionWindow)
+    return budget_of(window, Sequence(32))
 
 
 def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:

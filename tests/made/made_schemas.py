@@ -12,7 +12,7 @@ import referencing
 
 #: Current schema versions by kind of document.
 VERSIONS = {
-    "analysis": 2, "comparison": 2, "kernels": 2, "forward": 3, "sweep": 1, "resizing": 1,
+    "analysis": 2, "comparison": 2, "kernels": 3, "forward": 3, "sweep": 1, "resizing": 1,
     "check": 1,
 }  # fmt: skip
 

@@ -530,13 +530,13 @@ def test_curves_are_similar_only_beyond_random_walks() -> None:
     document = compare_kernels(
         falls, replace(falls, name="again"), rises, noise_bias
     ).to_dict()
-    pairs, walk = document["pairs"], document["walk"]
+    pairs, walk, records = (document[key] for key in ("pairs", "walk", "records"))
     assert walk is not None
     for pair in pairs:
-        text = kernels_headline([pair], walk)
+        text = kernels_headline([pair], walk, records)
         assert ("no more" in text) == ((pair["correlation"] or 0) <= walk["correlation"])
         assert all(text.endswith(".") for text in curve_sentences(pair, walk))
-    assert kernels_headline(pairs, walk).startswith("1 of 6 pairs ")
+    assert kernels_headline(pairs, walk, records).startswith("1 of 6 pairs ")
 
 
 def test_kernels_have_answers_from_their_numbers() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from made_forward import rotary_of, save_run
+from made_forward import save_run, text_budget
 from made_pages import SCHEMES
 from made_schemas import problems, schema
 from made_schemes import buckets, linear, rotary, source, window
@@ -23,15 +23,19 @@ from posprobe.analyses.descriptive.kernels import (
     draw_walk_correlations,
     standardise,
 )
+from posprobe.analyses.models.attention_window import AttentionWindow, grid_window
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.cli import main
 from posprobe.cli.show import describe_loaded
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
-from posprobe.layouts import Sequence
+from posprobe.layouts import Grid, Sequence
+from posprobe.report.bundle import render_bundle
 from posprobe.report.screen import render_text as summary
 from posprobe.schemes import LinearBias, RelativeBias
+from posprobe.studies.figure import draw_runs
 from posprobe.studies.kernels import compare_kernels, measured_heads
+from posprobe.studies.saved_runs import read_run
 from posprobe.studies.schemes import analyze_schemes
 from posprobe.sweeps.columns import run_row
 from posprobe.tables import PositionTable
@@ -41,7 +45,7 @@ from posprobe.words import QUESTION_TEXTS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from posprobe.analyses.models.rotary_use import RotaryUse
+    from posprobe.analyses.models.attention_budget import AttentionBudget
     from posprobe.schemes import Encoding
     from posprobe.studies.kernels import KernelComparison
 
@@ -327,22 +331,23 @@ def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
 PERMUTATION = (4, 0, 5, 1, 3, 2)
 
 
-def with_curves(curves: Any, *, both_sides: bool = False) -> RotaryUse:
+def with_curves(curves: Any, *, both_sides: bool = False) -> AttentionBudget:
     """A run of two layers with three heads that have these curves, ``[6, n]``."""
-    use = rotary_of()
-    heads = tuple(
-        replace(head, measured=curve)
-        for head, curve in zip(use.heads, curves, strict=True)
+    budget = text_budget()
+    n = curves.shape[1]
+    window = (n + 1) // 2 if both_sides else n
+    return replace(
+        budget,
+        curves=curves,
+        displacements=np.arange(window - n, window)[:, None],
+        both_sides=both_sides,
+        layers=tuple(replace(layer, window=window) for layer in budget.layers),
+        heads=tuple(replace(head, preferred=None, prefers="no") for head in budget.heads),
     )
-    window = (curves.shape[1] + 1) // 2 if both_sides else curves.shape[1]
-    layers = tuple(
-        replace(layer, window=window, both_sides=both_sides) for layer in use.layers
-    )
-    return replace(use, heads=heads, layers=layers)
 
 
-def stored(use: RotaryUse | None, folder: Path) -> Path:
-    return save_run(folder, {} if use is None else {"rotary_use": use})
+def stored(budget: AttentionBudget | None, folder: Path) -> Path:
+    return save_run(folder, {} if budget is None else {"attention_budget": budget})
 
 
 def waves(n: int = 24, heads: int = 6) -> Any:
@@ -383,10 +388,12 @@ def test_heads_are_matched_by_their_curves(
     assert pair["heads"]["same"] == 0
     assert pair["heads"]["correlation"] > 0.99
     assert pair["heads"]["by_place"] < 0.5
-    assert f"{pair['heads']['correlation']:.2f}" in document["verdict"]["summary"]
+    assert f"{pair['heads']['correlation']:.2f}" in summary(document, 100)
     run = document["records"][0]["run"]
-    assert (run["contexts"], run["length"], run["source"]) == (12, 32, "sampled")
-    assert run["share"] == pytest.approx(rotary_of().summary.share)
+    assert (run["contexts"], run["tokens"], run["heads"]) == (12, 32, 6)
+    budget = text_budget()
+    for name in ("distance", "key", "other", "content", "moved", "most"):
+        assert run[name] == pytest.approx(getattr(budget, name), abs=1e-12)
 
 
 def test_heads_of_unrelated_runs_match_no_better_than_those_of_one() -> None:
@@ -487,7 +494,7 @@ def test_a_run_stands_beside_an_encoding(tmp_path: Path) -> None:
 def test_bundles_without_curves_are_refused(tmp_path: Path) -> None:
     assert measured_heads(str(tmp_path)) is None
     assert measured_heads("gpt2") is None
-    with pytest.raises(UsageError, match="did not measure what heads do"):
+    with pytest.raises(UsageError, match="did not measure what decides"):
         measured_heads(str(stored(None, tmp_path / "none")))
     run = stored(with_curves(waves()), tmp_path / "run")
     (run / "arrays.npz").unlink()
@@ -508,19 +515,30 @@ def edited(run: Path, place: tuple[Any, ...], value: Any) -> Any:
 @pytest.mark.parametrize(
     ("place", "value", "phrase"),
     [
-        (("rotary_use", "heads", 0, "layer"), 9, "it lacks what the run measured"),
-        (("rotary_use", "contexts"), "many", "'many' is no such number"),
-        (("rotary_use", "source"), "dreams", "source 'dreams'"),
-        (("rotary_use", "summary", "share"), [1], "TypeError"),
-        (("rotary_use", "summary", "share"), float("nan"), "share nan"),
-        (("rotary_use", "heads", 0, "head"), -1, "-1 is no such number"),
-        (("rotary_use", "heads", 1, "head"), 0, "twice"),
-        (("rotary_use", "layers", 1, "layer"), 0, "twice"),
+        (("attention_budget", "heads", 0, "layer"), 9, "it lacks what the run measured"),
+        (("attention_budget", "contexts"), "many", "'many' is no such number"),
+        (("attention_budget", "source"), "dreams", "source 'dreams'"),
+        (("attention_budget", "heads", 0, "distance"), "half", "distance 'half'"),
+        (("attention_budget", "heads", 0, "distance"), float("nan"), "distance nan"),
+        (("attention_budget", "heads", 0, "content"), 2.0, "shares add up to"),
+        (("attention_budget", "heads", 0, "moved"), 7, "moved 7"),
+        (("attention_budget", "heads", 0, "spread"), 10**400, "spread 1000"),
+        (("attention_budget", "heads", 0, "preferred"), 10**9, "preferred 1000000000"),
+        (("attention_budget", "heads", 0, "preferred"), [[1]], "preferred"),
+        (("attention_budget", "heads", 0, "head"), -1, "-1 is no such number"),
+        (("attention_budget", "heads", 1, "head"), 0, "twice"),
+        (("attention_budget", "heads"), [{}], "KeyError"),
+        (("attention_budget", "heads"), 10**9, "TypeError"),
+        (("attention_budget", "layers", 1, "layer"), 0, "twice"),
+        (("attention_budget", "layers"), [], "it lacks what the run measured"),
         (
-            ("rotary_use", "layers", 0, "window"),
+            ("attention_budget", "layers", 0, "window"),
             10**9,
-            "no curves over 1000000000 distances",
+            "over 1000000000 displacements",
         ),
+        (("attention_budget", "layout"), "line", "TypeError"),
+        (("attention_budget",), [1], "TypeError"),
+        (("contexts",), 3, "TypeError"),
     ],
 )
 def test_a_run_that_was_edited_is_refused_by_the_place(
@@ -536,12 +554,9 @@ def test_a_run_that_was_edited_is_refused_by_the_place(
     ("place", "value", "phrase"),
     [
         (("name",), 7, "name is 7"),
-        (
-            ("rotary_use", "summary", "least"),
-            -float("inf"),
-            "summary.least is -inf",
-        ),
-        (("rotary_use", "summary", "yes"), 2**70, "summary.yes is"),
+        (("attention_budget", "distance"), -float("inf"), "budget.distance is -inf"),
+        (("attention_budget", "key"), "half", "budget.key is 'half'"),
+        (("attention_budget", "most"), 2**70, "budget.most is"),
         (("verdict", "answers"), [1], "it lacks"),
         (("model",), {}, "it lacks 'dtype'"),
     ],
@@ -550,6 +565,84 @@ def test_no_row_is_made_of_a_run_that_was_edited(
     place: tuple[Any, ...], value: Any, phrase: str, tmp_path: Path
 ) -> None:
     run = stored(with_curves(waves()), tmp_path / "run")
-    assert run_row(edited(run, ("name",), "x"))["scheme"] == "rotary"
+    row = run_row(edited(run, ("name",), "x"))
+    assert row["attention_budget.distance"] == pytest.approx(text_budget().distance)
+    assert "scheme" not in row
     with pytest.raises(InvalidCheckpoint, match=phrase):
         run_row(edited(run, place, value))
+
+
+def test_three_runs_stand_under_each_other_with_their_shares(tmp_path: Path) -> None:
+    runs = []
+    for index, size in enumerate((0.5, 1.0, 2.0)):
+        budget = with_curves(waves(20 + index))
+        heads = tuple(
+            replace(head, distance=size / 4, content=1 - size / 4, key=0.0, other=0.0)
+            for head in budget.heads
+        )
+        folder = stored(replace(budget, heads=heads), tmp_path / str(index))
+        runs.append(measured_heads(str(folder)))
+    comparison = compare_kernels(*filter(None, runs), labels=("A", "<b>B</b>", "C"))
+    document: Any = comparison.to_dict()
+    assert problems("kernels", document) == []
+    headline = document["verdict"]["summary"]
+    assert "most in C (50 % of where the heads look) and least in A (12 %)" in headline
+    folder = comparison.save(tmp_path / "all")
+    html = (folder / "report.html").read_text()
+    assert html.count('class="barname"') == 3
+    assert "<b>B</b>" not in html
+    for share in ("12 %", "25 %", "50 %"):
+        assert f"<title>distance: {share}</title>" in html
+    text = summary(document, 80)
+    (line,) = [
+        line for line in text.splitlines() if line.startswith("C ") and "█" in line
+    ]
+    assert line.split()[-8:] == ["50", "%", "0", "%", "0", "%", "50", "%"]
+    assert abs(line.count("█") - line.count("░")) <= 1
+    # A drawing in the folder that another program wrote is not part of the page.
+    (folder / "figures" / "budget.svg").write_text("<svg><script>1</script></svg>")
+    page = render_bundle(folder).read_text()
+    assert "<script>1" not in page
+    assert page.count('class="barname"') == 3
+
+
+@pytest.mark.parametrize("share", ["half", float("nan"), None, [1]])
+def test_a_comparison_of_runs_with_an_edited_share_is_refused(
+    tmp_path: Path, share: Any
+) -> None:
+    runs = [
+        measured_heads(str(stored(with_curves(waves()), tmp_path / name)))
+        for name in ("a", "b")
+    ]
+    folder = compare_kernels(*filter(None, runs)).save(tmp_path / "both")
+    document = json.loads((folder / "analysis.json").read_text())
+    document["records"][0]["run"]["content"] = share
+    (folder / "analysis.json").write_text(json.dumps(document))
+    if share is None:
+        # None is an unmeasured share, which is drawn as none.
+        assert render_bundle(folder)
+        return
+    with pytest.raises(InvalidCheckpoint, match="it lacks what the report shows"):
+        render_bundle(folder)
+
+
+def test_runs_on_images_have_bars_and_no_curves_over_distance(tmp_path: Path) -> None:
+    window = grid_window(Grid(9, 9), 0)
+    assert isinstance(window, AttentionWindow)
+    grid_budget = budget_of(window, Grid(9, 9))
+    grid = str(stored(grid_budget, tmp_path / "grid"))
+    line = str(stored(text_budget(), tmp_path / "line"))
+    with pytest.raises(UsageError, match="a run on images"):
+        measured_heads(grid)
+    figure = draw_runs([grid, line], labels={grid: "pictures", line: "text"})
+    (ax,) = figure.figure.axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["pictures", "text"]
+    run = read_run(line)
+    assert run is not None
+    widths = [bars[1].get_width() for bars in ax.containers]
+    names = ("distance", "key", "other", "content")
+    shares = [max(getattr(run.budget, name), 0.0) for name in names]
+    assert widths == pytest.approx(shares)
+    with pytest.raises(UsageError, match="not the folder of a saved run"):
+        draw_runs([line, "gpt2"])
+    assert len(draw_runs([line]).figure.axes) > 1

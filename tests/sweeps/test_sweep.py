@@ -212,7 +212,7 @@ def test_rotary_models_have_rows_of_weights_and_heads(
     assert summary["yes"]
     (failure,) = sweep.failures()
     assert failure["exit_code"] == 2
-    assert "neither what rotary heads do nor" in failure["message"]
+    assert "neither what decides where heads look nor" in failure["message"]
     numbers = ["rotary_use.summary.yes"]
     table = pp.research_table([str(tmp_path / "runs" / "made")], numbers=numbers)
     assert table.splitlines()[2].endswith(f"| {summary['yes']} |")

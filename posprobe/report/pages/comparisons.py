@@ -8,6 +8,7 @@ from functools import partial
 
 from posprobe.data import read_data
 from posprobe.measurements import TABLE_MEASUREMENTS
+from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.page import (
     AnswerLine,
     Evidence,
@@ -27,7 +28,7 @@ from posprobe.words import (
     describe_pictures,
     schemes,
 )
-from posprobe.words.lines import table_lines
+from posprobe.words.lines import compared_runs, table_lines
 
 #: Keys of the numbers that a terminal prints without being asked for all numbers.
 PREVIEW_NUMBERS = (
@@ -172,7 +173,7 @@ def kernel_page(document: Block) -> Page:
         title=" · ".join(labels),
         subject="kernels side by side",
         lead=schemes.kernels_lead(document),
-        headline=schemes.kernels_headline(document["pairs"], walk),
+        headline=schemes.kernels_headline(document["pairs"], walk, records),
         notes=(
             *schemes.kernel_notes(document),
             *(
@@ -230,9 +231,19 @@ def _kernel_numbers(records: list[Block]) -> Table:
             for key, label in labels_by_key.items()
         ),
     ]
+    rows += _run_rows(records)
     headings = make_columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."
     return Table(caption, headings, tuple(rows), preview_rows=tuple(range(len(rows))))
+
+
+def _run_rows(records: list[Block]) -> Iterator[Row]:
+    """Yield the numbers of what decides where heads look, if nothing but runs is compared."""
+    runs = [run for _, run in compared_runs(records)]
+    numbers = MODEL_MEASUREMENTS["attention_budget"].numbers if runs else {}
+    for key, number in numbers.items():
+        label = f"{number.label} ({number.meaning})"
+        yield label, *(format_cell(run[key], number.form) for run in runs)
 
 
 def _source_text(source: Block) -> str:
