@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.figures.attention_budget import MAX_DRAWN_CURVES
 from posprobe.report.overview import draw_budget, draw_budgets
+from posprobe.report.place_overview import draw_places
 from posprobe.report.svg import (
     cosine_map,
     line_commands,
@@ -32,7 +33,12 @@ from posprobe.words.lines import (
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 #: Names of the drawings of the first screen, in order.
-RUN_DRAWING_NAMES = ("budget", "attention-heads", "attention-curves")
+RUN_DRAWING_NAMES = (
+    "budget",
+    "attention-heads",
+    "attention-curves",
+    "output-places",
+)
 #: Panels of curves side by side.
 N_CURVE_COLUMNS = 3
 #: Lengths of the drawings are in units of their view boxes, of this height.
@@ -65,16 +71,16 @@ def draw_run_overview(document: Block, arrays: Arrays) -> dict[str, str]:
     """
     if budgets := compared_budgets(document):
         return {"budget": draw_budgets(budgets, f"{ATTENTION_SUBJECT}, mean of heads")}
+    svg_by_name = {}
     block = document.get("attention_budget")
-    if not block or not block["heads"]:
-        return {}
-    svg_by_name = {
-        "budget": draw_budget(document),
-        "attention-heads": _draw_heads(block["heads"]),
-    }
-    curves = arrays.get("attention_curves")
-    if curves is not None and curves.ndim == 2 and len(curves) == len(block["heads"]):
-        svg_by_name["attention-curves"] = _draw_curves(block, curves)
+    if block and block["heads"]:
+        svg_by_name["budget"] = draw_budget(document)
+        svg_by_name["attention-heads"] = _draw_heads(block["heads"])
+        curves = arrays.get("attention_curves")
+        if curves is not None and curves.ndim == 2 and len(curves) == len(block["heads"]):
+            svg_by_name["attention-curves"] = _draw_curves(block, curves)
+    if places_svg := draw_places(document):
+        svg_by_name["output-places"] = places_svg
     return svg_by_name
 
 
