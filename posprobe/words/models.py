@@ -326,7 +326,7 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
 #: Key to the ranges by chance.
 RUN_KEY = (
     "Shares of the variance of a query's logits over keys. By chance: random signs of "
-    "contexts (5–95 %), sampling noise (2–98 %), or rounding. yes: p ≤ 0.02."
+    "contexts (5–95 %), sampling noise or permuted places (2–98 %), or rounding. yes: p ≤ 0.02."
 )
 
 
@@ -347,12 +347,6 @@ def _distance_measure(facts: Block) -> tuple[str, str]:
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
-def _weights_measure(facts: Block) -> tuple[str, str]:
-    if facts["ends"] is None:
-        return "deviation of weights", ""
-    return "first ÷ last quarter", f"{facts['ends']:.2g} ×"
-
-
 #: Measure, and its value where that is not the number tested, from the facts, by question.
 _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "kept": lambda f: (
@@ -367,7 +361,7 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
     "position_decides": lambda _: ("share of logits", ""),
     "own_places": lambda _: ("share beyond distance", ""),
-    "weigh_alike": _weights_measure,
+    "weigh_alike": lambda f: ("deviation of weights", _format_short_share(f["spread"])),
     "by_table": lambda _: ("share that moves", ""),
     "reach": lambda f: ("tokens back", f"{f['reach']:.2g}"),
     "first": lambda f: (
@@ -381,8 +375,8 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 }
 #: Questions of earlier versions, whose bundles can still be rendered.
 _FORMER_QUESTIONS = {"heads": "Heads fixed on one offset?"}
-#: Questions about a relative change, which is written with two figures and not as a share.
-_CHANGE_QUESTIONS = {"order", "order_without", "absolute"}
+#: Questions about a relative change, or tokens, written with two figures and not as a share.
+_CHANGE_QUESTIONS = {"order", "order_without", "absolute", "reach"}
 #: Questions whose value has a standard error: their limits, no cost or nine tenths, are no chance.
 _COST_QUESTIONS = {"needed", "few", "random"}
 
@@ -400,6 +394,9 @@ def run_line(answer: Block) -> AnswerLine:
     measure, value = _RUN_MEASURES[name](facts) if facts else ("", NO_VALUE)
     if name in _COST_QUESTIONS:
         return AnswerLine(name, answer["answer"], question, measure, value)
+    if facts and name == "weigh_alike" and answer["reason"] == "ends":
+        measure, value = "first ÷ last quarter", f"{facts['ends']:.2g} ×"
+        return chance_line(answer, question, measure, "{:.2g}".format, value)
     number_format: NumberFormat = (
         (lambda number: format_value(number, ".2g"))
         if name in _CHANGE_QUESTIONS

@@ -23,6 +23,7 @@ from posprobe.questions.places import (
     ask_weigh_alike,
 )
 from posprobe.words import answer_sentence, templates
+from posprobe.words.models import run_line
 
 
 def answers_about(places: Places) -> Mapping[str, Answer]:
@@ -163,3 +164,19 @@ def test_sentences_about_places_are_short(question: str, reason: str) -> None:
     text = answer_sentence(Answer(question, "yes", reason, FACTS[question]))
     assert is_sentence(text)
     assert all(len(part.split()) <= 31 for part in text.split(". "))
+
+
+def test_lines_of_places_state_chance_in_the_unit_of_their_value() -> None:
+    documents = [
+        forward_analysis(results={"places": places}).to_dict()
+        for places in (places_of(Sequence(32)), places_of(Sequence(32), "next_token"))
+    ]
+    lines = {
+        answer["question"]: run_line(answer)
+        for document in documents
+        for answer in document["verdict"]["answers"]
+    }
+    assert lines["weigh_alike"].value.endswith("×")
+    assert "%" not in lines["weigh_alike"].chance
+    assert lines["by_table"].value.endswith("%")
+    assert "%" not in lines["reach"].chance
