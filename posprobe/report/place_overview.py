@@ -18,7 +18,7 @@ from posprobe.report.svg import (
 from posprobe.text import Block, format_value
 
 #: Left edge, top edge, width and height of the plot, in units of its view box.
-PLOT_BOX = (44.0, 30.0, 342.0, 330.0)
+PLOT_BOX = (44.0, 46.0, 342.0, 318.0)
 #: Influences below this share of the mean are drawn at it, on a logarithmic axis.
 MIN_SHOWN_INFLUENCE = 1e-3
 #: Titles by output.
@@ -94,7 +94,7 @@ def _draw_weights(full_length: Block) -> list[str]:
         elements.append(
             text_element(left - 6, float(y(tick)) + 4, f"{tick:.1f}", "ax", "end")
         )
-    elements.append(text_element(0, top - 4, "weight, mean = 1", "ax"))
+    elements.append(text_element(0, top - 14, "weight, mean = 1", "ax"))
     return elements
 
 
@@ -131,10 +131,14 @@ def _draw_influences(full_length: Block) -> list[str]:
         elements += [
             path_element("seamline", f"M{reach_x:.1f},{top}v{height}"),
             text_element(
-                reach_x + (5 if anchor == "start" else -5), top + 10, note, "tag", anchor
+                reach_x + (5 if anchor == "start" else -5),
+                top + height - 8,
+                note,
+                "tag",
+                anchor,
             ),
         ]
-    elements.append(text_element(0, top - 4, "influence, mean = 1", "ax"))
+    elements.append(text_element(0, top - 14, "influence, mean = 1", "ax"))
     return elements
 
 
