@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_forward import HEADS, budget_of, forward_analysis, window_of
+from made_schemas import problems
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.attention_budget import AttentionBudget
@@ -98,6 +99,17 @@ def test_few_contexts_have_shares_and_no_answers() -> None:
             "few_contexts",
         )
     assert answers["position_decides"].facts.distance > 0
+
+
+@pytest.mark.parametrize("contexts", [3, 12])
+def test_the_document_of_a_budget_follows_its_schema(contexts: int) -> None:
+    results = {"attention_budget": measured(contexts=contexts)}
+    document = forward_analysis(results=results).to_dict()
+    assert problems("forward", document) == []
+    block = document["attention_budget"]
+    for head in block["heads"]:
+        assert (head["error"] is None) == (head["p"] is None) == (contexts == 3)
+        assert {key for key in head if head[key] is None} <= set(block["undefined"])
 
 
 def test_the_distance_that_most_heads_prefer_is_named() -> None:

@@ -76,7 +76,7 @@ class HeadBudget:
     content
         Share that varies between contexts. The four add up to 1.
     error
-        Jackknife standard error of ``distance + key + other``.
+        Jackknife standard error of ``distance + key + other``; None with too few contexts.
     moved
         Share of attention within the window that moves without the part of position, 0 to 1.
     spread
@@ -100,7 +100,7 @@ class HeadBudget:
     key: float
     other: float
     content: float
-    error: float
+    error: float | None
     moved: Share
     spread: float
     preferred: tuple[int, ...] | int | None
@@ -288,7 +288,8 @@ class AttentionBudget(Result):
             reasons["uniform_first"] = reasons["first"] = "patches have no first token"
         if any(head.preferred is None for head in self.heads):
             reasons["preferred"] = "a head prefers no distance"
-        return reasons | {"problem": "the layer was measured", "p": "too few contexts"}
+        few_contexts = dict.fromkeys(("error", "p"), "too few contexts")
+        return reasons | few_contexts | {"problem": "the layer was measured"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -518,9 +519,7 @@ def _measure_head(
         key=shares[1],
         other=shares[2],
         content=1 - sum(shares),
-        error=jackknife_share_error(products.total, variances)
-        if has_errors
-        else math.nan,
+        error=jackknife_share_error(products.total, variances) if has_errors else None,
         moved=_measure_moved_attention(logits, part),
         spread=math.sqrt(max(distance, 0.0)),
         preferred=None,
