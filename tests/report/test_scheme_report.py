@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from made_forward import save_run, text_budget
+from made_forward import budget_of, save_run, text_budget
 from made_pages import SCHEMES
 from made_schemas import problems, schema
 from made_schemes import buckets, linear, rotary, source, window
