@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -39,6 +39,7 @@ class Side:
     dump: Dump | None = None
     weights: RotaryWeights | None = None
     unread_schemes: tuple[str, ...] = ()
+    reference: Reference | None = None
 
     @property
     def declares_pairs(self) -> bool:
@@ -104,7 +105,23 @@ def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
         checkpoint,
         weights=weights,
         unread_schemes=tuple(unread_schemes),
+        reference=parsed,
     )
+
+
+def view_through_config(side: Side, checkpoint: Checkpoint) -> Side:
+    """Return other weights as a copy that the configuration of ``side`` describes.
+
+    Parameters
+    ----------
+    side
+        Copy that was read from a checkpoint.
+    checkpoint
+        Weights, whose own configuration is ignored.
+    """
+    assert side.checkpoint is not None and side.reference is not None  # noqa: S101, PT018 - callers check this
+    described = replace(checkpoint, config=side.checkpoint.config)
+    return _checkpoint_side(side.reference, described)
 
 
 def _read_dump_arrays(archive: Checkpoint) -> Dump:

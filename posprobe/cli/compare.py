@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -65,7 +65,8 @@ def compare(
 
 def check(
     a: str,
-    b: str,
+    b: str | None = None,
+    run: bool = False,
     out_folder: Path | None = None,
     same_weights: bool = False,
     other_weights: bool = False,
@@ -75,22 +76,29 @@ def check(
 ) -> None:
     """Check whether two copies of a model encode position alike.
 
-    Copies are checkpoints in any format, or what an engine computes, dumped to a file. Exit codes:
-    0 alike, 6 different, 7 cannot tell.
+    Copies are checkpoints in any format, or what an engine computes, dumped to a file; with --run,
+    B is A as transformers runs it. Exit codes: 0 alike, 6 different, 7 cannot tell.
     """
     if same_weights and other_weights:
         raise typer.BadParameter(
             "--same-weights and --other-weights exclude each other: give one"
         )
+    if run == (b is not None):
+        raise typer.BadParameter("name a second copy, or give --run: one of them")
     with stage("Starting"):
         from posprobe.report import check_bundle_folder
         from posprobe.studies.check import check as run_check
 
         if out_folder is not None:
             check_bundle_folder(out_folder)
+    copy: Any = b
+    if run:
+        from posprobe.forward import load_model
+
+        copy = load_model(a, offline=offline)
     result = run_check(
         a,
-        b,
+        copy,
         same_weights=same_weights,
         other_weights=other_weights,
         all_layers=all_layers,

@@ -44,6 +44,8 @@ class AttentionInputs:
     value, output
         ``[b, groups, t, d]``, and ``[b, t, heads, d]`` as it is returned; None where neither is
         needed.
+    weights
+        ``[b, heads, t, t]``, attention of the keys; None where it is fused.
     """
 
     query: torch.Tensor
@@ -54,6 +56,7 @@ class AttentionInputs:
     bias: torch.Tensor | None = None
     value: torch.Tensor | None = None
     output: torch.Tensor | None = None
+    weights: torch.Tensor | None = None
 
 
 #: Largest change of the outputs, over their norm, that rounding in single precision explains.
@@ -61,7 +64,7 @@ MAX_ROUNDING_CHANGE = 1e-4
 
 
 @contextmanager
-def _observe_attention(
+def observe_attention(
     model: Any, handle: Callable[[int, AttentionInputs], None], title: str
 ) -> Iterator[None]:
     """Pass on the inputs of each layer's attention, which then runs unchanged."""
@@ -76,19 +79,21 @@ def _observe_attention(
         query: Any,
         key: Any,
         value: Any,
-        mask: Any,
+        attention_mask: Any,
         *extra: Any,
         **options: Any,
     ) -> Any:
         # Fused attention has no cap, no sinks and no bias.
         extras = (options.get(name) for name in ("softcap", "s_aux", "position_bias"))
         attend_as_model = _eager_attention(module, title)
-        layer_mask = mask
+        layer_mask = attention_mask
         if is_fused and all(extra_input is None for extra_input in extras):
             # As in the model itself, a purely causal mask is passed as a flag and not added.
-            is_causal = getattr(module, "is_causal", False) and _is_causal_mask(mask)
+            is_causal = getattr(module, "is_causal", False) and _is_causal_mask(
+                attention_mask
+            )
             attend_as_model = interface()["sdpa"]
-            layer_mask = None if is_causal else mask
+            layer_mask = None if is_causal else attention_mask
         result = attend_as_model(module, query, key, value, layer_mask, *extra, **options)
         # Cross-attention has another number of keys, and no distances.
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
@@ -98,12 +103,13 @@ def _observe_attention(
             inputs = AttentionInputs(
                 query,
                 key,
-                mask,
+                attention_mask,
                 scale,
                 options.get("softcap"),
                 options.get("position_bias"),
                 value,
                 result[0],
+                result[1],
             )
             handle(numbers[module], inputs)
         return result
@@ -160,7 +166,7 @@ def run_observed(
     shift: int | None = None,
 ) -> Any:
     """Run a model, pass on the inputs of its attention layers, and return its last states."""
-    with _observe_attention(model, handle, title):
+    with observe_attention(model, handle, title):
         return run_shifted(model, batch, shift)
 
 

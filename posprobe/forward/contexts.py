@@ -407,7 +407,7 @@ def context_length(model: Any) -> int | None:
     max_length = next(
         (getattr(config, key) for key in keys if hasattr(config, key)), None
     )
-    is_rotary = getattr(config, "rope_parameters", None) and not _position_tables(model)
+    is_rotary = getattr(config, "rope_parameters", None) and not position_tables(model)
     if not isinstance(max_length, int) or max_length < 1 or is_rotary:
         return None
     return max_length - _first_position(model)
@@ -428,20 +428,21 @@ def _first_position(model: Any) -> int:
     Models like RoBERTa count from behind the padding row of their table. Others have no such row.
     """
     padding_rows = [
-        getattr(module, "padding_idx", None) for module in _position_tables(model)
+        getattr(module, "padding_idx", None) for module in position_tables(model).values()
     ]
     return max((row + 1 for row in padding_rows if row is not None), default=0)
 
 
 def has_table(model: Any) -> bool:
     """Tell whether a model looks positions up in a table."""
-    return bool(_position_tables(model))
+    return bool(position_tables(model))
 
 
-def _position_tables(model: Any) -> list[nn.Module]:
+def position_tables(model: Any) -> dict[str, nn.Module]:
+    """Return the modules of a model in which positions are looked up, by path."""
     named_modules = model.named_modules() if hasattr(model, "named_modules") else ()
-    return [
-        module
+    return {
+        path: module
         for path, module in named_modules
         if hasattr(module, "num_embeddings") and is_named_position(f"{path}.weight")
-    ]
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -12,8 +12,13 @@ from posprobe.analyses.result import as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.checks.compare import compare
-from posprobe.checks.orders import ExpectedWeights, ProjectionState
-from posprobe.checks.sides import open_side
+from posprobe.checks.live import Rotate, compare_with_callable
+from posprobe.checks.orders import Comparison, ExpectedWeights, ProjectionState
+from posprobe.checks.running import RunningModel, compare_with_model, plan_run
+from posprobe.checks.sides import Side, open_side
+from posprobe.encodings.tables import check_integer
+from posprobe.errors import UsageError
+from posprobe.progress import stage
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.files import CHECK_SCHEMA
 from posprobe.report.saved import Saveable
@@ -22,8 +27,12 @@ from posprobe.words import relations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import nn
 
     from posprobe.figures.copies import ProjectionCell
+
+#: Tokens of the context in which the rows of a table are seen, at most; this bounds the time.
+MAX_TABLE_CONTEXT = 1100
 
 
 @dataclass(frozen=True)
@@ -182,11 +191,12 @@ def _finding_block(finding: Finding) -> dict[str, Any]:
 
 def check(
     a: str | PathLike[str] | Encoding,
-    b: str | PathLike[str] | Encoding,
+    b: str | PathLike[str] | Encoding | Rotate | nn.Module,
     *,
     same_weights: bool = False,
     other_weights: bool = False,
     all_layers: bool = False,
+    positions: int | None = None,
     offline: bool = False,
     command: str | None = None,
 ) -> Check:
@@ -194,20 +204,24 @@ def check(
 
     Position tables and the projections of queries and keys are read. From the Hub and from large
     models one head of the first, middle and last layer is read, and two rows of each other layer,
-    which must have gone where those went.
+    which must have gone where those went. What runs is held against what a file states.
 
     Parameters
     ----------
     a, b
         References as for `posprobe.load`, records that were loaded, or an engine's dump: an
         ``.npz`` with ``inv_freq`` ``[pairs]``, or ``cos`` and ``sin`` ``[positions, pairs]``, and
-        a query ``q`` with ``q_rotated``.
+        a query ``q`` with ``q_rotated``. B may also be what runs: a callable
+        ``rotate(x, positions)`` that turns ``x`` ``[tokens, heads, width]``, a NumPy array, and
+        returns an array of any library.
     same_weights
         Whether other weights count as a difference.
     other_weights
         Whether unrelated weights are expected, so that the encoding alone decides.
     all_layers
         Whether to compare the projections of every layer completely.
+    positions
+        Number of positions at which a callable is probed; the file's context for None.
     offline
         Whether to use local files only.
     command
@@ -218,7 +232,8 @@ def check(
     NoPositionTable
         If neither has a position.
     PosprobeError
-        As for `posprobe.load`; InvalidCheckpoint also if a dump cannot be one.
+        As for `posprobe.load`; InvalidCheckpoint also if a dump cannot be one, UsageError also if
+        a callable fails.
 
     Examples
     --------
@@ -227,16 +242,77 @@ def check(
     >>> print(pp.check(table, pp.table(table.values[::-1], grid=(8, 8))).causes[0].cause)
     reversed
     """
-    sides = [open_side(copy, offline=offline) for copy in (a, b)]
-    side_a, side_b = sides
     if same_weights and other_weights:
         raise ValueError("same_weights and other_weights exclude each other: give one.")
+    if positions is not None and check_integer("positions", positions) < 2:
+        raise UsageError(
+            f"positions: {positions} tell no distances apart. Use 2 or more."
+        )
+    side_a = open_side(a, offline=offline)
     expected_weights: ExpectedWeights | None = None
     if same_weights or other_weights:
         expected_weights = "same" if same_weights else "other"
+    different_causes = {"moved", "other_weights"} if same_weights else set()
+    if hasattr(b, "named_modules"):
+        running = _run_model(side_a, b, positions)
+        comparison = compare_with_model(
+            side_a, running, all_layers=all_layers, expected_weights=expected_weights
+        )
+        names = side_a.name, running.name
+        return _build_check(names, comparison, [side_a], command, different_causes)
+    if callable(b):
+        rotate_name = getattr(b, "__name__", type(b).__name__)
+        comparison = compare_with_callable(side_a, b, positions)
+        return _build_check((side_a.name, rotate_name), comparison, [side_a], command)
+    side_b = open_side(b, offline=offline)
     comparison = compare(
         side_a, side_b, all_layers=all_layers, expected_weights=expected_weights
     )
+    names = side_a.name, side_b.name
+    return _build_check(names, comparison, [side_a, side_b], command, different_causes)
+
+
+def _run_model(a: Side, model: Any, positions: int | None) -> RunningModel:
+    """Run a model as far as its file states positions."""
+    from posprobe.forward import live
+
+    name = type(model).__name__
+    plan = plan_run(a, positions, live.N_LIVE_TOKENS)
+    refusal, layers = "", {}
+    if plan is not None:
+        with stage(f"Running {name}"):
+            try:
+                layers = live.observe_model(model, plan, name)
+            except UsageError as error:
+                refusal = str(error)
+    rows = {}
+    if "table" in a.encodings:
+        rows = live.record_added_rows(model, MAX_TABLE_CONTEXT, name)
+    return RunningModel(name, layers, live.view_weights(model, name), rows, refusal)
+
+
+def _build_check(
+    names: tuple[str, str],
+    comparison: Comparison,
+    sides: Sequence[Side],
+    command: str | None,
+    different_causes: Collection[str] = (),
+) -> Check:
+    """Judge what was compared.
+
+    Parameters
+    ----------
+    names
+        Names of both copies.
+    comparison
+        Findings, and what was not compared.
+    sides
+        Copies that state a context.
+    command
+        Command line to record.
+    different_causes
+        Causes that count as differences although they are alike.
+    """
     findings, missing = comparison.findings, comparison.not_compared
     contexts = [
         record.max_positions
@@ -246,16 +322,16 @@ def check(
     ]
     order = relations.compared_subjects()
     findings.sort(key=lambda finding: (order.index(finding.what), finding.part))
-    weights = {"moved", "other_weights"} if same_weights else set()
     causes = tuple(
-        finding for finding in findings if not finding.alike or finding.cause in weights
+        finding
+        for finding in findings
+        if not finding.alike or finding.cause in different_causes
     )
     compared = tuple(finding for finding in findings if finding not in causes)
     unsure = any(finding.decides for finding in missing) or not findings
     is_alike = False if causes else (None if unsure else True)
     return Check(
-        side_a.name,
-        side_b.name,
+        *names,
         is_alike,
         causes,
         compared,

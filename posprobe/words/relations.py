@@ -148,6 +148,8 @@ def _harm_sentence(finding: Finding) -> str:
     if not math.isfinite(finding.first_distance or math.inf):
         return "No pair is 0.1 rad off within what was compared"
     first_distance = max(math.ceil(finding.first_distance or 1), 1)
+    if finding.what == "window":
+        return f"Other keys are seen from distance {first_distance:,}"
     size = _format_size(finding.rotation) if finding.rotation is not None else ""
     up_to = "" if size.startswith("less") else "up to "
     mean = f"; mean rotation off by {up_to}{size}" if size else ""

@@ -67,6 +67,7 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
         *BASE_MODULES,
         "analyses",
         "checkpoints",
+        "encodings",
         "families",
         "relations",
         "schemes",
@@ -156,6 +157,7 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
         "settings",
         "words",
     },
+    "testing": {*BASE_MODULES, "checks", "encodings", "relations", "schemes", "studies"},
     "sweeps": {
         *BASE_MODULES,
         "analyses",

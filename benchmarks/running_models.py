@@ -1,0 +1,139 @@
+"""Hold tiny models of every rotary type of transformers against the files that they write.
+
+Each model has random weights and is alike with its own file, so that whatever is called different
+is a false alarm. Prints one line for each type, then the counts.
+
+    python benchmarks/running_models.py [TYPE ...]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from typing import Any
+
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+import posprobe as pp
+from posprobe.forward import is_rotary
+from posprobe.words import relations
+
+#: Sizes by the names that configurations have for them.
+SIZES: dict[str, Any] = {
+    "hidden_size": 64, "n_embd": 64, "d_model": 64, "dim": 64, "intermediate_size": 64,
+    "num_hidden_layers": 4, "n_layer": 4, "n_layers": 4, "num_layers": 4,
+    "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "global_head_dim": 16, "vocab_size": 128, "max_position_embeddings": 256,
+    "n_positions": 256, "n_ctx": 256, "sliding_window": 16, "attention_chunk_size": 32,
+    "num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "moe_num_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 1, "topk_group": 1,
+    "n_shared_experts": 1, "shared_expert_intermediate_size": 32,
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+    "v_head_dim": 16, "rotary_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "cls_token_id": 1, "sep_token_id": 2, "mask_token_id": 3, "local_attention": 16,
+    "first_k_dense_replace": 1, "num_kv_shared_layers": 0, "vocab_size_per_layer_input": 128,
+    "hidden_size_per_layer_input": 16, "position_embedding_type": "rotary",
+}  # fmt: skip
+#: Larger models are left out: all sizes that matter here are set above.
+MAX_PARAMETERS = 20_000_000
+#: Lists with one entry for each layer are cut to this many.
+N_LAYERS = 4
+
+
+def shrink(config: Any) -> dict[str, Any]:
+    """Return the sizes that a configuration knows, and its lists by layer cut to size."""
+    values = config.to_dict()
+    settings = {key: size for key, size in SIZES.items() if key in values}
+    if values.get("layer_types"):
+        kinds = list(dict.fromkeys(values["layer_types"]))
+        settings["layer_types"] = [kinds[k % len(kinds)] for k in range(N_LAYERS)]
+    for key in ("mlp_layer_types", "no_rope_layers", "layers_block_type"):
+        if values.get(key):
+            settings[key] = values[key][:N_LAYERS]
+    rope = values.get("rope_parameters")
+    if isinstance(rope, dict) and rope.get("mrope_section"):
+        settings["rope_parameters"] = {**rope, "mrope_section": [2, 3, 3]}
+    return settings
+
+
+def build(config_class: type, model_class: type) -> Any:
+    """Build a tiny model with random weights."""
+    settings = shrink(config_class())
+    for _ in range(4):
+        try:
+            config = config_class(**settings)
+            torch.manual_seed(0)
+            return model_class._from_config(config).eval()  # type: ignore[attr-defined]
+        except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+            named = [key for key in settings if re.search(rf"\b{key}\b", str(error))]
+            if not named:
+                raise
+            for key in named:
+                settings.pop(key)
+    raise ValueError("no sizes fit")
+
+
+def check_type(config_class: type, model_class: type) -> tuple[str, str]:
+    """Return ``alike``, ``alarm``, ``cannot tell``, ``refused`` or ``not rotary``, and details."""
+    try:
+        with torch.device("meta"):
+            empty = build(config_class, model_class)
+        if not is_rotary(empty):
+            return "not rotary", ""
+        size = sum(parameter.numel() for parameter in empty.parameters())
+        if size > MAX_PARAMETERS:
+            return (
+                "not built",
+                f"{size} parameters in the smallest that could be configured",
+            )
+        model = build(config_class, model_class)
+    except Exception as error:  # noqa: BLE001 - hundreds of classes fail in as many ways
+        return "not built", f"{type(error).__name__}: {str(error)[:100]}"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            model.save_pretrained(folder)
+            result = pp.check(folder, model)
+        except pp.PosprobeError as error:
+            return "refused", str(error)[:160]
+    details = [relations.finding_sentence(finding) for finding in result.causes]
+    details += [
+        relations.not_compared_reason(skipped.reason, skipped.about)
+        for skipped in result.not_compared
+        if skipped.decides
+    ]
+    label = {True: "alike", False: "alarm", None: "cannot tell"}[result.alike]
+    return label, " | ".join(details)
+
+
+def main(names: list[str]) -> None:
+    """Check every rotary type, or those that are named."""
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity(50)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    torch.set_num_threads(1)
+    counts: Counter[str] = Counter()
+    start = time.perf_counter()
+    for name, config_class in transformers.CONFIG_MAPPING.items():
+        if names and name not in names:
+            continue
+        mapped: Any = modeling_auto.MODEL_MAPPING.get(config_class, None)
+        if mapped is None:
+            continue
+        model_class = mapped[0] if isinstance(mapped, tuple | list) else mapped
+        label, details = check_type(config_class, model_class)
+        counts[label] += 1
+        if label != "not rotary":
+            print(f"{label:<12}{name:<32}{details}", flush=True)
+    seconds = time.perf_counter() - start
+    print(", ".join(f"{count} {label}" for label, count in counts.most_common()))
+    print(f"{seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,116 @@
+"""Callables that rotate, held against what a file states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posprobe as pp
+from posprobe.encodings import rotary_frequencies
+from posprobe.errors import UsageError
+from posprobe.testing import assert_positions_alike
+
+REFERENCE = "rotary:4096x64,base=500000"
+WIDTH = 64
+Rotation = Callable[[Any, Any], Any]
+
+
+def make_rotation(
+    base: float = 5e5,
+    *,
+    order: str = "halves",
+    factor: float = 1.0,
+    sign: int = 1,
+    offset: int = 0,
+    pairs: int = WIDTH // 2,
+    limit: int | None = None,
+    dtype: type = np.float32,
+) -> Rotation:
+    """Return what an engine would do."""
+    frequencies = sign * rotary_frequencies(WIDTH, base=base)[0][:pairs]
+
+    def rotate(x: Any, positions: Any) -> Any:
+        if limit is not None and positions.max() >= limit:
+            raise IndexError(f"position {positions.max()} of {limit}")
+        index = np.arange(pairs)
+        i, j = (index, index + pairs) if order == "halves" else (2 * index, 2 * index + 1)
+        angles = np.outer(positions + offset, frequencies)[:, None]
+        cos, sin = factor * np.cos(angles), factor * np.sin(angles)
+        y = x.copy()
+        y[..., i] = x[..., i] * cos - x[..., j] * sin
+        y[..., j] = x[..., j] * cos + x[..., i] * sin
+        return y.astype(dtype)
+
+    return rotate
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_right_rotation_is_alike(dtype: type) -> None:
+    assert pp.check(REFERENCE, make_rotation(dtype=dtype)).alike is True
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "distance"),
+    [
+        ({"base": 1e4}, "base", 1),
+        ({"order": "neighbours"}, "pairs_wrong", 1),
+        ({"factor": 1.2}, "factor", None),
+        ({"sign": -1}, "backwards", 1),
+        ({"offset": 1}, "rotation_offset", None),
+        ({"pairs": 16}, "columns", 71),
+    ],
+)
+def test_other_rotations_are_named(
+    settings: dict[str, Any], cause: str, distance: int | None
+) -> None:
+    (finding, *_) = pp.check(REFERENCE, make_rotation(**settings)).causes
+    assert finding.cause == cause
+    if distance is not None:
+        assert math.ceil(finding.first_distance or 0) == distance
+
+
+def test_array_with_dlpack_or_gradient_is_read() -> None:
+    torch = pytest.importorskip("torch")
+    rotate = make_rotation()
+
+    def rotate_tensor(x: Any, positions: Any) -> Any:
+        return torch.tensor(rotate(x, positions), requires_grad=True)
+
+    assert pp.check(REFERENCE, rotate_tensor).alike is True
+
+
+def test_engine_with_fewer_positions_says_how_many_were_probed() -> None:
+    result = pp.check("rotary:8192x64,base=500000", make_rotation(limit=4096))
+    assert result.alike is True
+    assert "4096" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("rotate", "message"),
+    [
+        (lambda x, _: x[:1], "shape"),
+        (lambda *_: "no", "no array"),
+        (lambda x, _: x * np.nan, "NaN"),
+        (lambda *_: 1 / 0, "fails"),
+    ],
+)
+def test_broken_callable_is_refused(rotate: Rotation, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        pp.check(REFERENCE, rotate)
+
+
+def test_assertion_names_the_difference() -> None:
+    with pytest.raises(AssertionError, match="another base"):
+        assert_positions_alike(REFERENCE, make_rotation(1e4))
+    assert_positions_alike(REFERENCE, make_rotation())
+
+
+def test_assertion_tolerates_small_angles_within_its_positions() -> None:
+    nearly = make_rotation(5e5 * (1 + 1e-4))
+    with pytest.raises(AssertionError):
+        assert_positions_alike(REFERENCE, nearly, tolerance=1e-5)
+    assert_positions_alike(REFERENCE, nearly, positions=64, tolerance=0.1)

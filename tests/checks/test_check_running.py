@@ -1,0 +1,320 @@
+"""Models as they run against their files: each fault is named, with layers and first distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+import torch
+import transformers
+from made_cli import Cli, cli
+from transformers.models.gpt_oss import modeling_gpt_oss
+from transformers.models.llama import modeling_llama
+
+import posprobe as pp
+from posprobe.studies import Check
+
+__all__ = ["cli"]
+
+torch.set_num_threads(1)
+transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+COMMON: dict[str, Any] = {
+    "vocab_size": 128, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+
+
+def build(family: str, **settings: Any) -> Any:
+    config = getattr(transformers, f"{family}Config")(**{**COMMON, **settings})
+    torch.manual_seed(0)
+    return getattr(transformers, f"{family}Model")._from_config(config).eval()
+
+
+def check_changed(
+    folder: Path, model: Any, change: Callable[[Any], None] = lambda _: None
+) -> Check:
+    """Write a model to a file, change it in memory, and hold it against the file."""
+    model.save_pretrained(folder)
+    change(model)
+    return pp.check(folder, model)
+
+
+def check_rebuilt(folder: Path, family: str, file: Any, live: Any) -> Check:
+    """Write a model with one configuration, and run its weights with another."""
+    model = build(family, **file)
+    model.save_pretrained(folder)
+    changed = build(family, **live)
+    changed.load_state_dict(model.state_dict(), strict=False)
+    return pp.check(folder, changed)
+
+
+def cause_of(result: Check) -> tuple[str, list[int], float | None]:
+    """Return the first cause, its layers, and the first distance at which it matters."""
+    cause = result.causes[0]
+    distance = cause.first_distance
+    layers = list(cause.more.get("layers", ()))
+    return cause.cause, layers, None if distance is None else float(np.ceil(distance))
+
+
+ALL = [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("rope", "live", "expected"),
+    [
+        ({**PLAIN, "rope_theta": 5e5}, PLAIN, "base"),
+        (LLAMA3, PLAIN, "parts_lost"),
+        (PLAIN, LLAMA3, "parts_added"),
+        (YARN, PLAIN, "parts_lost"),
+        (LINEAR, PLAIN, "positions_scaled"),
+        ({**LLAMA3, "rope_theta": 5e5}, PLAIN, "base"),
+    ],
+    ids=["base", "llama3", "llama3 added", "yarn", "linear", "parameters ignored"],
+)
+def test_ladders_other_than_stated_are_named(
+    tmp_path: Path, rope: Any, live: Any, expected: str
+) -> None:
+    result = check_rebuilt(
+        tmp_path, "Llama", {"rope_parameters": rope}, {"rope_parameters": live}
+    )
+    assert result.exit_code == 6
+    assert expected in {cause.cause for cause in result.causes}
+    _, layers, distance = cause_of(result)
+    # Within so many positions no pair of either ladder is 0.1 rad off.
+    assert layers == ALL
+    frequencies_a, frequencies_b = (
+        pp.encodings.rotary_frequencies(16, scaling=parameters, max_positions=512)[0]
+        for parameters in (rope, live)
+    )
+    assert distance == np.ceil(0.1 / np.abs(frequencies_a - frequencies_b).max())
+
+
+@pytest.mark.parametrize("rope", [LLAMA3, YARN, LINEAR], ids=["llama3", "yarn", "linear"])
+def test_scaling_applied_twice_is_named(tmp_path: Path, rope: dict[str, Any]) -> None:
+    def scale_again(model: Any) -> None:
+        buffer = model.rotary_emb.inv_freq
+        unscaled = 1e4 ** (-torch.arange(0, 16, 2) / 16)
+        model.rotary_emb.inv_freq = buffer**2 / unscaled
+
+    result = check_changed(tmp_path, build("Llama", rope_parameters=rope), scale_again)
+    cause, layers, distance = cause_of(result)
+    assert (cause, layers) == ("scaled_twice", ALL)
+    assert distance is not None
+    assert distance >= 1
+
+
+@pytest.mark.parametrize(
+    "live", [PLAIN, {**DYNAMIC, "factor": 16.0}], ids=["lost", "other"]
+)
+def test_ntk_beyond_the_trained_length_is_named(tmp_path: Path, live: Any) -> None:
+    result = check_rebuilt(
+        tmp_path, "Llama", {"rope_parameters": DYNAMIC}, {"rope_parameters": live}
+    )
+    cause, layers, _ = cause_of(result)
+    assert cause in ("base", "ntk")
+    assert layers == ALL
+    assert pp.check(tmp_path, build("Llama", rope_parameters=DYNAMIC)).alike is not False
+
+
+def test_inverted_list_of_rotating_layers_is_named(tmp_path: Path) -> None:
+    def invert(model: Any) -> None:
+        for layer in model.layers:
+            layer.self_attn.use_rope = not layer.self_attn.use_rope
+
+    model = build("SmolLM3", no_rope_layer_interval=4)
+    result = check_changed(tmp_path, model, invert)
+    assert cause_of(result) == ("rotating_layers", ALL, 1)
+    assert "layers 0–3" in str(result)
+
+
+def test_lost_attention_factor_is_named(tmp_path: Path) -> None:
+    def lose(model: Any) -> None:
+        model.rotary_emb.attention_scaling = 1.0
+
+    result = check_changed(tmp_path, build("Llama", rope_parameters=YARN), lose)
+    assert cause_of(result)[:2] == ("factor", ALL)
+    assert result.causes[0].a == pytest.approx(0.1 * np.log(8) + 1)
+    assert result.causes[0].b == pytest.approx(1.0)
+
+
+def test_whole_rotation_in_place_of_a_part_is_named(tmp_path: Path) -> None:
+    file, live = {"partial_rotary_factor": 0.5}, {"partial_rotary_factor": 1.0}
+    rope = [{**PLAIN, **settings} for settings in (file, live)]
+    result = check_rebuilt(
+        tmp_path, "StableLm", {"rope_parameters": rope[0]}, {"rope_parameters": rope[1]}
+    )
+    assert cause_of(result)[:2] == ("columns", ALL)
+    assert (result.causes[0].a, result.causes[0].b) == (8, 16)
+
+
+def test_swapped_pairs_are_named(tmp_path: Path, monkeypatch: Any) -> None:
+    apply = modeling_llama.apply_rotary_pos_emb
+    halves = [*range(0, 16, 2), *range(1, 16, 2)]
+    back = np.argsort(halves)
+
+    def rotate_neighbours(q: Any, k: Any, cos: Any, sin: Any, *extra: Any) -> Any:
+        rotated = apply(q[..., halves], k[..., halves], cos, sin, *extra)
+        return tuple(tensor[..., back] for tensor in rotated)
+
+    model = build("Llama")
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", rotate_neighbours)
+    result = check_changed(tmp_path, model)
+    assert cause_of(result) == ("pairs_wrong", ALL, 1)
+
+
+def test_keys_permuted_by_the_number_of_query_heads_are_named(tmp_path: Path) -> None:
+    def permute(model: Any) -> None:
+        weight = model.layers[1].self_attn.k_proj.weight
+        rows = torch.arange(32).view(4, 2, 4).transpose(1, 2).reshape(-1)
+        weight.data = weight.data[rows]
+
+    result = check_changed(tmp_path, build("Llama"), permute)
+    cause, layers, _ = cause_of(result)
+    assert (cause, layers) == ("half_permuted", [1])
+    assert result.causes[0].more["projection"] == "keys"
+
+
+def test_exchanged_ladders_are_named(tmp_path: Path) -> None:
+    def exchange(model: Any) -> None:
+        rotary = model.rotary_emb
+        local, full = (
+            rotary.sliding_attention_inv_freq.clone(),
+            rotary.full_attention_inv_freq.clone(),
+        )
+        rotary.sliding_attention_inv_freq, rotary.full_attention_inv_freq = full, local
+
+    kinds = ["sliding_attention", "full_attention"] * 2
+    model = build("Gemma3Text", head_dim=16, sliding_window=16, layer_types=kinds)
+    result = check_changed(tmp_path, model, exchange)
+    causes = {(c.cause, tuple(c.more["layers"])) for c in result.causes}
+    assert causes == {("ladders_exchanged", (0, 2)), ("ladders_exchanged", (1, 3))}
+
+
+def test_flattened_sections_are_named(tmp_path: Path) -> None:
+    def flatten(model: Any) -> None:
+        def use_time(_: Any, inputs: Any, options: Any) -> Any:
+            ids = options.pop("position_ids") if "position_ids" in options else inputs[1]
+            return (inputs[0], ids[:1].expand_as(ids)), options
+
+        model.rotary_emb.register_forward_pre_hook(use_time, with_kwargs=True)
+
+    rope = {**PLAIN, "mrope_section": [2, 3, 3]}
+    model = build("Qwen2VLText", rope_parameters=rope)
+    result = check_changed(tmp_path, model, flatten)
+    assert cause_of(result) == ("sections", ALL, 1)
+    assert result.causes[0].b == [8, 0, 0]
+
+
+def test_window_that_became_full_is_named(tmp_path: Path) -> None:
+    def widen(model: Any) -> None:
+        model.config.sliding_window = None
+
+    result = check_changed(tmp_path, build("Mistral", sliding_window=16), widen)
+    assert cause_of(result) == ("window_lost", ALL, 16)
+
+
+def test_dropped_sinks_are_named(tmp_path: Path, monkeypatch: Any) -> None:
+    settings = {"head_dim": 16, "num_local_experts": 4, "sliding_window": 16}
+    model = build("GptOss", **settings)
+    monkeypatch.setattr(
+        modeling_gpt_oss,
+        "eager_attention_forward",
+        modeling_llama.eager_attention_forward,
+    )
+    assert cause_of(check_changed(tmp_path, model)) == ("sinks_dropped", ALL, None)
+
+
+def build_bert() -> Any:
+    config: Any = transformers.BertConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=99, max_position_embeddings=64,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    family: Any = transformers.BertModel
+    return family._from_config(config).eval()
+
+
+def test_shifted_rows_are_named(tmp_path: Path) -> None:
+    def shift(model: Any) -> None:
+        table = model.embeddings.position_embeddings
+        table.register_forward_pre_hook(lambda _, inputs: ((inputs[0] + 2) % 64,))
+
+    assert cause_of(check_changed(tmp_path, build_bert(), shift))[0] == "rows_cut"
+
+
+def test_cut_table_is_named(tmp_path: Path) -> None:
+    def cut(model: Any) -> None:
+        table = model.embeddings.position_embeddings
+        table.weight = torch.nn.Parameter(table.weight[:40].clone())
+        model.config.max_position_embeddings = 40
+
+    assert cause_of(check_changed(tmp_path, build_bert(), cut))[0] == "truncated"
+
+
+def test_resampled_grid_is_named(tmp_path: Path) -> None:
+    config = transformers.ViTConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
+        image_size=64, patch_size=8,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    family: Any = transformers.ViTModel
+    model = family._from_config(config).eval()
+
+    def resample(model: Any) -> None:
+        table = model.embeddings.position_embeddings
+        grid = table[:, 1:].reshape(1, 8, 8, 32).permute(0, 3, 1, 2)
+        grid = torch.nn.functional.interpolate(grid, size=(6, 6), mode="bicubic")
+        rows = grid.permute(0, 2, 3, 1).reshape(1, 36, 32)
+        values = torch.cat([table[:, :1], rows], dim=1).detach()
+        model.embeddings.position_embeddings = torch.nn.Parameter(values)
+
+    result = check_changed(tmp_path, model, resample)
+    assert result.exit_code == 6, str(result)
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": {}, "Mistral": {"sliding_window": 16}, "Qwen3": {"head_dim": 16},
+    "GPTNeoX": {"rotary_pct": 0.5}, "Cohere": {}, "Glm": {"head_dim": 16},
+    "SmolLM3": {"no_rope_layer_interval": 4}, "Phi3": {},
+    "ModernBert": {"local_attention": 16, "cls_token_id": 1, "sep_token_id": 2},
+    "Gemma3Text": {"head_dim": 16, "sliding_window": 16},
+    "Qwen2VLText": {"rope_parameters": {**PLAIN, "mrope_section": [2, 3, 3]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_unchanged_models_raise_no_alarm(tmp_path: Path, family: str) -> None:
+    result = check_changed(tmp_path, build(family, **FAMILIES[family]))
+    assert result.alike is True, str(result)
+
+
+def test_run_option_loads_the_file_and_holds_it_against_itself(
+    tmp_path: Path, cli: Cli
+) -> None:
+    build("Llama").save_pretrained(tmp_path)
+    run = cli("check", str(tmp_path), "--run")
+    assert run.code == 0, run.err
+    assert "rotary ladder" in run.out
+
+
+def test_run_option_with_a_second_copy_is_refused(cli: Cli) -> None:
+    run = cli("check", "sample:digits-vit", "sample:digits-vit", "--run")
+    assert run.code == 2
+    assert "one of them" in run.err
