@@ -58,7 +58,11 @@ def shrink(config: Any) -> dict[str, Any]:
             settings[key] = values[key][:N_LAYERS]
     rope = values.get("rope_parameters")
     if isinstance(rope, dict) and rope.get("mrope_section"):
-        settings["rope_parameters"] = {**rope, "mrope_section": [2, 3, 3]}
+        is_partial = rope.get("partial_rotary_factor", 1.0) < 1
+        sections = [1, 1, 2] if is_partial else [2, 3, 3]
+        settings["rope_parameters"] = {**rope, "mrope_section": sections}
+    if "kv_lora_rank" in values:
+        settings["num_key_value_heads"] = 4
     return settings
 
 

@@ -47,6 +47,7 @@ from .forward import (
     attention_budget as attention_budget,
     load_model as load_model,
     places as places,
+    positions_of as positions_of,
     random_images as random_images,
     rotary_use as rotary_use,
     sampled_tokens as sampled_tokens,

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from posprobe.analyses.models.positions import PositionIds, find_position_change
 from posprobe.analyses.models.rotations import (
     ColumnPairs,
     ObservedRotation,
@@ -24,7 +25,7 @@ from posprobe.encodings.rotary import MAX_ANGLE_ERROR_RADIANS, round_to_type
 from posprobe.errors import PosprobeError, UsageError, first_line
 from posprobe.relations import Finding, Ladder, NotCompared, relate_ladders
 from posprobe.relations.ladders import measure_harm
-from posprobe.schemes import Rotary
+from posprobe.schemes import AXIS_NAMES, Rotary
 
 #: ``rotate(x, positions)``: vectors ``[tokens, heads, width]`` turned by their positions.
 Rotate: TypeAlias = Callable[[Any, Any], Any]
@@ -398,3 +399,19 @@ def merge_findings(findings: Sequence[Finding]) -> list[Finding]:
         more = {**worst.more, "layers": sorted(layers)} if layers else worst.more
         merged.append(replace(worst, more=more))
     return merged
+
+
+def compare_positions(a: PositionIds, b: PositionIds) -> Comparison:
+    """Name the first token and axis at which the position ids of two runs differ."""
+    if a.ids.shape[2] != b.ids.shape[2]:
+        counts = f"{a.ids.shape[2]} | {b.ids.shape[2]}"
+        return Comparison([], [NotCompared("positions", "other_tokens", counts)])
+    change = find_position_change(a, b)
+    if change is None:
+        return Comparison([Finding("positions", "same_positions", a.ids.shape[2])], [])
+    axis_name = AXIS_NAMES[change.axis] if max(a.ids.shape[1], b.ids.shape[1]) > 1 else ""
+    more = {"token": change.token, "axis": axis_name, "layers": list(change.layers)}
+    finding = Finding(
+        "positions", change.cause, change.first_id, change.second_id, more=more
+    )
+    return Comparison([finding], [])

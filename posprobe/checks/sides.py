@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from posprobe.analyses.models.positions import PositionIds
 from posprobe.checkpoints import Checkpoint, open_local
 from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
@@ -107,6 +108,35 @@ def _checkpoint_side(parsed: Reference, checkpoint: Checkpoint) -> Side:
         unread_schemes=tuple(unread_schemes),
         reference=parsed,
     )
+
+
+def open_positions(copy: object) -> PositionIds | None:
+    """Return recorded position ids, or those of a dump with ``positions``; None of other copies.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If a dump has ``positions`` of another shape.
+    """
+    if isinstance(copy, PositionIds):
+        return copy
+    if not isinstance(copy, str | PathLike) or not str(copy).endswith(".npz"):
+        return None
+    parsed = parse_reference(copy)
+    if not parsed.is_path:
+        return None
+    archive = open_local(Path(parsed.source))
+    if "positions" not in archive.tensors:
+        return None
+    info = archive.tensors["positions"]
+    if info.dtype not in _DUMP_INTEGER_DTYPES or not 1 <= len(info.shape) <= 3:
+        raise InvalidCheckpoint(
+            f"{archive.location}: positions of shape {list(info.shape)} and {info.dtype}. Write "
+            "whole numbers [tokens], [axes, tokens] or [layers, axes, tokens]."
+        )
+    ids = np.frombuffer(archive.fetch(info), _DUMP_INTEGER_DTYPES[info.dtype])
+    ids = ids.astype(np.int64).reshape((1,) * (3 - len(info.shape)) + info.shape)
+    return PositionIds(ids, tuple(range(len(ids))), parsed.text)
 
 
 def view_through_config(side: Side, checkpoint: Checkpoint) -> Side:

@@ -31,6 +31,7 @@ from posprobe.forward.files import (
 from posprobe.forward.joint import states_and_budget as states_and_budget
 from posprobe.forward.models import load_model as load_model
 from posprobe.forward.places import places as places
+from posprobe.forward.position_ids import positions_of as positions_of
 from posprobe.forward.replacements import explanations as explanations
 from posprobe.forward.rotary import (
     has_image_rotation as has_image_rotation,

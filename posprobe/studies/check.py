@@ -8,14 +8,15 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from posprobe.analyses.models.positions import PositionIds
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, describe_environment
 from posprobe.checks.compare import compare
-from posprobe.checks.live import Rotate, compare_with_callable
+from posprobe.checks.live import Rotate, compare_positions, compare_with_callable
 from posprobe.checks.orders import Comparison, ExpectedWeights, ProjectionState
 from posprobe.checks.running import RunningModel, compare_with_model, plan_run
-from posprobe.checks.sides import Side, open_side
+from posprobe.checks.sides import Side, open_positions, open_side
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import UsageError
 from posprobe.progress import stage
@@ -190,8 +191,8 @@ def _finding_block(finding: Finding) -> dict[str, Any]:
 
 
 def check(
-    a: str | PathLike[str] | Encoding,
-    b: str | PathLike[str] | Encoding | Rotate | nn.Module,
+    a: str | PathLike[str] | Encoding | PositionIds,
+    b: str | PathLike[str] | Encoding | PositionIds | Rotate | nn.Module,
     *,
     same_weights: bool = False,
     other_weights: bool = False,
@@ -213,7 +214,8 @@ def check(
         ``.npz`` with ``inv_freq`` ``[pairs]``, or ``cos`` and ``sin`` ``[positions, pairs]``, and
         a query ``q`` with ``q_rotated``. B may also be what runs: a callable
         ``rotate(x, positions)`` that turns ``x`` ``[tokens, heads, width]``, a NumPy array, and
-        returns an array of any library.
+        returns an array of any library. Records of `posprobe.positions_of`, or dumps with
+        ``positions``, are compared with each other.
     same_weights
         Whether other weights count as a difference.
     other_weights
@@ -247,6 +249,14 @@ def check(
     if positions is not None and check_integer("positions", positions) < 2:
         raise UsageError(
             f"positions: {positions} tell no distances apart. Use 2 or more."
+        )
+    ids_a, ids_b = open_positions(a), open_positions(b)
+    if ids_a is not None and ids_b is not None:
+        comparison = compare_positions(ids_a, ids_b)
+        return _build_check((ids_a.name, ids_b.name), comparison, [], command)
+    if isinstance(a, PositionIds) or isinstance(b, PositionIds):
+        raise UsageError(
+            "check: position ids are compared with position ids. Give two records."
         )
     side_a = open_side(a, offline=offline)
     expected_weights: ExpectedWeights | None = None

@@ -110,6 +110,7 @@ FINDING_PARTS: Mapping[str, Template] = {
     "partner_order": _partner_order,
     "pairing": lambda f: f.a or "in the same order",
     "pairings": lambda f: f"{f.a or 'not stated'} in A, {f.b or 'not stated'} in B",
+    "position_axis": lambda f: f"axis {f.more['axis']}, " if f.more["axis"] else "",
     "scaled": lambda f: "divided" if (f.value or 0) >= 1 else "multiplied",
     "side": lambda f: f.more["side"].upper(),
     "size": lambda f: _format_size(f.value),
