@@ -344,11 +344,15 @@ def _find_section(
     return None
 
 
+#: A column of a layer that turns leaves at least this share of its power to some position; other
+#: causes, such as rounding in the layers before, leave less than a thousandth.
+MIN_TURNING_SHARE = 0.01
+
+
 def _turns(layer: RunningLayer) -> bool:
     """Tell whether any column of a layer's queries or keys turns."""
     return any(
-        rotation.samples.column_changes().max()
-        > MIN_COLUMN_TURN_RADIANS[rotation.samples.precision] ** 2
+        rotation.samples.column_changes().max() > MIN_TURNING_SHARE
         for rotation in layer.rotations.values()
     )
 

@@ -31,7 +31,12 @@ _WITHOUT_ATTENTION = _LAYER_KEYS["without_attention"]
 #: Names of layers with a window in ``layer_types`` and older configurations.
 _SLIDING_NAMES = ("sliding_attention", "hybrid_sliding", "local")
 #: Architectures whose ``sliding_window`` counts the positions on one side, without the query.
-_RADIUS_WINDOW_TYPES = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
+_RADIUS_WINDOW_TYPES = {
+    "embedding_gemma2_text",
+    "neomme",
+    "openai_privacy_filter",
+    "ultrabert",
+}
 #: Widest head; a configuration that states more is damaged.
 MAX_HEAD_DIM = 2**16
 #: Longest side of an image or a patch in pixels; a configuration that states more is damaged.
