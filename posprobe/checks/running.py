@@ -454,6 +454,9 @@ def _sink_findings(a: Side, b: RunningModel) -> Iterator[Finding | NotCompared]:
             yield NotCompared("sinks", "sinks_unknown")
         elif number in stored and layer.has_sinks:
             change = _relative_change(a.checkpoint, b.checkpoint, stored[number])
+            if not math.isfinite(change):  # it has another name or shape in memory
+                yield NotCompared("sinks", "sinks_unknown")
+                continue
             cause = "sinks_changed" if change > MAX_SINK_CHANGE else "same_sinks"
             yield Finding("sinks", cause, value=change, more=more)
 
