@@ -194,7 +194,7 @@ def test_relative_positions_have_no_place() -> None:
         model = built(family, "encoder" if family == "T5" else "", **settings)
         budget = attention_budget(model, tokens(64))
         for head in budget.heads:
-            assert abs(head.key + head.other) < max(4 * head.error, 1e-3)
+            assert abs(head.key + head.other) < max(4 * (head.error or 0.0), 1e-3)
 
 
 BLOOM: dict[str, Any] = {"vocab_size": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4}
@@ -229,7 +229,7 @@ def test_without_positions_and_mask_content_decides() -> None:
     assert budget.by_chance is not None
     assert budget.by_chance.position_p > 0.02
     for head in budget.heads:
-        assert abs(head.position) < 4 * head.error
+        assert abs(head.position) < 4 * (head.error or 0.0)
         assert head.prefers != "yes"
 
 

@@ -29,10 +29,12 @@ def iglm() -> Path:
 def test_everything_is_measured_of_a_released_model(
     model: Callable[[], Path], tmp_path: Path
 ) -> None:
-    contexts = pp.Contexts(count=4, length=32, batch_size=4)
+    contexts = pp.Contexts(count=16, length=34, batch_size=4)
     analysis = pp.analyze_model(str(model()), contexts, nulls=0)
     assert analysis.missing == {}
-    assert set(analysis.results) == {"attention_budget", "states", "permutation"}
+    assert set(analysis.results) == {
+        "attention_budget", "states", "places", "permutation",
+    }  # fmt: skip
     document = analysis.to_dict()
     assert len(document["states"]["layers"]) == (13 if model is rxnmapper else 4)
     assert document["findings"]

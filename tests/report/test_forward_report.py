@@ -383,8 +383,9 @@ def test_the_terminal_shows_a_default_run_on_one_screen(layout: Layout) -> None:
         for name, result in results_of(layout).items()
         if MODEL_MEASUREMENTS[name].is_default
     }
-    assert set(results) == {"attention_budget", "states", "permutation"}
-    analysis = forward_analysis(layout, results=results)
+    assert set(results) == {"attention_budget", "states", "places", "permutation"}
+    kind = "windows of Python's documentation"
+    analysis = forward_analysis(layout, kind, results=results)
     assert len(printed(analysis.to_dict(), 80).splitlines()) <= 20
 
 
