@@ -41,27 +41,23 @@ def figure(
     rotary model on contexts that it samples itself.
     """
     source = (load_options.tensor, load_options.grid, load_options.revision)
+    has_run_options = (seed, device) != (0, "auto")
+    has_table_options = has_run_options or _any_set(centred, columns, rows, *source)
     if kind == "series":
-        has_run_options = (seed, device) != (0, "auto")
-        if has_run_options or _any_set(label, centred, columns, rows, *source):
+        if has_table_options or label is not None:
             raise UsageError(
                 "series takes --venue and --span only: the sweep has the numbers."
             )
         _write(_draw_series(refs, output, venue, span), output)
         return
     if kind == "attention-budget" and any(map(_is_run, refs)):
-        has_run_options = (seed, device) != (0, "auto")
-        if has_run_options or _any_set(centred, columns, rows, *source):
+        if has_table_options:
             raise UsageError(f"{kind} of runs takes --venue, --span and --label only.")
         _write(_draw_saved_runs(refs, output, venue, span, label), output)
         return
     with stage("Starting"):
-        from posprobe.studies.figure import (
-            RUN_FIGURES,
-            check_figure_request,
-            paper_figure,
-        )
-    if kind in RUN_FIGURES:
+        from posprobe.studies import figure as figures
+    if kind in figures.RUN_FIGURES:
         if _any_set(label, centred, columns, rows):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
         run = _run_model(kind, refs, output, seed, device, load_options)
@@ -69,19 +65,24 @@ def figure(
         return
     figure_options: dict[str, Any] = {"centred": centred, "columns": columns}
     # Options are checked before anything is downloaded.
-    check_figure_request(kind, venue, output, **figure_options)
+    figures.check_figure_request(kind, venue, output, **figure_options)
     options.check_arguments(None, None, 0, device)
-    if len(refs) > 1 and any(source):
-        raise UsageError(
-            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION "
-            "for a revision, or make files with `posprobe extract` and draw those."
-        )
+    _check_sources(refs, source)
     records = options.load_records(
         refs, rows=rows, load_options=load_options, labels=label, seed=seed
     )
     length = options.scheme_length(rows) if kind == "heads" else None
     figure_options |= {"venue": venue, "span": span, "seed": seed, "device": device}
-    _write(paper_figure(kind, *records, length=length, **figure_options), output)
+    _write(figures.paper_figure(kind, *records, length=length, **figure_options), output)
+
+
+def _check_sources(refs: list[str], source: tuple[object, ...]) -> None:
+    """Refuse options that choose within one reference where several are given."""
+    if len(refs) > 1 and any(source):
+        raise UsageError(
+            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION "
+            "for a revision, or make files with `posprobe extract` and draw those."
+        )
 
 
 def _any_set(*values: object) -> bool:

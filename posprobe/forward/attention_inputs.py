@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -85,32 +85,26 @@ def observe_attention(
     ) -> Any:
         # Fused attention has no cap, no sinks and no bias.
         extras = (options.get(name) for name in ("softcap", "s_aux", "position_bias"))
-        attend_as_model = _eager_attention(module, title)
-        layer_mask = attention_mask
         if is_fused and all(extra_input is None for extra_input in extras):
             # As in the model itself, a purely causal mask is passed as a flag and not added.
             is_causal = getattr(module, "is_causal", False) and _is_causal_mask(
                 attention_mask
             )
-            attend_as_model = interface()["sdpa"]
-            layer_mask = None if is_causal else attention_mask
-        result = attend_as_model(module, query, key, value, layer_mask, *extra, **options)
+            fused_mask = None if is_causal else attention_mask
+            result = interface()["sdpa"](
+                module, query, key, value, fused_mask, *extra, **options
+            )
+        else:
+            eager_attention = _eager_attention(module, title)
+            result = eager_attention(
+                module, query, key, value, attention_mask, *extra, **options
+            )
         # Cross-attention has another number of keys, and no distances.
         if module in numbers and query.shape[2] == key.shape[2] and query.shape[2] > 1:
-            declared_scale = options.get("scaling", extra[0] if extra else None)
-            default_scale = query.shape[-1] ** -0.5
-            scale = default_scale if declared_scale is None else float(declared_scale)
-            inputs = AttentionInputs(
-                query,
-                key,
-                attention_mask,
-                scale,
-                options.get("softcap"),
-                options.get("position_bias"),
-                value,
-                result[0],
-                result[1],
-            )
+            scale = _read_scale(query, extra, options)
+            added = attention_mask, scale, options.get("softcap")
+            bias = options.get("position_bias")
+            inputs = AttentionInputs(query, key, *added, bias, value, *result[:2])
             handle(numbers[module], inputs)
         return result
 
@@ -124,6 +118,14 @@ def observe_attention(
         # The registry has no public method that removes a name.
         interface._global_mapping.pop(ATTENTION_NAME, None)
         mask_interface._global_mapping.pop(ATTENTION_NAME, None)
+
+
+def _read_scale(
+    query: torch.Tensor, extra: tuple[Any, ...], options: Mapping[str, Any]
+) -> float:
+    """Return the factor of the dot products: the declared one, or that of the width."""
+    declared_scale = options.get("scaling", extra[0] if extra else None)
+    return query.shape[-1] ** -0.5 if declared_scale is None else float(declared_scale)
 
 
 def _eager_attention(module: Any, title: str) -> Callable[..., Any]:

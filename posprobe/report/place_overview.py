@@ -46,8 +46,8 @@ def draw_places(document: Block) -> str:
     for tick in position_ticks(tokens + 1):
         x = left + width * tick / tokens
         elements.append(text_element(x, top + height + 15, str(tick), "ax", "middle"))
-    label = "tokens back" if is_influence else "place in the text (tokens)"
-    elements.append(text_element(left + width / 2, 421, label, "ax", "middle"))
+    axis_label = "tokens back" if is_influence else "place in the text (tokens)"
+    elements.append(text_element(left + width / 2, 421, axis_label, "ax", "middle"))
     return svg_element(400, 426, title, elements)
 
 
@@ -111,10 +111,10 @@ def _draw_influences(full_length: Block) -> list[str]:
             top + height * (high - np.log10(values)) / ((high - low) or 1.0)
         )
 
-    one = float(y(np.array(1.0)))
+    mean_y = float(y(np.array(1.0)))
     elements = [
-        path_element("grid", f"M{left:.1f},{one:.1f}h{width:.1f}"),
-        text_element(left + width, one - 5, "all places alike", "ax", "end"),
+        path_element("grid", f"M{left:.1f},{mean_y:.1f}h{width:.1f}"),
+        text_element(left + width, mean_y - 5, "all places alike", "ax", "end"),
         *_draw_dots(x, y(weights), "line"),
     ]
     for exponent in range(int(np.ceil(low)), int(np.floor(high)) + 1):
