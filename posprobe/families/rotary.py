@@ -240,7 +240,7 @@ def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
             raise settings.wrong_value_error(
                 "layer_types", declared, "a list of names", section.path
             )
-        return declared[: settings.MAX_CONFIG_LAYERS]
+        return _without_mlp_blocks(declared, section)[: settings.MAX_CONFIG_LAYERS]
     if config.get("attention_chunk_size") and flags:
         return ["chunked_attention" if rotates else "full_attention" for rotates in flags]
     full_type, sliding = "full_attention", _SLIDING_NAMES[0]
@@ -264,6 +264,13 @@ def _read_layer_types(section: ConfigSection, flags: list[bool]) -> list[str]:
         sliding if (layer + 1) % period else full_type
         for layer in range(_count_layers(section) or period)
     ]
+
+
+def _without_mlp_blocks(names: list[str], section: ConfigSection) -> list[str]:
+    """Leave out ``mlp`` after each layer, where a configuration lists blocks and not layers."""
+    n_layers = _count_layers(section)
+    lists_blocks = len(names) == 2 * (n_layers or 0) and set(names[1::2]) == {"mlp"}
+    return names[::2] if lists_blocks else names
 
 
 def _count_layers(section: ConfigSection) -> int | None:
@@ -432,6 +439,9 @@ def _build_spec(
     if rule_name == "dynamic" and trained_length:
         scaling[_TRAINED_LENGTH_KEY] = trained_length
     partial = _read_partial(section, declared, head_dim)
+    if _read_latent_dim(section):
+        # It states a share of the whole head there, of which the rotated part has its own width.
+        scaling.pop("partial_rotary_factor", None)
     step, axis_steps, extent, grid_notes = _read_step(section, base, head_dim)
     sections, sections_in_turn = _read_sections(section, declared, head_dim)
     is_interleaved = section.model_type in _INTERLEAVED_TYPES

@@ -53,6 +53,8 @@ AXIS_SHIFTS = (0, 1, 8, 64, 512)
 MAX_LENGTH_CHANGE = {"single": 1e-3, "half": 0.03}
 #: Attention over the keys adds up to less than this where a sink takes part of it.
 MAX_SUM_WITH_SINK = 1 - 1e-3
+#: Squared norm of outputs below which nothing can be told of their scale.
+MIN_OUTPUT_POWER = 1e-30
 #: Columns changed by a rotation differ from before by more than this share of their size.
 MIN_COLUMN_CHANGE = 1e-5
 #: A regathered query differs from its columns by at most this share.
@@ -279,6 +281,23 @@ def _run_far(
     return {number: _measure_sides(runs, number, shifts, length) for number in runs[0]}
 
 
+def _has_sinks(inputs: AttentionInputs) -> bool:
+    """Tell whether a sink takes part of the attention, or of what attention returns."""
+    weights, value, output = inputs.weights, inputs.value, inputs.output
+    if weights is None or value is None or output is None:
+        return False
+    if bool(weights.float().sum(dim=-1).min() < MAX_SUM_WITH_SINK):
+        return True
+    # Some models scale the output by what the sink leaves, with weights that add up to 1.
+    shared_value = value.float().repeat_interleave(
+        weights.shape[1] // value.shape[1], dim=1
+    )
+    expected = weights.float() @ shared_value
+    scales = (output.float().transpose(1, 2) * expected).sum(dim=-1)
+    scales = scales / expected.square().sum(dim=-1).clamp(min=MIN_OUTPUT_POWER)
+    return bool(scales.median() < MAX_SUM_WITH_SINK)
+
+
 def _run_long(
     model: Any, batch: torch.Tensor, title: str
 ) -> dict[int, tuple[int | None, int, bool]]:
@@ -287,10 +306,7 @@ def _run_long(
 
     def add_layer(number: int, inputs: AttentionInputs) -> None:
         # Fused attention has no weights to show, and no sinks.
-        has_sinks = False
-        if inputs.weights is not None:
-            sums = inputs.weights.float().sum(dim=-1)
-            has_sinks = bool(sums.min() < MAX_SUM_WITH_SINK)
+        has_sinks = _has_sinks(inputs)
         windows[number] = (*_find_window(inputs.mask, batch.shape[1]), has_sinks)
 
     with observe_attention(model, add_layer, title):

@@ -201,6 +201,27 @@ def test_dense_layers_of_a_mixture_rotate_though_they_see_everything(
     assert windows == {"full_attention": None, "sliding_attention": WINDOW}
 
 
+def test_blocks_that_are_listed_beside_layers_are_no_layers(tmp_path: Path) -> None:
+    blocks = stated(
+        tmp_path, model_type="dory", num_hidden_layers=2, head_dim=8, rope_theta=1e4,
+        sliding_window=WINDOW, layer_types=["full_attention", "mlp", "sliding_attention", "mlp"],
+    )  # fmt: skip
+    assert [record.window for record in blocks] == [None, WINDOW]
+    assert not any(record.notes for record in blocks)
+
+
+def test_a_share_of_the_whole_head_is_none_of_its_latent_part(tmp_path: Path) -> None:
+    rule = {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "partial_rotary_factor": 0.5,
+        "original_max_position_embeddings": 64,
+    }  # fmt: skip
+    (record,) = stated(
+        tmp_path, model_type="mistral4", num_hidden_layers=2, head_dim=16, qk_rope_head_dim=8,
+        qk_nope_head_dim=8, rope_parameters=rule,
+    )  # fmt: skip
+    assert len(record.frequencies()) == 4
+
+
 def test_windows_that_are_a_radius_do_not_count_the_query(tmp_path: Path) -> None:
     sizes = {"head_dim": 8, "rope_theta": 1e4, "sliding_window": WINDOW}
     (record,) = stated(tmp_path, model_type="neomme", **sizes)
