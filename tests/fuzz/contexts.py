@@ -130,7 +130,7 @@ def _picture(rng: random.Random) -> Case:
 def _case(
     subject: str, files: dict[str, bytes], word: str, place: str, special: dict[str, str]
 ) -> Case:
-    argv = [*models.ARGV, "--only", "heads", word, place]
+    argv = [*models.ARGV, "--only", "states", word, place]
     if word == "--images":
         index = argv.index("--length")
         del argv[index : index + 2]

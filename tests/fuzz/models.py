@@ -71,7 +71,7 @@ def case(
         "m/model.safetensors": _gpt2(),
         **(files or {}),
     }
-    measurement_words = () if "--only" in words else ("--only", "heads")
+    measurement_words = () if "--only" in words else ("--only", "states")
     return Case(
         subject,
         (*ARGV, *measurement_words, *words),
