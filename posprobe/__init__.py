@@ -36,7 +36,7 @@ _SUBMODULES_BY_NAME = {
     for name in names.split()
 }
 # Submodules are importable, but are not documented names of the top level.
-for _name in ("__version__", "report", *_NAMES_BY_SUBMODULE):
+for _name in ("__version__", "families", "report", *_NAMES_BY_SUBMODULE):
     __all__.remove(_name)
 
 

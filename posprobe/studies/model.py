@@ -22,11 +22,13 @@ from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import find_model_source
 from posprobe.forward.files import check_tokenizer_files
 from posprobe.forward.models import first_device, is_timm_source
+from posprobe.forward.running import has_finite_weights
 from posprobe.measurements.model import MODEL_MEASUREMENTS, Contexts, ModelInputs
 from posprobe.measurements.model.contexts import (
     IMAGES_MESSAGE,
     ContextSource,
     read_context_source,
+    without_sampling,
 )
 from posprobe.nulls import DEFAULT_DRAWS, MAX_DRAWS
 from posprobe.progress import stage
@@ -375,6 +377,8 @@ def _analyze_loaded(
     has_selection: bool,
 ) -> ForwardAnalysis:
     """Take the measurements of a loaded model; where none are selected, those that apply."""
+    if request.context_source is not None and not has_finite_weights(model):
+        request.context_source = without_sampling(request.context_source)
     inputs = request.inputs(model)
     contexts_block = inputs.describe()
     requested = [

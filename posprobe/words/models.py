@@ -325,8 +325,7 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
 
 #: Key to the ranges by chance.
 RUN_KEY = (
-    "Shares of the variance of a query's logits over keys. By chance: random signs of "
-    "contexts (5–95 %), sampling noise or permuted places (2–98 %), or rounding. yes: p ≤ 0.02."
+    "By chance: random signs (5–95 %), noise or permuted places (2–98 %), or rounding."
 )
 
 

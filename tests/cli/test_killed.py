@@ -61,9 +61,7 @@ class Command:
 
 
 SWEEP = "sweep {} --jobs 1 --nulls 0 --quiet --out out"
-FORWARD = (
-    "forward model --contexts 2 --length {} --only heads --nulls 0 --device cpu --out out"
-)
+FORWARD = "forward model --contexts 2 --length {} --only states --nulls 0 --device cpu --out out"
 CHECK = "check sinusoidal:{0} sinusoidal:{0} --quiet --out out"
 COMMANDS = {
     "sweep": Command(

@@ -24,7 +24,7 @@ def run(
     model: Any, folder: Path, count: int, *measurements: str
 ) -> pp.studies.ForwardAnalysis:
     model.save_pretrained(folder)
-    contexts = pp.Contexts(count=count, length=24)
+    contexts = pp.Contexts(count=count, length=24, tokens="random")
     return pp.analyze_model(
         str(folder), contexts, only=measurements, nulls=0, device="cpu"
     )
@@ -63,16 +63,20 @@ def test_an_untrained_llama_has_no_position_share(
     assert kept_answer.facts.last.noise == pytest.approx(noise)
 
 
-def test_untrained_bert_heads_prefer_no_offset(tmp_path: Path) -> None:
+def test_untrained_bert_heads_prefer_no_distance(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = transformers.BertConfig(**SIZES, max_position_embeddings=24)
     analysis = run(
-        transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads"
+        transformers.BertModel(config),
+        tmp_path / "bert",
+        16,
+        "attention",
+        "attention_budget",
     )
-    assert analysis.answers["heads"].answer == "no"
+    assert analysis.answers["distance"].answer == "no"
     document = analysis.to_dict()
     assert not any("prefer" in finding["text"] for finding in document["findings"])
-    for name in ("attention", "heads"):
+    for name in ("attention", "attention_budget"):
         assert any(
             "prefer" in label for label, _ in MODEL_MEASUREMENTS[name].rows(document)
         )

@@ -496,9 +496,12 @@ def test_a_run_samples_contexts_and_follows_the_schema(
     saved: Path, tmp_path: Path
 ) -> None:
     analysis = pp.analyze_model(
-        str(saved), pp.Contexts(count=12, length=32), only=("rotary_use",), device="cpu"
+        str(saved),
+        pp.Contexts(count=12, length=32),
+        only=("attention_budget", "rotary_use"),
+        device="cpu",
     )
-    folder = analysis.save(tmp_path / "bundle")
+    folder = analysis.save(tmp_path / "bundle", every=True)
     document = read_bundle(folder)
     assert problems(schema("forward"), document) == []
     block = document["rotary_use"]
@@ -533,8 +536,8 @@ def test_one_failing_measurement_leaves_the_others(
 ) -> None:
     damaged(tmp_path / "model", fault)
     completed = cli(
-        "forward", str(tmp_path / "model"), "--only", "rotary_use", "--quiet", "--contexts", "5",
-        "--out", str(tmp_path / "run"),
+        "forward", str(tmp_path / "model"), "--only", "attention_budget,rotary_use", "--quiet",
+        "--json", "--contexts", "5", "--out", str(tmp_path / "run"),
     )  # fmt: skip
     assert completed.code == status
     assert text in " ".join((completed.err if status else completed.out).split())
@@ -562,13 +565,14 @@ def damaged(folder: Path, fault: str) -> None:
         (folder / "config.json").write_text(json.dumps(config))
 
 
-def test_a_default_run_measures_rotary_use_and_asks_no_weights_for_logits(
-    saved: Path,
-) -> None:
+def test_all_measurements_of_a_run_take_the_same_random_tokens(saved: Path) -> None:
     contexts = pp.Contexts(count=4, length=32, tokens="random")
-    analysis = pp.analyze_model(str(saved), contexts, nulls=0, device="cpu")
-    assert "rotary_use" in analysis.results
-    assert "heads" not in {*analysis.results, *analysis.missing}
+    names = ("attention_budget", "rotary_use", "shift")
+    analysis = pp.analyze_model(str(saved), contexts, only=names, nulls=0, device="cpu")
+    budget: Any = analysis.results["attention_budget"]
+    use: Any = analysis.results["rotary_use"]
+    for head, other in zip(budget.heads, use.heads, strict=True):
+        assert head.distance == pytest.approx(other.share, abs=1e-6)
     assert analysis.to_dict()["rotary_use"]["source"] == "random"
     # A loss of random tokens says nothing.
     assert analysis.to_dict()["shift"]["loss"] is None

@@ -156,6 +156,7 @@ def test_notebooks_use_public_names_only(path: Path) -> None:
     assert own_modules <= {"posprobe", *(f"posprobe.{place}" for place in SUBMODULES)}
     assert {name.partition(".")[0] for name in imported} <= {
         "matplotlib",
+        "transformers",
         "numpy",
         "posprobe",
         "sklearn",

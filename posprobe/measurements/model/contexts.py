@@ -56,6 +56,9 @@ RANDOM_WALK_COLUMN = "random walks"
 #: Refusal of a text for a vision model.
 IMAGES_MESSAGE = "this model takes images: use --images DIR, or neither."
 
+#: Description of random tokens.
+RANDOM_TOKENS = "random tokens, independent and equally likely"
+
 ModelResultT = TypeVar("ModelResultT", bound=Result)
 
 
@@ -177,9 +180,7 @@ def read_context_source(
         return _read_text(
             reference, model, contexts.text, length, contexts.count, load_options
         )
-    random_source = ContextSource(
-        "random tokens, independent and equally likely", "random", length
-    )
+    random_source = ContextSource(RANDOM_TOKENS, "random", length)
     if contexts.tokens == "random":
         return random_source
     source = _read_documentation(reference, model, length, contexts.count, load_options)
@@ -190,6 +191,13 @@ def read_context_source(
             "contexts that the model itself generates", "sampled", length
         )
     return random_source
+
+
+def without_sampling(source: ContextSource) -> ContextSource:
+    """Take random tokens in place of contexts that a damaged model would have to generate."""
+    if source.origin != "sampled":
+        return source
+    return ContextSource(RANDOM_TOKENS, "random", source.length)
 
 
 def _choose_length(reference: str, model: Any, contexts: Contexts) -> int:
