@@ -71,7 +71,7 @@ ENVIRONMENT = {
 WIDTH = 8
 HEADS = 3
 DRAWS = 3
-RANDOM_TOKENS = "random tokens, independent and equally likely"
+RANDOM_TOKENS = "random tokens"
 
 
 def states_of(

@@ -39,9 +39,11 @@ VISIBLE_SELECTOR = (
     "rules",
 )  # fmt: skip
 WORDS = "e => e.innerText.split(/\\s+/).filter((word) => /\\w/.test(word)).length"
-#: Running text: outside drawings, tables and lists of a drawing's colours.
+#: Running text: outside drawings, tables and lists of a drawing's colours, and without notes on
+#: what is missing.
 RUNNING_TEXT = (
-    "[...document.querySelectorAll('main > section:first-child :is(h1, p:not(.key))')]"
+    "[...document.querySelectorAll("
+    "'main > section:first-child :is(h1, p:not(.key, .note))')]"
 )
 
 

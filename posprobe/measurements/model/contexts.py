@@ -57,7 +57,7 @@ RANDOM_WALK_COLUMN = "random walks"
 IMAGES_MESSAGE = "this model takes images: use --images DIR, or neither."
 
 #: Description of random tokens.
-RANDOM_TOKENS = "random tokens, independent and equally likely"
+RANDOM_TOKENS = "random tokens"
 
 ModelResultT = TypeVar("ModelResultT", bound=Result)
 
