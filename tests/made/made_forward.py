@@ -51,7 +51,7 @@ from posprobe.analyses.models.states import (
 from posprobe.analyses.models.subspaces import subspace_overlap
 from posprobe.forward.replacements import explained_share, explanations
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.model import add_layer_numbers
+from posprobe.measurements.model import MODEL_MEASUREMENTS, add_layer_numbers
 from posprobe.report.bundle import to_json
 from posprobe.sources import Source
 from posprobe.studies.model import ForwardAnalysis
@@ -311,6 +311,15 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
             "next token", 5,
         ),
     }  # fmt: skip
+
+
+def default_results(layout: Layout | None = None) -> dict[str, Any]:
+    """Return the results that a run has where no measurement is asked for."""
+    return {
+        name: result
+        for name, result in results_of(layout or Sequence(24), causal=False).items()
+        if MODEL_MEASUREMENTS[name].is_default
+    }
 
 
 def forward_analysis(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from made_bundles import analysis_of
-from made_forward import forward_analysis
+from made_forward import default_results, forward_analysis
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk, waves
 
@@ -163,7 +163,8 @@ PAGES: dict[str, Callable[[], Any]] = {
     "comparison": lambda: pp.compare(
         as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1
     ),
-    "run": lambda: forward_analysis(
+    "run": lambda: forward_analysis(results=default_results()),
+    "run of everything": lambda: forward_analysis(
         missing={"blank": "it takes no images"}, notes=("a note",)
     ),
     "run on images": lambda: forward_analysis(Grid(4, 5)),

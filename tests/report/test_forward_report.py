@@ -17,6 +17,7 @@ from made_forward import (
     WIDTH,
     attention_of,
     budget_of,
+    default_results,
     forward_analysis,
     results_of,
     states_of,
@@ -378,11 +379,7 @@ def test_the_terminal_shows_answers_and_missing_measurements(layout: Layout) -> 
 
 @pytest.mark.parametrize("layout", [Sequence(24), Grid(3, 4)], ids=str)
 def test_the_terminal_shows_a_default_run_on_one_screen(layout: Layout) -> None:
-    results = {
-        name: result
-        for name, result in results_of(layout).items()
-        if MODEL_MEASUREMENTS[name].is_default
-    }
+    results = default_results(layout)
     assert set(results) == {"attention_budget", "states", "places", "permutation"}
     kind = "windows of Python's documentation"
     analysis = forward_analysis(layout, kind, results=results)
