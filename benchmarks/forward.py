@@ -4,11 +4,15 @@
     uv run --group test python benchmarks/forward.py --size 1b --dtype bfloat16 --device cuda
     uv run --group test python benchmarks/forward.py --rotary         # `rotary_use`, and its memory
 
-Both run the same model on the same batches, in turns, so that what else the machine does falls on
-both. Weights are random: their values take no time. On a GPU the peak memory of both is compared
-too, and with `--beside-cpu` the rate of the CPU. `--rotary` runs 16 contexts of 1,024 tokens
-through a model of 100 M parameters, unless told otherwise; the memory is that of the sums of 32
-layers of 32 heads over contexts of 2,048 tokens, beside what any model would hold.
+    uv run --group test python benchmarks/forward.py --whole CHECKPOINT   # processes, start to end
+
+`--whole` times `posprobe forward` beside a script that loads the same model and makes one bare
+pass over the same 64 contexts. Both run the same model on the same batches, in turns, so that
+what else the machine does falls on both. Weights are random: their values take no time. On a
+GPU the peak memory of both is compared too, and with `--beside-cpu` the rate of the CPU.
+`--rotary` runs 16 contexts of 1,024 tokens through a model of 100 M parameters, unless told
+otherwise; the memory is that of the sums of 32 layers of 32 heads over contexts of 2,048
+tokens, beside what any model would hold.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -199,6 +206,41 @@ def report(
             yield f"{name:>12}: {peak_bytes:7.2f} GiB at most, {share:.2f} of the bare pass"
 
 
+#: Script beside `--whole`: the same contexts, run once.
+BARE_SCRIPT = """
+import sys
+import torch
+from transformers import AutoModel, AutoTokenizer
+from posprobe.forward.default_contexts import documentation_windows
+model = AutoModel.from_pretrained(sys.argv[1]).eval()
+tokens = documentation_windows(AutoTokenizer.from_pretrained(sys.argv[1]), 128, 64)
+with torch.no_grad():
+    for start in range(0, 64, 8):
+        model(input_ids=torch.as_tensor(tokens[start : start + 8]))
+"""
+
+
+def whole(reference: str, rounds: int) -> None:
+    """Time whole processes in turns, with and without the places that reach the output."""
+    fast = ["--only", "attention_budget,states,permutation"]
+    with tempfile.TemporaryDirectory() as folder:
+        forward = [sys.executable, "-m", "posprobe", "forward", reference, "--quiet"]
+        commands = {
+            "one bare pass": [sys.executable, "-c", BARE_SCRIPT, reference],
+            "forward without places": [*forward, *fast, "--out", f"{folder}/fast"],
+            "forward": [*forward, "--out", f"{folder}/all"],
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(rounds):
+            for name, command in commands.items():
+                begin = time.perf_counter()
+                subprocess.run(command, check=True, capture_output=True)
+                times[name].append(time.perf_counter() - begin)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    for name, median in medians.items():
+        print(f"{name:24} {median:6.2f} s  {median / medians['one bare pass']:.2f}")
+
+
 def main() -> None:
     """Read the options, measure and print."""
     parser = argparse.ArgumentParser(description="What measuring costs beside running.")
@@ -216,6 +258,10 @@ def main() -> None:
     parser.add_argument(
         "--beside-cpu", action="store_true", help="and the same on the CPU"
     )
+    parser.add_argument("--whole", metavar="CHECKPOINT", help="whole processes")
+    if checkpoint := parser.parse_known_args()[0].whole:
+        whole(checkpoint, parser.parse_known_args()[0].rounds)
+        return
     if parser.parse_known_args()[0].rotary:
         parser.set_defaults(**ROTARY)
         # In a process of its own, which holds nothing else.

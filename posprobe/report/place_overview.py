@@ -8,6 +8,7 @@ import numpy as np
 
 from posprobe.arrays import Floats
 from posprobe.report.svg import (
+    cosine_map,
     line_commands,
     path_element,
     position_ticks,
@@ -32,9 +33,11 @@ PLACE_TITLES = {
 def draw_places(document: Block) -> str:
     """Draw the weight of each place of the longest documents; empty where none was measured."""
     block = document.get("places")
-    if not block or block["grid"]:
+    if not block:
         return ""
     full_length = block["lengths"][-1]
+    if block["grid"]:
+        return _draw_cells(full_length, block["grid"], PLACE_TITLES[block["output"]])
     is_influence = block["output"] == "next_token"
     title = PLACE_TITLES[block["output"]]
     elements = [text_element(0, 13, title, "h")]
@@ -48,6 +51,27 @@ def draw_places(document: Block) -> str:
         elements.append(text_element(x, top + height + 15, str(tick), "ax", "middle"))
     axis_label = "tokens back" if is_influence else "place in the text (tokens)"
     elements.append(text_element(left + width / 2, 421, axis_label, "ax", "middle"))
+    return svg_element(400, 426, title, elements)
+
+
+def _draw_cells(full_length: Block, grid: Sequence[int], title: str) -> str:
+    """Draw the influence of the cells of a picture, red where it is above the mean."""
+    left, top, _, side = PLOT_BOX
+    excess = np.array(full_length["weights"], dtype=np.float64).reshape(*grid) - 1
+    cells = excess / (float(np.abs(excess).max()) or 1.0)
+    elements = [
+        text_element(0, 13, title, "h"),
+        cosine_map(cells, left, top, side),
+        rect_element("frame", left, top, side, side),
+    ]
+    for (row, column), weight in np.ndenumerate(1 + excess):
+        x, y = (
+            left + side * (column + 0.5) / grid[1],
+            top + side * (row + 0.5) / grid[0],
+        )
+        elements.append(text_element(x, y + 4, f"{weight:.2g}", "tag", "middle"))
+    note = "cell of the picture: influence, mean = 1"
+    elements.append(text_element(left + side / 2, 421, note, "ax", "middle"))
     return svg_element(400, 426, title, elements)
 
 

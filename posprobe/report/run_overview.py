@@ -148,7 +148,7 @@ def _draw_curves(block: Block, curves: Floats) -> str:
     for place, index in enumerate(picked):
         row, column = divmod(place, N_CURVE_COLUMNS)
         panel = Panel(
-            26 + 118 * column, 42 + row_pitch * row, 84, min(row_pitch - 38, 96)
+            34 + 118 * column, 42 + row_pitch * row, 84, min(row_pitch - 38, 96)
         )
         head = heads[index]
         name = f"{head['layer']}.{head['head']}"

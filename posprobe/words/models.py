@@ -362,7 +362,7 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "own_places": lambda _: ("share beyond distance", ""),
     "weigh_alike": lambda f: ("deviation of weights", _format_short_share(f["spread"])),
     "by_table": lambda _: ("share that moves", ""),
-    "reach": lambda f: ("tokens back", f"{f['reach']:.2g}"),
+    "reach": lambda f: ("tokens back", _format_tokens(f["reach"])),
     "first": lambda f: (
         f"attention, layer {f['layer']}",
         _format_short_share(f["attention"]),
@@ -375,7 +375,7 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 #: Questions of earlier versions, whose bundles can still be rendered.
 _FORMER_QUESTIONS = {"heads": "Heads fixed on one offset?"}
 #: Questions about a relative change, or tokens, written with two figures and not as a share.
-_CHANGE_QUESTIONS = {"order", "order_without", "absolute", "reach"}
+_CHANGE_QUESTIONS = {"order", "order_without", "absolute"}
 #: Questions whose value has a standard error: their limits, no cost or nine tenths, are no chance.
 _COST_QUESTIONS = {"needed", "few", "random"}
 
@@ -384,6 +384,11 @@ def _format_short_share(share: float | None) -> str:
     if share is None:
         return NO_VALUE
     return format_percent(share).replace("less than", "<").replace("more than", ">")
+
+
+def _format_tokens(number: float) -> str:
+    """Format a number of tokens: whole ones, or with two figures below ten."""
+    return f"{number:.2g}" if number < 10 else f"{number:.0f}"
 
 
 def run_line(answer: Block) -> AnswerLine:
@@ -396,6 +401,8 @@ def run_line(answer: Block) -> AnswerLine:
     if facts and name == "weigh_alike" and answer["reason"] == "ends":
         measure, value = "first ÷ last quarter", f"{facts['ends']:.2g} ×"
         return chance_line(answer, question, measure, "{:.2g}".format, value)
+    if name == "reach":
+        return chance_line(answer, question, measure, _format_tokens, value)
     number_format: NumberFormat = (
         (lambda number: format_value(number, ".2g"))
         if name in _CHANGE_QUESTIONS

@@ -139,10 +139,14 @@ def test_every_place_of_a_text_has_its_dot(output: Any) -> None:
     assert (np.argsort(heights) == np.argsort(-full_length.weights)).all()
 
 
-def test_cells_of_a_picture_are_a_figure_of_their_own() -> None:
+def test_every_cell_of_a_picture_has_its_influence() -> None:
     layout = Grid(6, 9)
     places = places_of(layout, "classes")
-    assert drawings_of(forward_analysis(layout, results={"places": places})) == {}
+    run = forward_analysis(layout, results={"places": places})
+    svg = drawings_of(run)["output-places"]
+    ET.fromstring(svg)  # noqa: S314
+    written = re.findall(r'class="tag"[^>]*>([\d.]+)<', svg)
+    assert written == [f"{weight:.2g}" for weight in places.full_length.weights]
 
 
 def saved(folder: Path) -> Path:
