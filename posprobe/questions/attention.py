@@ -11,11 +11,17 @@ import numpy as np
 from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
 from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS
-from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
+from posprobe.questions.rank_tests import (
+    MAX_OPEN_P,
+    MIN_EFFECT_SHARE,
+    value_property,
+)
 
 if TYPE_CHECKING:
     from posprobe.questions.models import ModelRun
 
+#: Chance that reaches a larger share could hide a share that counts, which is then not denied.
+MAX_DENYING_SHARE = 0.05
 #: More than this share of the attention of a head, or of a layer, is most of it.
 MIN_MAIN_ATTENTION_SHARE = 0.5
 
@@ -86,9 +92,11 @@ def _answer_share(
     test = Test(share, p, 0.0, interval, "signs", draws, 1 / (draws + 1))
     answer: Verdict = "no"
     reason = "chance"
+    is_large = share >= MIN_EFFECT_SHARE
     if p <= MAX_YES_P:
-        is_large = share >= MIN_EFFECT_SHARE
         answer, reason = ("yes", "decides") if is_large else ("no", "small")
+    elif is_large and (p <= MAX_OPEN_P or interval[1] > MAX_DENYING_SHARE):
+        answer, reason = "cannot tell", "open"
     return Answer(question, answer, reason, facts, test, keys)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.attention import peak_name
+from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, RotaryUse
 from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.questions.attention import PositionShare, PreferredDistances
@@ -306,15 +307,22 @@ def interrupted_notes(title: str, result: Any) -> tuple[str, ...]:
 
 
 def unmeasured_notes(result: Any) -> tuple[str, ...]:
-    """Return notes on layers whose rotary use was not measured; none for other results."""
-    if not isinstance(result, RotaryUse):
-        return ()
+    """Return notes on layers that rotary use or the attention budget leave out."""
+    unmeasured: list[tuple[int, str]]
+    match result:
+        case RotaryUse():
+            subject = "rotary use"
+            unmeasured = [(n.layer, n.reason) for n in result.layers if n.ignores is None]
+        case AttentionBudget():
+            subject = "attention budget"
+            unmeasured = [(n.layer, n.problem) for n in result.layers if n.problem]
+        case _:
+            return ()
     reasons: dict[str, list[str]] = {}
-    for layer in result.layers:
-        if layer.ignores is None:
-            reasons.setdefault(LAYER_REASONS[layer.reason], []).append(str(layer.layer))
+    for layer, reason in unmeasured:
+        reasons.setdefault(LAYER_REASONS[reason], []).append(str(layer))
     return tuple(
-        "Not measured: rotary use of "
+        f"Not measured: {subject} of "
         f"{'layer' if len(numbers) == 1 else 'layers'} "
         f"{join_words(numbers)} ({reason.removeprefix('not measured: ')})"
         for reason, numbers in reasons.items()

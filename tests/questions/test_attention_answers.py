@@ -13,7 +13,9 @@ from made_schemas import problems
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.attention_window import AttentionWindow
+from posprobe.forward.attention import PROBLEM_MESSAGES
 from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.words.models import LAYER_REASONS, unmeasured_notes
 
 
 def measured(
@@ -66,7 +68,9 @@ def test_logits_of_content_alone_are_decided_by_no_position() -> None:
     ("p", "shares", "expected"),
     [
         (0.001, {"distance": 0.3, "key": 0.0, "other": 0.0}, "yes: decides"),
-        (0.03, {"distance": 0.3, "key": 0.0, "other": 0.0}, "no: chance"),
+        # Weak evidence of a large share denies nothing.
+        (0.03, {"distance": 0.3, "key": 0.0, "other": 0.0}, "cannot tell: open"),
+        (0.03, {"distance": 0.01, "key": 0.0, "other": 0.0}, "no: chance"),
         # One hundredth of the variance is more than chance and little.
         (0.001, {"distance": 0.01, "key": 0.0, "other": 0.0}, "no: small"),
         (0.001, {"distance": 0.0, "key": 0.1, "other": 0.2}, "yes: decides"),
@@ -89,6 +93,21 @@ def test_places_of_their_own_are_what_is_beyond_distance() -> None:
     assert (answer.answer, answer.reason) == ("yes", "decides")
     assert answer.value["share"] == pytest.approx(0.8)
     assert answer.test.value == pytest.approx(0.3)
+
+
+def test_layers_without_a_budget_are_named_with_their_reason() -> None:
+    budget = measured()
+    first_layer, *others = budget.layers
+    problem = replace(first_layer, window=0, problem="not_finite")
+    changed = replace(budget, layers=(problem, *others))
+    assert unmeasured_notes(changed) == (
+        f"Not measured: attention budget of layer {first_layer.layer} (NaN or infinity)",
+    )
+    assert unmeasured_notes(budget) == ()
+
+
+def test_every_reason_for_leaving_out_a_layer_has_words() -> None:
+    assert set(PROBLEM_MESSAGES) <= set(LAYER_REASONS)
 
 
 def test_few_contexts_have_shares_and_no_answers() -> None:
