@@ -1,4 +1,4 @@
-"""Effect of position on hidden states: means over contexts, and the effective table.
+"""Effect of position on hidden states: means over contexts.
 
 The decomposition ``h = mean + pos_t + ctx_c + rest`` of Song & Zhong 2023 (arXiv 2310.04861).
 """
