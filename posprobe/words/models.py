@@ -382,7 +382,7 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 }
 #: Questions of earlier versions, whose bundles can still be rendered.
 _FORMER_QUESTIONS = {"heads": "Heads fixed on one offset?"}
-#: Questions about a relative change, or tokens, written with two figures and not as a share.
+#: Questions about a relative change, written with two figures and not as a share.
 _CHANGE_QUESTIONS = {"order", "order_without", "absolute"}
 #: Questions whose value has a standard error: their limits, no cost or nine tenths, are no chance.
 _COST_QUESTIONS = {"needed", "few", "random"}
