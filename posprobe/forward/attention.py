@@ -242,17 +242,18 @@ def _check_padding(model: Any, batch: torch.Tensor, title: str) -> None:
     """Refuse contexts with padding, which no query may look at."""
     config = getattr(model, "config", None)
     padding = getattr(config, "pad_token_id", None)
-    # Where padding is the token that ends a text, it may stand within a context.
+    # A token that also begins or ends a text may stand at an end of a context.
+    keys = ("bos_token_id", "decoder_start_token_id", "eos_token_id")
     if (
         batch.ndim != 2
         or padding is None
-        or padding == getattr(config, "eos_token_id", None)
+        or padding in [getattr(config, key, None) for key in keys]
     ):
         return
-    if bool((batch[:, -1] == padding).any()):
+    if bool((batch[:, [0, -1]] == padding).any()):
         raise UsageError(
-            f"{title}: contexts end with padding (token {padding}), which hides keys. Cut them "
-            "to one length without it."
+            f"{title}: contexts begin or end with padding (token {padding}), which hides keys. "
+            "Cut them to one length without it."
         )
 
 

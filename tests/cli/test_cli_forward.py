@@ -223,6 +223,25 @@ def test_impossible_measurements_are_missing_with_a_reason(
     )
 
 
+def test_contexts_beyond_the_stated_ones_are_described_as_such(
+    forward: Any, tmp_path: Path
+) -> None:
+    config = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=50, max_position_embeddings=32,
+    )  # fmt: skip
+    transformers.LlamaModel(config).save_pretrained(tmp_path / "llama")
+    for length, beyond in ((40, "longer than the 32 positions"), (32, "")):
+        options = ("--length", length, "--contexts", 8, "--json")
+        code, stdout, err = forward(
+            tmp_path / "llama", "--only", "attention_budget", *options
+        )
+        assert code == 0, err
+        kind = json.loads(stdout)["contexts"]["kind"]
+        assert ("longer than" in kind) == bool(beyond)
+        assert beyond in kind
+
+
 REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no tokenizer": (("gpt2", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "text too short": (("words", "--text", "short.txt"), 2, "fewer than one context of 9"),

@@ -415,9 +415,10 @@ def test_contexts_that_cannot_be_measured_are_refused() -> None:
     assert "23 tokens are too short" in refusal(model, tokens(length=23))
     assert "longer than the 128 positions" in refusal(model, tokens(length=130))
     assert "one context" in refusal(model, [tokens()[0][:1]])
-    padded = tokens()[0].copy()
-    padded[0, -3:] = 0
-    assert "padding" in refusal(model, [padded])
+    for hidden in (slice(-3, None), slice(None, 3)):
+        padded = tokens()[0].copy()
+        padded[0, hidden] = 0
+        assert "padding" in refusal(model, [padded])
 
 
 def test_a_layer_with_nan_is_left_out_with_its_reason() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -24,6 +24,7 @@ from posprobe.errors import PosprobeError, UsageError
 from posprobe.forward.averages import check_layers
 from posprobe.forward.contexts import check_token_ids, context_length
 from posprobe.forward.default_contexts import documentation_windows, photograph_crops
+from posprobe.forward.rotary import declared_context
 from posprobe.forward.running import image_shape, is_timm
 from posprobe.layouts import Sequence as Line, slice_layout
 from posprobe.measurements import Measurement
@@ -167,6 +168,25 @@ def read_context_source(
     load_options: dict[str, Any] = {"revision": revision, "offline": offline}
     if image_shape(model):
         return _read_images(reference, model, contexts, load_options)
+    source = _read_tokens(reference, model, contexts, load_options, trust_remote_code)
+    stated_length = declared_context(model)
+    if source.length and stated_length and source.length > stated_length:
+        # Where only distances count, longer contexts than in training can run.
+        beyond = (
+            f"longer than the {stated_length} positions that the configuration states"
+        )
+        return replace(source, description=f"{source.description} ({beyond})")
+    return source
+
+
+def _read_tokens(
+    reference: str,
+    model: Any,
+    contexts: Contexts,
+    load_options: dict[str, Any],
+    trust_remote_code: bool,
+) -> ContextSource:
+    """Read the source of contexts of tokens."""
     if isinstance(contexts.tokens, Path):
         windows = forward.file_tokens(
             contexts.tokens, count=contexts.count, length=contexts.length
@@ -175,7 +195,7 @@ def read_context_source(
         description = f"the token ids in {contexts.tokens}"
         return ContextSource(description, "tokens", windows.shape[1], windows=windows)
     length = _choose_length(reference, model, contexts)
-    load_options["trust_remote_code"] = trust_remote_code
+    load_options = load_options | {"trust_remote_code": trust_remote_code}
     if contexts.text:
         return _read_text(
             reference, model, contexts.text, length, contexts.count, load_options
