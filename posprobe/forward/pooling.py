@@ -8,13 +8,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from posprobe.analyses.models.places import Pooling
+from posprobe.arrays import Floats
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.read import find_model_source
 from posprobe.forward.models import forbid_prompts, import_package
+from posprobe.forward.running import widen
 from posprobe.reference import parse_reference
+
+if TYPE_CHECKING:
+    import torch
 
 #: Keys of a pooling configuration that are supported, with their pooling.
 _POOLING_KEYS: Mapping[str, Pooling] = {
@@ -190,3 +197,30 @@ def frame_text(tokenizer: Any, prompt: str = "") -> tuple[list[int], list[int]]:
     prompt_tokens = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     prefix = framed[:start] + list(prompt_tokens if prompt else [])
     return prefix, framed[start + len(bare) :]
+
+
+def pool_states(
+    states: torch.Tensor, recipe: EmbeddingRecipe, n_prompt: int = 0
+) -> Floats:
+    """Pool states ``[b, t, d]`` into embeddings ``[b, d]``.
+
+    Parameters
+    ----------
+    states
+        Last states of all tokens.
+    recipe
+        How they are pooled.
+    n_prompt
+        Tokens at the start that a recipe may leave out.
+    """
+    wide = widen(states)
+    if recipe.pooling == "mean":
+        is_left_out = recipe.prompt and not recipe.pools_prompt
+        pooled = wide[:, n_prompt if is_left_out else 0 :].mean(dim=1)
+    else:
+        pooled = wide[:, 0 if recipe.pooling == "cls" else -1]
+    embeddings: Floats = pooled.cpu().double().numpy()
+    if recipe.is_normalised:
+        norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+        embeddings = embeddings / np.where(norms > 0, norms, 1.0)
+    return embeddings

@@ -18,6 +18,7 @@ from posprobe.analyses.descriptive.similarity import (
 )
 from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
 from posprobe.analyses.linear import covariance_root, leading_coordinates, toeplitz
+from posprobe.analyses.resampling import rank_p_value
 from posprobe.analyses.view import MAX_DRAW_ROWS, N_NULL_DRAWS, View, sum_signed_steps
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
@@ -27,7 +28,6 @@ from posprobe.questions.rank_tests import (
     MIN_VISIBLE_CHANGE,
     centred_ranks,
     null_test,
-    rank_p_value,
     slow_variation,
     slow_waves,
     small_table_answer,

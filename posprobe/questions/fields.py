@@ -26,6 +26,7 @@ from posprobe.analyses.linear import (
     participation_ratio,
     toeplitz,
 )
+from posprobe.analyses.resampling import rank_p_value
 from posprobe.analyses.view import View, normalise_rows
 from posprobe.arrays import Floats
 from posprobe.questions.grids import NEIGHBOUR_KEYS, split_codes, unfit_grid_answer
@@ -37,7 +38,6 @@ from posprobe.questions.rank_tests import (
     draw_null,
     judge_p_value,
     null_test,
-    rank_p_value,
     value_property,
 )
 from posprobe.questions.sequences import count_directions

@@ -24,6 +24,7 @@ from posprobe.analyses.composition.processes import fit_kernel
 from posprobe.analyses.composition.wave_scores import MAX_LINE_P
 from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
 from posprobe.analyses.linear import MAX_VIEW_ROWS, covariance_root, toeplitz
+from posprobe.analyses.resampling import rank_p_value
 from posprobe.analyses.view import View, chance_cosine, normalise_rows, view
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
@@ -33,7 +34,6 @@ from posprobe.questions.rank_tests import (
     AskTable,
     judge_p_value,
     null_test,
-    rank_p_value,
     small_table_answer,
     value_property,
 )

@@ -51,15 +51,6 @@ def small_table_answer(question: str, view: View, keys: tuple[str, ...]) -> Answ
     return None
 
 
-def rank_p_value(statistic: float, null_draws: Floats) -> float:
-    """Return the rank p-value of a statistic that is large if there is an effect.
-
-    It is ``(1 + number of draws that reach it) / (draws + 1)`` (Phipson & Smyth 2010).
-    """
-    n_reached = np.sum(null_draws >= statistic - 1e-9 * max(abs(statistic), 1e-300))
-    return float((1 + n_reached) / (len(null_draws) + 1))
-
-
 def null_test(
     statistic: float,
     null_draws: Floats,

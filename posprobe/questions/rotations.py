@@ -27,6 +27,7 @@ from posprobe.analyses.descriptive.winding import (
 )
 from posprobe.analyses.facts import MAX_YES_P, Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import covariance_root, leading_coordinates, toeplitz
+from posprobe.analyses.resampling import count_p_value, rank_p_value
 from posprobe.analyses.result import HIDDEN
 from posprobe.analyses.view import N_NULL_DRAWS, View
 from posprobe.arrays import Floats
@@ -37,7 +38,6 @@ from posprobe.questions.rank_tests import (
     AskTable,
     draw_null,
     null_test,
-    rank_p_value,
     small_table_answer,
 )
 
@@ -677,7 +677,7 @@ def _test_base(view: View, best_cka: float) -> Test:
                 fit.best if fit.base is not None and fit.best is not None else 0.0
             )
             n_reached += null_draws[-1] >= best_cka
-            p = (1 + n_reached) / (n_draws + 1)
+            p = count_p_value(n_reached, n_draws)
     return null_test(best_cka, np.array(null_draws), "smooth", p)
 
 

@@ -20,6 +20,7 @@ from posprobe.analyses.linear import (
     small_gram,
     toeplitz,
 )
+from posprobe.analyses.resampling import rank_p_value
 from posprobe.analyses.view import (
     MAX_DRAW_ROWS,
     N_NULL_DRAWS,
@@ -36,7 +37,6 @@ from posprobe.questions.rank_tests import (
     centred_ranks,
     judge_p_value,
     null_test,
-    rank_p_value,
     slow_variation,
     slow_waves,
     small_table_answer,

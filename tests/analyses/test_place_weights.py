@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from posprobe.analyses.models.places import (
     PlaceNumbers,
     divide_last_slot,
+    error_over_units,
     fit_chunk_weights,
-    jackknife_error,
     latin_square,
     measure_reach,
     moved_share,
@@ -62,10 +62,10 @@ def test_permuted_slots_reject_alike_places_as_often_as_they_say() -> None:
     assert 1 <= rejected <= 20
 
 
-def test_jackknife_error_of_a_mean_is_its_standard_error() -> None:
+def test_error_over_units_of_a_mean_is_its_standard_error() -> None:
     units = np.random.default_rng(0).normal(size=(12, 3))
     expected = units.std(axis=0, ddof=1) / np.sqrt(12)
-    error = jackknife_error(units, lambda values: values.mean(axis=0))
+    error = error_over_units(units, lambda values: values.mean(axis=0))
     np.testing.assert_allclose(error, expected)
 
 

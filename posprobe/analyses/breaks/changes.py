@@ -28,6 +28,7 @@ from posprobe.analyses.breaks.outliers import (
     robust_level,
 )
 from posprobe.analyses.linear import offset_sums, robust_sd, slow_cosines
+from posprobe.analyses.resampling import count_p_value
 from posprobe.arrays import Floats
 
 #: A change of norms is placed by single rows if both levels are this many robust deviations apart.
@@ -253,7 +254,7 @@ def _find_step_change(log_steps: Floats) -> tuple[int, float] | None:
             fitted_trend + residual[resampled], trend, local_cosines
         )
         n_reached += null_gain >= gain
-    p_value = (1 + n_reached) / (N_STEP_DRAWS + 1)
+    p_value = count_p_value(n_reached, N_STEP_DRAWS)
     return (change_index, math.exp(jump)) if p_value <= MAX_STEP_CHANGE_P else None
 
 

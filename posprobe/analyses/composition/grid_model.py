@@ -25,6 +25,7 @@ from posprobe.analyses.composition.mixture import (
     log_likelihood,
     update_weights,
 )
+from posprobe.analyses.resampling import count_p_value
 from posprobe.arrays import Floats
 
 #: Ratio of the lengths of neighbouring kernels. With a coarser one, surfaces of two patches are not
@@ -282,7 +283,7 @@ def _codes_p(
     code_shares = (
         (spectra / means * bins.size) @ bins.power[:, is_code] * with_codes[:, is_code]
     )
-    p = (1 + int(np.sum(gains[1:] >= gains[0]))) / (n_draws + 1)
+    p = count_p_value(int(np.sum(gains[1:] >= gains[0])), n_draws)
     null_shares = code_shares.sum(axis=1)
     if share > 0 and gains[0] > 0:
         # Near its maximum, a likelihood falls with the square of a share.

@@ -49,6 +49,7 @@ from posprobe.analyses.composition.waves import (
     stationary_covariance,
     wave_shares,
 )
+from posprobe.analyses.resampling import count_p_value
 from posprobe.arrays import Floats
 
 Pace: TypeAlias = Literal["fixed", "smooth", "uneven"]
@@ -701,7 +702,7 @@ def _noise_p(
         n_as_constant += int(
             np.sum(is_as_constant & (same_direction >= MIN_SAME_DIRECTION))
         )
-    return (1 + n_as_constant) / (1 + N_PLANE_DRAWS)
+    return count_p_value(n_as_constant, N_PLANE_DRAWS)
 
 
 def _coherence_length(waves: Waves, group: Sequence[int], n: int) -> float:

@@ -49,6 +49,7 @@ from posprobe.analyses.composition.wave_scores import (
 from posprobe.analyses.extremes import gumbel_p, gumbel_quantile
 from posprobe.analyses.facts import MAX_YES_P
 from posprobe.analyses.linear import toeplitz
+from posprobe.analyses.resampling import count_p_value
 from posprobe.arrays import Floats
 
 #: Waves are looked for from this many rows on. In 14, waves of three turns are found from a tenth
@@ -842,7 +843,7 @@ def measure_misfit(
             deviations = fitted_shares[1:, names == term].sum(1) - true_shares[:, k]
             errors[term] = 2 * float(np.sqrt(np.square(deviations).mean()))
     n_as_far = int(np.sum(misplaced[1:] >= misplaced[0]))
-    p = (1 + n_as_far) / (N_MISFIT_DRAWS + 1)
+    p = count_p_value(n_as_far, N_MISFIT_DRAWS)
     return Misfit(float(misplaced[0]), float(np.median(misplaced[1:])), p, errors)
 
 

@@ -34,6 +34,7 @@ from posprobe.analyses.models.shares import (
     sign_p,
     signed_powers,
 )
+from posprobe.analyses.resampling import rank_p_value
 from posprobe.analyses.result import HIDDEN, Result, StoredArray
 from posprobe.arrays import Floats, Sums
 from posprobe.layouts import Grid, Layout
@@ -556,8 +557,7 @@ def _chance_shares(
 
     def summarise(draws: Floats, share: float) -> tuple[tuple[float, float], float]:
         low, high = np.quantile(draws, (0.05, 0.95)).tolist()
-        p = (1 + int(np.sum(draws >= share))) / (len(draws) + 1)
-        return (low, high), p
+        return (low, high), rank_p_value(share, draws)
 
     position_draws = np.mean([head.position_draws for head in measured], axis=0)
     place_draws = np.mean([head.place_draws for head in measured], axis=0)

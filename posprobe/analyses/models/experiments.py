@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.resampling import jackknife_error
 from posprobe.analyses.result import HIDDEN, JsonType, NumberSuffixes, Result, StoredArray
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
@@ -511,7 +512,7 @@ def costs(
     # Without its only context with a weight, a cost would be divided by 0.
     if count > 1 and bool((remaining > 1e-12 * total).all()):
         left_out_costs = cost(totals[:, None] - sums, remaining)
-        errors = _jackknife(left_out_costs)
+        errors = jackknife_error(left_out_costs.T)
         min_damage = max(
             MIN_COST_STANDARD_ERRORS * float(errors[removed_index]), rounding
         )
@@ -520,7 +521,9 @@ def costs(
     kept_errors = np.full(len(sums), np.nan)
     if damage > min_damage and (left_out_costs[removed_index] > 0).all():
         kept_shares = 1 - values / damage
-        kept_errors = _jackknife(1 - left_out_costs / left_out_costs[removed_index])
+        kept_errors = jackknife_error(
+            (1 - left_out_costs / left_out_costs[removed_index]).T
+        )
     return [
         Cost(*(float(number) if np.isfinite(number) else None for number in numbers))
         for numbers in zip(values, errors, kept_shares, kept_errors, strict=True)
@@ -598,9 +601,3 @@ def measure_early(position_sums: Floats, weight: Floats) -> Early | None:
         early_sum / total,
         float(weight[:N_EARLY_POSITIONS].sum() / weight.sum()),
     )
-
-
-def _jackknife(left_out: Floats) -> Floats:
-    """Return the standard errors ``[m]`` of numbers ``[m, c]``, each without one context."""
-    count = left_out.shape[1]
-    return np.asarray(np.sqrt((count - 1) * left_out.var(axis=1)))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import MAX_YES_P
 from posprobe.analyses.models.rotary_use import Origin
+from posprobe.analyses.resampling import jackknife_error, rank_p_value
 from posprobe.analyses.result import HIDDEN, Result, StoredArray, WithGaps
 from posprobe.arrays import Floats, Sums
 from posprobe.number_types import (
@@ -120,17 +121,10 @@ def place_curve(units: Floats) -> Floats:
     return scale_to_mean_one(units.mean(axis=0))
 
 
-def jackknife_error(units: Floats, statistic: Callable[[Floats], _StatisticT]) -> Floats:
-    """Return the jackknife's standard error of a statistic of units ``[units, ...]``.
-
-    Efron & Stein 1981 (Annals of Statistics 9).
-    """
-    n = len(units)
-    values = np.stack(
-        [np.asarray(statistic(np.delete(units, unit, axis=0))) for unit in range(n)]
-    )
-    deviations = np.square(values - values.mean(axis=0)).sum(axis=0)
-    return np.asarray(np.sqrt((n - 1) / n * deviations))
+def error_over_units(units: Floats, statistic: Callable[[Floats], _StatisticT]) -> Floats:
+    """Return the standard error of a statistic of units ``[units, ...]`` by the jackknife."""
+    values = [statistic(np.delete(units, unit, axis=0)) for unit in range(len(units))]
+    return jackknife_error(np.stack([np.asarray(value) for value in values]))
 
 
 def permute_slots(units: Floats, rng: np.random.Generator) -> Floats:
@@ -154,11 +148,6 @@ def compare_ends(curves: Floats) -> Floats:
     last = curves[..., -k:].mean(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(curves[..., :k].mean(axis=-1) / last)
-
-
-def rank_p(value: float, draws: Floats) -> float:
-    """Return the share of draws, the value included, that are at least as large."""
-    return float((1 + np.sum(draws >= value)) / (1 + len(draws)))
 
 
 def measure_reach(segments: Sequence[int], influences: Floats) -> float:
@@ -282,7 +271,7 @@ def rank_moved_share(documents: Floats, rng: np.random.Generator) -> tuple[float
     observed = float(products(differences.mean(axis=0)))
     stored = parts[:, 0].mean(axis=0)
     draws = products(swapped)
-    return rank_p(observed, draws), _null_range(draws / (2 * stored @ stored))
+    return rank_p_value(observed, draws), _null_range(draws / (2 * stored @ stored))
 
 
 @dataclass(frozen=True, eq=False)
@@ -536,14 +525,14 @@ def summarise_places(
     curve = place_curve(units)
     draws = permute_slots(units, np.random.default_rng([seed, 0]))
     spreads, spread = spread_of_weights(draws), float(spread_of_weights(curve))
-    p = rank_p(spread, spreads)
+    p = rank_p_value(spread, spreads)
     return PlacesAtLength(
         tokens=tokens,
         slots=slots,
         documents=len(values),
         measure="influence" if numbers.r2 is None else "weight",
         weights=curve,
-        error=jackknife_error(units, place_curve),
+        error=error_over_units(units, place_curve),
         weights_chance=_null_range(draws),
         spread=spread,
         p=p,
@@ -571,7 +560,7 @@ def _summarise_reach(
     documents = np.concatenate([values, blocks], axis=1)
     return {
         "reach": layout.reach(documents),
-        "reach_error": float(jackknife_error(documents, layout.reach)),
+        "reach_error": float(error_over_units(documents, layout.reach)),
         "reach_chance": _null_range(layout.slot_reaches(draws)),
     }
 
@@ -602,5 +591,5 @@ def _summarise_cause(
     rng = np.random.default_rng([seed, 1])
     caused_p, chance = rank_moved_share(documents, rng)
     fields |= {"caused": share, "caused_p": caused_p, "caused_chance": chance}
-    fields["caused_error"] = float(jackknife_error(units, moved_share))
+    fields["caused_error"] = float(error_over_units(units, moved_share))
     return fields

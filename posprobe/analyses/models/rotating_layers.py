@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from posprobe.analyses.resampling import count_p_value
 from posprobe.arrays import Floats
 from posprobe.number_types import Count, NonNegative, Share
 
@@ -175,7 +176,7 @@ def _compare(exchanged: Floats, statistic: Floats) -> tuple[float, float]:
     # Equal statistics are equal up to the order of a sum.
     n_as_large = int((exchanged >= statistic - 1e-12 * np.abs(statistic)).sum())
     ratio = float(statistic) / mean if mean else 1.0
-    return ratio, (1 + n_as_large) / (1 + len(exchanged))
+    return ratio, count_p_value(n_as_large, len(exchanged))
 
 
 def _pair_roughness(sizes: Floats) -> Floats:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.resampling import count_p_value, jackknife_error
 from posprobe.arrays import Floats
 
 
@@ -45,10 +46,8 @@ def jackknife_share_error(products: Floats, variances: Floats) -> float:
     variances
         ``[c]``: the whole variance in each context.
     """
-    n = len(products)
-    left_out_variances = (variances.sum() - variances) / (n - 1)
-    shares = leave_one_out_powers(products) / left_out_variances
-    return float(np.sqrt((n - 1) / n * np.sum((shares - shares.mean()) ** 2)))
+    left_out_variances = (variances.sum() - variances) / (len(products) - 1)
+    return float(jackknife_error(leave_one_out_powers(products) / left_out_variances))
 
 
 def interval_factor(n_contexts: int) -> float:
@@ -76,4 +75,4 @@ def sign_p(products: Floats, signs: Floats) -> float:
     # Equal up to rounding.
     margin = 1e-9 * abs(products.sum()) / (len(products) * (len(products) - 1))
     n_reached = np.sum(signed_powers(products, signs) >= mean_power(products) - margin)
-    return float((1 + n_reached) / (len(signs) + 1))
+    return count_p_value(int(n_reached), len(signs))
