@@ -99,9 +99,10 @@ class FigureFormat:
             figsize=size, layout="compressed" if compressed else "constrained"
         )
         if self.is_exact:
-            # Columns are narrow, so that padding at the edges is kept small.
+            # Columns are narrow, so that padding is kept small, in inches. A text is up to 0.03
+            # wider in a file than in the layout, whose letters stand on whole pixels.
             engine: Any = figure.get_layout_engine()
-            engine.set(w_pad=0.02, h_pad=0.02)
+            engine.set(w_pad=0.04, h_pad=0.02)
         return figure
 
 

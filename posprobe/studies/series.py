@@ -45,7 +45,8 @@ class Series:
     steps
         Training steps in increasing order.
     numbers
-        Headline numbers at every step by their key path in ``analysis.json``; None where undefined.
+        Headline numbers at every step by their key path in ``analysis.json``, and those of the
+        user's list by ``user.NAME``; None where undefined.
     sinusoid
         The same numbers of the sinusoid of equal shape.
     answers
@@ -142,15 +143,21 @@ class Series:
 
     def drawn(self) -> dict[str, Any]:
         """Return the numbers, answers and path that the figure shows, by their labels."""
-        labels = compared_numbers()
+        labels = {key: number.label for key, number in compared_numbers().items()}
+        listed_labels = {
+            key: key.partition(".")[2].replace("_", " ")
+            for key in self.numbers
+            if key not in labels
+        }
+        labels |= listed_labels
         defined_keys = [
             key
-            for key in SERIES_NUMBERS
+            for key in (*SERIES_NUMBERS, *listed_labels)
             if any(v is not None for v in self.numbers.get(key, ()))
         ]
         undefined = (None,) * len(self.steps)
         numbers = {
-            labels[key].label: {
+            labels[key]: {
                 "values": self.numbers[key],
                 "sinusoid": self.sinusoid.get(key, undefined),
             }

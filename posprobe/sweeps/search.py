@@ -359,6 +359,19 @@ def find_runs(rows: Iterable[dict[str, Any]], folder: Path) -> tuple[Series, ...
     )
 
 
+def _listed_numbers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of numbers that the user's list adds, but for the step."""
+    names = dict.fromkeys(
+        key for row in rows for key in row if key.startswith(USER_PREFIX)
+    )
+    return [
+        name
+        for name in names
+        if name not in (f"{USER_PREFIX}step", f"{USER_PREFIX}run")
+        and all(isinstance(row.get(name), int | float | None) for row in rows)
+    ]
+
+
 def _row_step(row: Mapping[str, Any]) -> int | None:
     step = row.get(f"{USER_PREFIX}step")
     if step is None:
@@ -442,10 +455,11 @@ def _build_series(
     first, last = zip(*ends, strict=True)
     sinusoid = tuple(None if cka is None else 1 - cka for cka in column("sinusoid.cka"))
     numbers = defined_columns(compared_numbers())
+    listed_numbers = defined_columns(_listed_numbers(rows))
     return Series(
         name=name,
         steps=tuple(steps),
-        numbers=numbers,
+        numbers=numbers | listed_numbers,
         sinusoid=defined_columns(numbers, suffix=".sinusoid"),
         answers=defined_columns(questions.TABLE_QUESTIONS, prefix="answers."),
         seams=column(SEAM_COLUMN),

@@ -1,0 +1,130 @@
+"""Watching positions while a model trains."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import posprobe as pp
+from posprobe.callbacks import PositionCallback, record_positions
+from posprobe.errors import UsageError
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}  # fmt: skip
+
+
+def gpt2() -> Any:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        n_layer=1, n_head=2, n_embd=16, vocab_size=40, n_positions=32
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def tokens(count: int = 24, length: int = 32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(3, 40, (count, length), generator=generator)
+
+
+def train(model: Any, callback: PositionCallback, folder: Path, steps: int) -> Any:
+    dataset = [{"input_ids": row, "labels": row} for row in tokens()]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "trainer"), max_steps=steps, per_device_train_batch_size=4,
+        report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no", seed=0,
+    )  # fmt: skip
+    trainer = transformers.Trainer(
+        model, arguments, train_dataset=dataset, callbacks=[callback]
+    )
+    trainer.train()
+    return trainer
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "steps.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_saved_tables_are_those_of_the_model_at_each_step(tmp_path: Path) -> None:
+    model = gpt2()
+    at_start = model.transformer.wpe.weight.detach().numpy().copy()
+    callback = PositionCallback(2, tmp_path / "positions", max_time_share=1e-9)
+    train(model, callback, tmp_path, 5)
+    records = callback.records
+    assert [record.step for record in records] == [0, 2, 4, 5]
+    first, last = (pp.load(str(records[k].reference)).values for k in (0, -1))
+    np.testing.assert_array_equal(first, at_start)
+    np.testing.assert_array_equal(last, model.transformer.wpe.weight.detach().numpy())
+    assert not np.array_equal(first, last)
+    assert [row["step"] for row in rows(tmp_path / "positions")] == ["0", "2", "4", "5"]
+
+
+def test_nothing_is_measured_beyond_the_share_of_time(tmp_path: Path) -> None:
+    callback = PositionCallback(1, tmp_path, max_time_share=1e-9)
+    train(gpt2(), callback, tmp_path, 2)
+    assert all(record.analysis is None for record in callback.records)
+
+
+def test_a_record_has_the_answers_and_the_share_of_the_model(tmp_path: Path) -> None:
+    model = gpt2().train()
+    with torch.no_grad():
+        model.transformer.wpe.weight.copy_(torch.tensor(pp.sinusoidal(32, 16).values))
+    contexts = tokens(8)
+    record = record_positions(model, 7, tmp_path, contexts=contexts)
+    assert record.analysis is not None
+    answers = {answer.question: answer.answer for answer in record.analysis.answers}
+    assert answers["order"] == "yes"
+    assert record.distance_share == pp.attention_budget(model, [contexts]).distance
+    assert model.training
+
+
+def test_rows_that_are_no_positions_are_left_out_as_in_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    config = transformers.RobertaConfig(
+        **SIZES, max_position_embeddings=34, pad_token_id=1
+    )
+    model = transformers.RobertaModel(config)
+    record = record_positions(model, 0, tmp_path, analyse=False)
+    assert len(pp.load(str(record.reference))) == 32
+
+
+def test_a_model_without_a_table_needs_contexts(tmp_path: Path) -> None:
+    model = transformers.LlamaModel(transformers.LlamaConfig(**SIZES))
+    with pytest.raises(UsageError, match=r"no table of positions\. Give contexts"):
+        record_positions(model, 0, tmp_path)
+    record = record_positions(model, 0, tmp_path, contexts=tokens(8))
+    assert record.reference is None
+    assert record.distance_share is not None
+
+
+def test_an_error_ends_the_watch_and_not_the_training(tmp_path: Path) -> None:
+    blocked = tmp_path / "positions"
+    blocked.write_text("a file where a folder is wanted")
+    callback = PositionCallback(1, blocked)
+    trainer = train(gpt2(), callback, tmp_path, 3)
+    assert trainer.state.global_step == 3
+    assert callback.records == []
+    with pytest.raises(UsageError, match="choose 1 step or more"):
+        PositionCallback(0)
+
+
+def test_series_has_the_numbers_of_the_list(tmp_path: Path) -> None:
+    callback = PositionCallback(2, tmp_path / "positions", max_time_share=1e-9)
+    train(gpt2(), callback, tmp_path, 4)
+    listed = [
+        {"reference": record.reference, "step": record.step, "loss": loss, "note": "text"}
+        for record, loss in zip(callback.records, (3.5, 2.5, 1.5), strict=True)
+    ]
+    sweep = pp.sweep(listed, only=["norms"], jobs=1, out=tmp_path / "sweep").run()
+    (run,) = pp.series(sweep.folder)
+    assert run.numbers["user.loss"] == (3.5, 2.5, 1.5)
+    assert "user.note" not in run.numbers
+    assert run.drawn()["numbers"]["loss"]["values"] == (3.5, 2.5, 1.5)
