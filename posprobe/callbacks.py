@@ -18,6 +18,7 @@ from posprobe.errors import OutputError, PosprobeError, UsageError, explain_erro
 from posprobe.families import load
 from posprobe.families.find import is_named_position
 from posprobe.forward import attention_budget
+from posprobe.forward.contexts import split_batches
 from posprobe.report.files import write_files
 from posprobe.studies import Analysis, analyze
 from posprobe.words.formats import format_whole_percent
@@ -133,13 +134,9 @@ def record_positions(
     if analyse and reference is not None:
         analysis = analyze(load(reference))
     if analyse and contexts is not None:
-        share = attention_budget(model, _as_batches(contexts)).distance
+        share = attention_budget(model, contexts).distance
     seconds = time.perf_counter() - start
     return PositionRecord(step, reference, analysis, share, seconds)
-
-
-def _as_batches(contexts: Array | Iterable[Array]) -> list[Array]:
-    return [contexts] if hasattr(contexts, "ndim") else list(contexts)
 
 
 def _save_table(model: Any, folder: Path) -> str | None:
@@ -224,7 +221,7 @@ class PositionCallback(TrainerCallback):
         if every < 1:
             raise UsageError(f"every={every}: choose 1 step or more.")
         self.every, self.folder = every, Path(folder)
-        self.contexts = None if contexts is None else _as_batches(contexts)
+        self.contexts = None if contexts is None else list(split_batches(contexts))
         self.max_time_share = max_time_share
         self.records: list[PositionRecord] = []
         self._start = time.perf_counter()

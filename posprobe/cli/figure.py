@@ -127,6 +127,11 @@ def _run_model(
             else ""
         )
         raise UsageError(f"{kind} runs one model, and {len(refs)} are given.{advice}")
+    if _is_run(refs[0]):
+        raise UsageError(
+            f"{refs[0]}: it is a saved run, and {kind} runs a model. Name the model, or "
+            "take the figure that `posprobe forward` wrote into the folder."
+        )
     figure_paths(output)
     return analyze_model(
         refs[0],

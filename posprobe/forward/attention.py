@@ -23,6 +23,7 @@ from posprobe.analyses.models.attention_window import (
     grid_window,
     sequence_window,
 )
+from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.attention_inputs import (
@@ -33,7 +34,7 @@ from posprobe.forward.attention_inputs import (
     run_observed,
 )
 from posprobe.forward.averages import find_attention_layers, use_stepwise_attention
-from posprobe.forward.contexts import generates, sum_over_contexts
+from posprobe.forward.contexts import check_padding, generates, sum_over_contexts
 from posprobe.forward.models import import_package
 from posprobe.forward.running import (
     find_hook_points,
@@ -102,7 +103,7 @@ class _View:
 
 
 def attention_budget(
-    model: Any, contexts: Iterable[Array], *, name: str | None = None
+    model: Any, contexts: Array | Iterable[Array], *, name: str | None = None
 ) -> AttentionBudget:
     """Measure what decides where each head looks: distance, place of the key, or content.
 
@@ -120,8 +121,9 @@ def attention_budget(
     model
         A model of transformers or timm, such as `load_model` builds.
     contexts
-        Batches ``[b, t]`` of token ids or ``[b, channels, h, w]`` of pixels, NumPy or torch, all of
-        one length or size and without padding; 8 contexts or more for errors, 12 for answers.
+        Token ids ``[contexts, t]`` or pixels ``[contexts, channels, h, w]``, or batches of them,
+        NumPy or torch, all of one length or size and without padding; 8 contexts or more for
+        errors, 12 for answers.
     name
         Name of the model, for messages.
 
@@ -182,7 +184,7 @@ class AttentionObserver:
         if self._view is None:
             _check_length(batch, self.title)
             self._view = _find_view(self.model, batch[:1], self.title)
-        _check_padding(self.model, batch, self.title)
+        check_padding(self.model, batch, self.title)
 
     def measure(self, batch: torch.Tensor) -> dict[int, LogitSums]:
         """Run a batch once, after `prepare`, and return the logits of each layer's window."""
@@ -205,8 +207,8 @@ class AttentionObserver:
             raise _no_layer_error(problems, self.title)
         if next(iter(measured.values())).contexts < 2:
             raise UsageError(
-                f"{self.title}: one context cannot tell position from content. Use 8 or "
-                "more (--contexts)."
+                f"{self.title}: one context cannot tell position from content. Use "
+                f"{MIN_HEAD_CONTEXTS} or more (--contexts)."
             )
         return build_attention_budget(
             measured,
@@ -235,25 +237,6 @@ def _check_length(batch: torch.Tensor, title: str) -> None:
         raise UsageError(
             f"{title}: contexts of {batch.shape[1]} tokens are too short to tell "
             f"distances apart: use {MIN_BUDGET_TOKENS} or more (--length)."
-        )
-
-
-def _check_padding(model: Any, batch: torch.Tensor, title: str) -> None:
-    """Refuse contexts with padding, which no query may look at."""
-    config = getattr(model, "config", None)
-    padding = getattr(config, "pad_token_id", None)
-    # A token that also begins or ends a text may stand at an end of a context.
-    keys = ("bos_token_id", "decoder_start_token_id", "eos_token_id")
-    if (
-        batch.ndim != 2
-        or padding is None
-        or padding in [getattr(config, key, None) for key in keys]
-    ):
-        return
-    if bool((batch[:, [0, -1]] == padding).any()):
-        raise UsageError(
-            f"{title}: contexts begin or end with padding (token {padding}), which hides keys. "
-            "Cut them to one length without it."
         )
 
 
@@ -330,12 +313,15 @@ def _observe_attention(model: Any, batch: torch.Tensor, title: str) -> _View:
         numbers = find_attention_layers(model, points)
         shapes: dict[int, tuple[int, ...]] = {}
         visible: dict[int, NDArray[np.bool_]] = {}
+        underflows: dict[int, bool] = {}
 
         def find_visible(index: int, weights: torch.Tensor) -> None:
             number = numbers[index] if points else index
             shapes[number] = tuple(weights.shape)
+            seen_by_head = (weights > 0).any(dim=0)
             # A zero that one head alone has is underflow.
-            visible[number] = (weights > 0).any(dim=0).any(dim=0).cpu().numpy()
+            visible[number] = seen_by_head.any(dim=0).cpu().numpy()
+            underflows[number] = bool((seen_by_head != seen_by_head[:1]).any())
 
         visit_tensors(model, batch, points, "attentions", find_visible)
     if not shapes:
@@ -349,9 +335,11 @@ def _observe_attention(model: Any, batch: torch.Tensor, title: str) -> _View:
         else _square_grid(tokens, title)
     )
     views, problems = _find_views(model, visible, layout, tokens, n_heads)
-    # A mask that depends on distance alone hides nothing else: other zeros are underflow.
+    # A mask is the same for all heads, and other zeros are not.
     problems = {
-        number: problem if _depends_on_distance(visible[number]) else "underflow"
+        number: problem
+        if _depends_on_distance(visible[number]) or not underflows[number]
+        else "underflow"
         for number, problem in problems.items()
     }
 
@@ -408,12 +396,11 @@ def _find_views(
             problems[number] = "looks_ahead"
         else:
             window = _limit_queries(window, n_heads)
-            n_visible = (
-                tokens
-                if layer_visible is None
-                else layer_visible[window.queries].sum(axis=1)
-            )
-            views[number] = LayerView(window, float(np.mean(1 / n_visible)))
+            uniform_first = 1 / tokens
+            if layer_visible is not None:
+                rows = layer_visible[window.queries]
+                uniform_first = float(np.mean(rows[:, 0] / rows.sum(axis=1)))
+            views[number] = LayerView(window, uniform_first)
     return views, problems
 
 

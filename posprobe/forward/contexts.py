@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("posprobe")
 
+#: Contexts of a batch where they come as one array.
+DEFAULT_BATCH_SIZE = 8
+#: Contexts that begin or end with so much padding are padded. Fewer such tokens may begin or end a
+#: text, or be drawn at random.
+MIN_PADDING_TOKENS = 3
+
 
 def random_tokens(
     config: Any, length: int, count: int, *, seed: int = 0, batch_size: int = 8
@@ -283,7 +289,10 @@ MeasureBatch: TypeAlias = (
 
 
 def sum_over_contexts(
-    model: Any, batches: Iterable[Array], measure: MeasureBatch[_KeyT, _SumsT], title: str
+    model: Any,
+    batches: Array | Iterable[Array],
+    measure: MeasureBatch[_KeyT, _SumsT],
+    title: str,
 ) -> tuple[dict[_KeyT, _SumsT], bool]:
     """Run all contexts and add up a measurement of each batch, layer by layer.
 
@@ -294,7 +303,7 @@ def sum_over_contexts(
     model
         Model, which is run without dropout and gradients.
     batches
-        Batches, as for `posprobe.forward.averages`.
+        Batches, as for `posprobe.forward.averages`, or all contexts as one array.
     measure
         Function that measures a batch.
     title
@@ -316,7 +325,7 @@ def sum_over_contexts(
     n_done = 0
     try:
         with evaluation_mode(model) as device:
-            for contexts in batches:
+            for contexts in split_batches(batches):
                 batch = _as_batch(contexts, device, model)
                 if shape and tuple(batch.shape[1:]) != shape:
                     raise UsageError(
@@ -355,8 +364,23 @@ def sum_over_contexts(
     return sums, is_interrupted
 
 
+def split_batches(contexts: Array | Iterable[Array]) -> Iterator[Array]:
+    """Yield batches of contexts; one array of all contexts is cut into them."""
+    if not hasattr(contexts, "ndim"):
+        yield from contexts
+        return
+    array: Array = contexts
+    for start in range(0, max(len(array), 1), DEFAULT_BATCH_SIZE):
+        yield array[start : start + DEFAULT_BATCH_SIZE]
+
+
 def _as_batch(contexts: Array, device: torch.device, model: Any) -> torch.Tensor:
     pt = import_package("torch")
+    if not hasattr(contexts, "ndim"):
+        raise UsageError(
+            f"{type(contexts).__name__} {contexts!r:.40}: arrays of token ids [b, t] or of pixels "
+            "[b, channels, h, w] are expected. posprobe.forward.text_windows cuts a text."
+        )
     batch: torch.Tensor = pt.as_tensor(contexts)
     are_ids = batch.ndim == 2 and not batch.is_floating_point() and not batch.is_complex()
     are_signals = batch.ndim in (3, 4) and batch.is_floating_point()
@@ -394,6 +418,29 @@ def check_token_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None
             f"{type(model).__name__}: contexts of {batch.shape[1]} tokens "
             f"are longer than the {max_length} positions of the model. Use "
             "shorter ones: --length."
+        )
+
+
+def check_padding(
+    model: Any, batch: torch.Tensor | NDArray[np.int64], title: str
+) -> None:
+    """Refuse contexts that begin or end with padding, which no query may look at.
+
+    A single token of padding may be the token that begins or ends a text.
+
+    Raises
+    ------
+    UsageError
+        If a context begins or ends with `MIN_PADDING_TOKENS` of the model's padding.
+    """
+    padding = getattr(getattr(model, "config", None), "pad_token_id", None)
+    if padding is None or batch.ndim != 2 or batch.shape[1] < MIN_PADDING_TOKENS:
+        return
+    ends = batch[:, :MIN_PADDING_TOKENS], batch[:, -MIN_PADDING_TOKENS:]
+    if any(bool((end == padding).all(1).any()) for end in ends):
+        raise UsageError(
+            f"{title}: contexts begin or end with padding (token {padding}), which hides keys. "
+            "Cut them to one length without it."
         )
 
 

@@ -535,10 +535,26 @@ def first_device(model: nn.Module) -> torch.device:
     return first_found or import_package("torch").device("cpu")
 
 
+def check_module(model: object) -> None:
+    """Refuse what is no module of torch, such as the name of a model.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    if not isinstance(model, import_package("torch").nn.Module):
+        raise UsageError(
+            f"{type(model).__name__} {model!r:.40}: a model is expected. Load one with "
+            "posprobe.load_model; head=True keeps the head that predicts."
+        )
+
+
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
     """Run a model without dropout and gradients, and restore its mode at the end of the block."""
     torch = import_package("torch")
+    check_module(model)
     with ExitStack() as cleanup, torch.no_grad():
         for module in model.modules():
             cleanup.callback(setattr, module, "training", module.training)

@@ -172,6 +172,13 @@ def _chunk_lengths(
     chosen_lengths = lengths or [
         round(share * max_tokens) for share in PLACE_LENGTH_SHARES
     ]
+    if lengths and not (
+        N_PLACE_SLOTS + embedder.n_special <= min(lengths) <= max(lengths) <= max_tokens
+    ):
+        raise UsageError(
+            f"{subject.title}: lengths {lengths}: documents of {N_PLACE_SLOTS} chunks have "
+            f"{N_PLACE_SLOTS + embedder.n_special} to {max_tokens} tokens here."
+        )
     chunk_lengths = sorted(
         {(tokens - embedder.n_special) // N_PLACE_SLOTS for tokens in chosen_lengths}
         - {0}
@@ -182,6 +189,11 @@ def _chunk_lengths(
             f"{subject.title}: places need {MIN_PLACE_UNITS * N_PLACE_SLOTS} chunks of "
             f"{max(1, min(chunk_lengths, default=1))} tokens, and {count} contexts of "
             f"{inner_tokens} hold fewer. Use more or longer ones: --contexts, --length."
+        )
+    if lengths and len(possible) < len(chunk_lengths):
+        raise UsageError(
+            f"{subject.title}: contexts of {inner_tokens} tokens are too few or too short for "
+            f"documents of {max(lengths)} tokens. Use more or longer ones: --contexts, --length."
         )
     if len(possible) < len(chunk_lengths):
         _log.warning(

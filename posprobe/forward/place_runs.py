@@ -16,6 +16,7 @@ from posprobe.analyses.models.places import (
     PlaceNumbers,
     PlacesAtLength,
     ReachLayout,
+    has_scale,
     summarise_places,
 )
 from posprobe.analyses.models.rotary_use import Origin
@@ -164,7 +165,9 @@ def _run_task(subject: Subject, task: LengthTask) -> tuple[PlacesAtLength, bool]
         is_line=task.is_line,
         seed=subject.seed,
     )
-    is_additive = result.r2 is None or result.r2 >= MIN_ADDITIVE_R2
+    is_additive = result.r2 is None or (
+        result.r2 >= MIN_ADDITIVE_R2 and has_scale(numbers.values, task.unit_size)
+    )
     if is_additive or task.replacement is None or is_interrupted:
         return result, is_interrupted
     influences, is_interrupted = _run_task(subject, task.replacement)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,13 @@ from posprobe.analyses.models.places import (
 from posprobe.analyses.models.rotary_use import Origin
 from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
-from posprobe.forward.contexts import (
-    context_length,
-    generates,
-)
+from posprobe.forward.attention_inputs import promote_half
+from posprobe.forward.contexts import check_padding, context_length, generates
 from posprobe.forward.experiments import (
     compute_logits,
 )
-from posprobe.forward.models import evaluation_mode, import_package
+from posprobe.forward.files import load_tokenizer
+from posprobe.forward.models import check_module, evaluation_mode, import_package
 from posprobe.forward.place_embeddings import Embedder, summarise_embeddings
 from posprobe.forward.place_replacements import (
     Output,
@@ -48,7 +47,7 @@ from posprobe.forward.place_runs import (
     Subject,
     run_tasks,
 )
-from posprobe.forward.pooling import EmbeddingRecipe, pool_states, read_recipe
+from posprobe.forward.pooling import EmbeddingRecipe, frame_text, pool_states, read_recipe
 from posprobe.forward.running import (
     LAST_STATES,
     check_finite,
@@ -71,7 +70,7 @@ def places(
     contexts: Array | Iterable[Array],
     *,
     pooling: Pooling | EmbeddingRecipe | None = None,
-    lengths: Sequence[int] | None = None,
+    lengths: int | Sequence[int] | None = None,
     special_tokens: tuple[Sequence[int], Sequence[int]] | None = None,
     source: Origin = "given",
     seed: int = 0,
@@ -116,8 +115,8 @@ def places(
     Raises
     ------
     UsageError
-        If contexts are too few or too short, the model gives no such output, or a batch does not
-        fit into memory.
+        If contexts are too few or too short, padded or no token ids, a length cannot be measured,
+        the model gives no such output, or a batch does not fit into memory.
     InvalidTable
         If the output is not finite, or no replacement moves it.
 
@@ -139,24 +138,25 @@ def places(
     ('embedding', 8)
     """
     title = name or type(model).__name__
+    check_module(model)
     inputs = _stack_contexts(contexts, title)
     subject = Subject(model, inputs, title, seed, source)
     if image_shape(model) is not None:
         return _summarise_images(subject)
+    _check_tokens(model, inputs, title)
+    chosen_lengths = _read_lengths(lengths)
     recipe, notes = _choose_recipe(model, pooling, title)
     if recipe is None:
-        return _summarise_predictions(subject, lengths)
-    frame = special_tokens or _common_ends(inputs)
+        return _summarise_predictions(subject, chosen_lengths)
+    frame = special_tokens or _frame_tokens(model, recipe, inputs)
     embedder = Embedder(model, recipe, title, tuple(frame[0]), tuple(frame[1]))
-    return replace(summarise_embeddings(subject, embedder, lengths), notes=notes)
+    return replace(summarise_embeddings(subject, embedder, chosen_lengths), notes=notes)
 
 
 def _stack_contexts(contexts: Array | Iterable[Array], title: str) -> NDArray[Any]:
     """Return all contexts as one array, from an array or batches."""
     batches = [contexts] if hasattr(contexts, "ndim") else list(contexts)
-    arrays = [
-        np.asarray(batch.cpu() if hasattr(batch, "cpu") else batch) for batch in batches
-    ]
+    arrays = [_to_numpy(batch) for batch in batches]
     if not arrays:
         raise UsageError(
             f"{title}: the inputs are empty. A generator can be used only once; pass a list."
@@ -175,17 +175,70 @@ def _stack_contexts(contexts: Array | Iterable[Array], title: str) -> NDArray[An
     return stacked
 
 
+def _to_numpy(batch: Array) -> NDArray[Any]:
+    """Return a batch as an array; NumPy has no bfloat16."""
+    if hasattr(batch, "cpu"):
+        batch = promote_half(batch).cpu()
+    return np.asarray(batch)
+
+
+def _check_tokens(model: Any, tokens: NDArray[Any], title: str) -> None:
+    """Refuse contexts of a text model that are no token ids, or have padding."""
+    if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        raise UsageError(
+            f"{title}: contexts of shape {list(tokens.shape)}, {tokens.dtype}: it takes integer "
+            "token ids [contexts, tokens]."
+        )
+    check_padding(model, tokens, title)
+
+
+def _read_lengths(lengths: int | Sequence[int] | None) -> list[int] | None:
+    """Return lengths as a list; None without."""
+    if lengths is None:
+        return None
+    values = np.atleast_1d(np.asarray(lengths))
+    if values.ndim != 1 or values.dtype.kind not in "iu" or (values < 1).any():
+        raise UsageError(f"lengths={lengths!r:.60}: choose numbers of tokens.")
+    return [int(length) for length in values]
+
+
+def _describe_recipe(recipe: EmbeddingRecipe, title: str) -> str:
+    """Return a note on how token states become an embedding."""
+    poolings = {
+        "mean": "the mean of all tokens",
+        "cls": "the first token",
+        "last": "the last token",
+    }
+    cut = f", and cuts texts at {recipe.max_tokens:,} tokens" if recipe.max_tokens else ""
+    return f"{title} takes {poolings[recipe.pooling]} as embedding{cut}"
+
+
+def _frame_tokens(
+    model: Any, recipe: EmbeddingRecipe, tokens: NDArray[Any]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the tokens around each text: with the prompt of a model's folder, if it has one."""
+    if not recipe.prompt:
+        return _common_ends(tokens)
+    return frame_text(load_tokenizer(model.config._name_or_path), recipe.prompt)
+
+
 def _choose_recipe(
     model: Any, pooling: Pooling | EmbeddingRecipe | None, title: str
 ) -> tuple[EmbeddingRecipe | None, tuple[str, ...]]:
     """Return how a text model pools, None where it predicts tokens, and a note."""
     if isinstance(pooling, EmbeddingRecipe):
-        return pooling, ()
+        return pooling, (_describe_recipe(pooling, title),)
     if pooling is not None:
+        if pooling not in get_args(Pooling):
+            names = ", ".join(get_args(Pooling))
+            raise UsageError(
+                f"pooling {pooling!r:.40} is unknown. Choose one of {names}."
+            )
         return EmbeddingRecipe(pooling), ()
     path = getattr(getattr(model, "config", None), "_name_or_path", "")
     if path and (Path(path) / "modules.json").is_file():
-        return read_recipe(path), ()
+        recipe = read_recipe(path)
+        return recipe, () if recipe is None else (_describe_recipe(recipe, title),)
     if generates(model):
         return None, ()
     return EmbeddingRecipe("mean"), (
@@ -210,13 +263,13 @@ def _summarise_predictions(subject: Subject, lengths: Sequence[int] | None) -> P
     chosen_lengths = lengths or [
         round(share * max_tokens) for share in PLACE_LENGTH_SHARES
     ]
-    fitting = sorted(
-        {
-            n
-            for n in chosen_lengths
-            if N_PLACE_SLOTS + len(start_tokens) <= n <= contexts.shape[1]
-        }
-    )
+    min_tokens = N_PLACE_SLOTS + len(start_tokens)
+    fitting = sorted({n for n in chosen_lengths if min_tokens <= n <= max_tokens})
+    if lengths and len(fitting) < len(set(lengths)):
+        raise UsageError(
+            f"{subject.title}: lengths {lengths}: contexts of {contexts.shape[1]} tokens can be "
+            f"measured at {min_tokens} to {max_tokens}. Use longer contexts, or other lengths."
+        )
     if not fitting:
         raise UsageError(
             f"{subject.title}: contexts of {contexts.shape[1]} tokens are too short to tell "

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from posprobe.analyses.facts import MAX_YES_P, Answer, Test, Verdict
 from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS
@@ -22,8 +20,9 @@ if TYPE_CHECKING:
 
 #: Chance that reaches a larger share could hide a share that counts, which is then not denied.
 MAX_DENYING_SHARE = 0.05
-#: More than this share of the attention of a head, or of a layer, is most of it.
-MIN_MAIN_ATTENTION_SHARE = 0.5
+#: A head with a larger share of its attention at the first token has a sink there (Gu et al. 2025,
+#: section 2, epsilon).
+MIN_SINK_ATTENTION = 0.3
 
 
 @dataclass(frozen=True)
@@ -183,39 +182,49 @@ def ask_distance(run: ModelRun) -> Answer | None:
 
 @dataclass(frozen=True)
 class FirstPosition:
-    """Attention to the first token, in the layer where it is largest.
+    """Attention of heads to the first token.
 
     Parameters
     ----------
-    layer
-        Number of the attention layer, from 0.
+    sinks, heads
+        Heads that pay it more than `MIN_SINK_ATTENTION` of their attention, and all whose queries
+        see it.
     attention
-        Share of the attention of a window's queries, mean over heads.
+        Largest share of a head's attention, mean over the queries of its window.
+    layer, head
+        That head, from 0.
     uniform
-        Share under uniform attention.
+        Share under uniform attention, mean over layers.
     """
 
-    layer: int
+    sinks: int
+    heads: int
     attention: float
+    layer: int
+    head: int
     uniform: float
 
-    value = value_property("attention")
+    @property
+    def value(self) -> dict[str, Any]:
+        """Numbers of heads."""
+        return {"heads": self.sinks, "of": self.heads}
 
 
 def ask_first(run: ModelRun) -> Answer | None:
-    """Ask whether most attention of a layer goes to the first token, except on grids."""
+    """Ask whether heads take the first token as a sink, where their queries see it."""
     budget = _attention_budget(run)
     if budget is None or budget.uniform_first is None:
         return None
-    by_layer: dict[int, list[float]] = {}
-    for head in budget.heads:
-        if head.first is not None:
-            by_layer.setdefault(head.layer, []).append(head.first)
-    means = [(float(np.mean(shares)), layer) for layer, shares in by_layer.items()]
-    largest_share, layer = max(means)
-    facts = FirstPosition(layer, largest_share, budget.uniform_first)
-    test = Test(largest_share, math.nan, facts.uniform, None, "uniform attention")
+    shares = [
+        (head.first, head.layer, head.head)
+        for head in budget.heads
+        if head.first is not None
+    ]
+    if not shares:
+        return None
+    sinks = sum(share > MIN_SINK_ATTENTION for share, _, _ in shares)
+    facts = FirstPosition(sinks, len(shares), *max(shares), budget.uniform_first)
+    test = Test(facts.attention, math.nan, facts.uniform, None, "uniform attention")
     keys = ("attention_budget.heads", "attention_budget.uniform_first")
-    is_most = largest_share > MIN_MAIN_ATTENTION_SHARE
-    answer: Verdict = "yes" if is_most else "no"
-    return Answer("first", answer, "most" if is_most else "less", facts, test, keys)
+    answer: Verdict = "yes" if sinks else "no"
+    return Answer("first", answer, "sinks" if sinks else "none", facts, test, keys)

@@ -253,6 +253,8 @@ def ask_reach(places: Places | None) -> Answer | None:
         N_PLACE_PERMUTATIONS,
         _LEAST_PLACE_P if is_near else 0.0,
     )
+    if is_near and full_length.p <= MAX_YES_P and facts.error > facts.reach:
+        return Answer("reach", "cannot tell", "vague", facts, test, keys)
     if is_near and full_length.p <= MAX_YES_P:
         return Answer("reach", "yes", "near", facts, test, keys)
     if is_near or chance[0] < full_length.tokens / 2:

@@ -270,6 +270,10 @@ def analyze_model(
     """
     used_contexts = contexts or Contexts()
     requested = _requested_measurements(only)
+    options = {"--rows": positions, "--layers": layers, "--pooling": pooling}
+    _check_options(
+        requested, [name for name, value in options.items() if value is not None]
+    )
     check_contexts(used_contexts, nulls)
     if used_contexts.text:
         _check_takes_text(reference)
@@ -387,6 +391,9 @@ def _analyze_loaded(
         if has_selection or not MODEL_MEASUREMENTS[name].needs(inputs)
     ]
     results, missing, interrupted = _measure_all(requested, inputs)
+    if not results:
+        reasons = " ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise UsageError(f"{request.reference}: nothing could be measured. {reasons}")
     device = device_name(first_device(model))
     return ForwardAnalysis(
         name=request.reference,
@@ -419,6 +426,25 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
         ]
         notes += getattr(result, "notes", ())
     return tuple(dict.fromkeys(notes))
+
+
+#: Measurements that take an option which not all take.
+OPTION_MEASUREMENTS: Mapping[str, tuple[str, ...]] = {
+    "--rows": ("states", "substitution"),
+    "--layers": ("states",),
+    "--pooling": ("places",),
+}
+
+
+def _check_options(measurements: Sequence[str], stated: Iterable[str]) -> None:
+    """Refuse an option that no requested measurement takes."""
+    for option in stated:
+        takers = OPTION_MEASUREMENTS[option]
+        if not set(takers) & set(measurements):
+            raise UsageError(
+                f"{option} is for {' and '.join(takers)}, and {', '.join(measurements)} "
+                f"{'does' if len(measurements) == 1 else 'do'} not take it. Leave it out."
+            )
 
 
 def _requested_measurements(only: Iterable[str] | None) -> list[str]:

@@ -119,6 +119,7 @@ def _read_budget(document: Mapping[str, Any], curves: NDArray[Any]) -> Attention
         _check_curve(head, curve, displacements, windows[head.layer])
     return AttentionBudget(
         heads=heads,
+        lost_heads=(),
         layers=layers,
         contexts=_check_count(block["contexts"]),
         tokens=_check_count(block["tokens"]),

@@ -20,6 +20,7 @@ from posprobe.questions.models import (
     Removal,
     SufficientSubstitute,
 )
+from posprobe.questions.places import MIN_LAST_HALF_WEIGHT, PlaceWeights
 from posprobe.text import (
     Block,
     format_percent,
@@ -90,6 +91,8 @@ def _favourite_clause(facts: PreferredDistances) -> str:
         return ""
     name = displacement_name(facts.preferred)
     article = "the " if isinstance(facts.preferred, int) else ""
+    if facts.yes == 1:
+        return f", {article}{name}"
     return f", most often {article}{name} ({facts.agreeing})"
 
 
@@ -126,6 +129,8 @@ NEEDS_ROTARY = "a text model of transformers with rotary embeddings"
 NEEDS_ADDED = "positions that are added to the input; this model rotates queries and keys"
 
 
+#: Heads that a note names.
+MAX_NAMED_HEADS = 8
 #: Reason why results after an interruption are missing.
 INTERRUPTED_REASON = "the run was interrupted"
 #: Sentences of a summary: what decides where heads look, and what reaches the output.
@@ -204,6 +209,17 @@ _PLACE_PARTS: Mapping[str, Template] = {
     "place": lambda f: _format_share_of_logits(f.place),
     "fewest": lambda _: str(MIN_HEAD_CONTEXTS),
 }
+
+
+def _chunk_advice(facts: PlaceWeights) -> str:
+    """Return the name of the part on the length of chunks; empty where none was measured."""
+    if facts.output != "embedding" or facts.ends is None:
+        return ""
+    if facts.chunk_tokens is not None:
+        return "chunks"
+    return "no_chunks" if facts.last_half >= MIN_LAST_HALF_WEIGHT else ""
+
+
 MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "kept": {
         "explained": lambda f: _layers_sentence(f.first, f.last),
@@ -236,7 +252,7 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "weigh_alike": {
         "heavier": lambda f: "first" if f.first_weighs_more else "last",
         "lighter": lambda f: "last" if f.first_weighs_more else "first",
-        "advice": lambda f: "" if f.chunk_tokens is None else "chunks",
+        "advice": _chunk_advice,
         "edge": lambda f: "" if f.border is None else "at_border",
     },
     "by_table": {
@@ -309,6 +325,7 @@ def interrupted_notes(title: str, result: Any) -> tuple[str, ...]:
 def unmeasured_notes(result: Any) -> tuple[str, ...]:
     """Return notes on layers that rotary use or the attention budget leave out."""
     unmeasured: list[tuple[int, str]]
+    lost_notes: tuple[str, ...] = ()
     match result:
         case RotaryUse():
             subject = "rotary use"
@@ -316,17 +333,35 @@ def unmeasured_notes(result: Any) -> tuple[str, ...]:
         case AttentionBudget():
             subject = "attention budget"
             unmeasured = [(n.layer, n.problem) for n in result.layers if n.problem]
+            lost_notes = _lost_heads_notes(result)
         case _:
             return ()
     reasons: dict[str, list[str]] = {}
     for layer, reason in unmeasured:
         reasons.setdefault(LAYER_REASONS[reason], []).append(str(layer))
-    return tuple(
-        f"Not measured: {subject} of "
-        f"{'layer' if len(numbers) == 1 else 'layers'} "
-        f"{join_words(numbers)} ({reason.removeprefix('not measured: ')})"
-        for reason, numbers in reasons.items()
+    return (
+        tuple(
+            f"Not measured: {subject} of "
+            f"{'layer' if len(numbers) == 1 else 'layers'} "
+            f"{join_words(numbers)} ({reason.removeprefix('not measured: ')})"
+            for reason, numbers in reasons.items()
+        )
+        + lost_notes
     )
+
+
+def _lost_heads_notes(budget: AttentionBudget) -> tuple[str, ...]:
+    """Return a note on the heads whose logits are lost; none without such heads."""
+    if not budget.lost_heads:
+        return ()
+    heads = budget.lost_heads
+    names = join_words([f"{head.layer}.{head.head}" for head in heads[:MAX_NAMED_HEADS]])
+    if len(heads) > MAX_NAMED_HEADS:
+        names += f" and {len(heads) - MAX_NAMED_HEADS} more"
+    most = format_percent(max(head.lost for head in heads))
+    noun = "head" if len(heads) == 1 else "heads"
+    subject = f"Not measured: attention budget of {noun} {names} (layer.head)"
+    return (f"{subject}, up to {most} of whose attention is 0 in this precision",)
 
 
 # Lines of answers and their key, from the blocks of a document.

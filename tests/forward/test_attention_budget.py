@@ -421,6 +421,88 @@ def test_contexts_that_cannot_be_measured_are_refused() -> None:
         assert "padding" in refusal(model, [padded])
 
 
+def test_padding_is_refused_where_it_also_ends_texts() -> None:
+    model = built("GPT2", **GPT2)
+    model.config.pad_token_id = model.config.eos_token_id = 2
+    ended = tokens()[0].copy()
+    ended[:, -1] = 2
+    assert attention_budget(model, [ended]).contexts == 8
+    ended[3, -4:] = 2
+    assert "padding (token 2)" in refusal(model, [ended])
+
+
+def test_contexts_may_come_as_one_array() -> None:
+    model = built("Bert", **TEXT)
+    whole = attention_budget(model, np.concatenate(tokens()))
+    batches = attention_budget(model, tokens())
+    assert whole.contexts == 16
+    np.testing.assert_allclose(
+        [head.distance for head in whole.heads], [head.distance for head in batches.heads],
+        atol=1e-6,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "contexts", "message"),
+    [("sample:pydoc-llama", tokens(), "a model is expected. Load one with"),
+     (None, ["a text"], "arrays of token ids"),
+     (None, np.zeros((8, 3, 16, 16), "f4"), "")],
+)  # fmt: skip
+def test_what_is_no_model_or_no_context_is_refused(
+    model: Any, contexts: Any, message: str
+) -> None:
+    assert message in refusal(model or built("Bert", **TEXT), contexts)
+
+
+def test_heads_whose_attention_underflows_are_named() -> None:
+    model = built(
+        "Mpt", d_model=32, n_heads=4, n_layers=2, vocab_size=64, max_seq_len=128
+    )
+    with torch.no_grad():
+        weight = model.blocks[0].attn.Wqkv.weight
+        weight[:8] *= 3000.0  # queries of the first head
+        weight[32:40] *= 3000.0
+    budget = attention_budget(model, tokens())
+    assert budget.source == "attention"
+    assert [(head.layer, head.head) for head in budget.lost_heads] == [(0, 0)]
+    assert budget.lost_heads[0].lost > 1e-3
+    assert len(budget.heads) == 7
+
+
+def test_a_head_that_looks_at_one_place_prefers_no_distance() -> None:
+    rng = np.random.default_rng(0)
+    window = sequence_window(np.tri(LENGTH, dtype=bool), LENGTH)
+    assert isinstance(window, AttentionWindow)
+    # A hump of logits in the middle of the contexts has a mean by distance within the window.
+    by_place = 3 * np.exp(-(((np.arange(LENGTH) - 20) / 4) ** 2))
+    logits = by_place[window.keys] + rng.standard_normal((24, *window.keys.shape)) * 0.3
+    sums = LogitSums(
+        (logits[:, None].astype("f4"),),
+        np.zeros((24, 1)),
+        np.zeros((24, 1)),
+        window,
+        0.02,
+    )
+    budget = build_attention_budget(
+        {0: sums}, {}, layout=Sequence(LENGTH), source="queries and keys", name="made"
+    )
+    (head,) = budget.heads
+    assert head.key > head.distance > 0.05
+    assert head.p is not None
+    assert head.p <= 0.01
+    assert head.preferred is None
+    assert head.prefers == "cannot tell"
+
+
+def test_a_layer_that_cannot_see_the_first_token_has_no_share_there() -> None:
+    settings = {**FAMILIES["Gemma 3"][2], "layer_types": ["sliding_attention"] * 2}
+    settings |= {"sliding_window": 12}
+    budget = attention_budget(built("Gemma3Text", **settings), tokens())
+    assert {head.first for head in budget.heads} == {None}
+    assert budget.uniform_first is None
+    assert {"first", "uniform_first"} <= set(budget.undefined)
+
+
 def test_a_layer_with_nan_is_left_out_with_its_reason() -> None:
     model = built("GPT2", **GPT2)
     with torch.no_grad():

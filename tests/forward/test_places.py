@@ -207,6 +207,52 @@ def test_too_few_contexts_are_refused() -> None:
         pp.places(tiny_bert(), random_contexts(2, 8), lengths=[64])
 
 
+def test_arguments_that_cannot_be_measured_are_refused() -> None:
+    model = WeightedSum(np.ones(32), from_table=True)
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"pooling": "meen"}, "pooling 'meen' is unknown. Choose one of mean, cls, last"),
+        ({"lengths": [32, 5000]}, "documents of 8 chunks have 8 to 32 tokens"),
+        ({"lengths": 5}, "documents of 8 chunks have 8 to 32 tokens"),
+        ({"lengths": [0]}, "choose numbers of tokens"),
+        ({"lengths": [16.5]}, "choose numbers of tokens"),
+        ({"contexts": random_contexts() + 0.5}, "integer token ids"),
+    ]
+    for arguments, message in refusals:
+        contexts = arguments.pop("contexts", random_contexts())
+        with pytest.raises(UsageError) as raised:
+            pp.places(model, contexts, **arguments)
+        assert message in str(raised.value)
+    model.config.pad_token_id = 0
+    padded = random_contexts()
+    padded[5, -6:] = 0
+    with pytest.raises(UsageError, match="padding"):
+        pp.places(model, padded)
+    with pytest.raises(UsageError, match="a model is expected"):
+        pp.places("sample:pydoc-llama", random_contexts())
+
+
+def test_lengths_may_be_an_array_or_a_number() -> None:
+    model = WeightedSum(np.ones(32), from_table=True)
+    by_array = pp.places(model, random_contexts(), lengths=list(np.array([16, 32])))
+    assert [length.tokens for length in by_array.lengths] == [16, 32]
+    assert pp.places(model, random_contexts(), lengths=32).full_length.tokens == 32
+
+
+def test_an_end_whose_weight_is_negative_has_no_ratio() -> None:
+    planted = np.array([3.0, 2.0, 1.5, 1.0, 0.8, 0.5, -0.4, -0.4])
+    full_length = measure_planted(planted, from_table=False).full_length
+    assert full_length.weights[-1] < 0
+    assert full_length.first_over_last is None
+    assert "first_over_last" in full_length.undefined
+
+
+def test_weights_whose_mean_is_near_0_give_way_to_influences() -> None:
+    planted = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -0.98])
+    full_length = measure_planted(planted, from_table=False).full_length
+    assert full_length.measure == "influence"
+    assert (full_length.weights > 0).all()
+
+
 def test_contexts_of_a_language_model_too_short_for_slots_are_refused() -> None:
     config = transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, n_positions=32

@@ -148,9 +148,9 @@ def test_heads_over_patches_prefer_a_displacement() -> None:
 
 @pytest.mark.parametrize(
     ("first", "expected"),
-    [((0.9, 0.2), "yes: most"), ((0.4, 0.45), "no: less"), ((0.5, 0.45), "no: less")],
+    [((0.9, 0.2), "yes: sinks"), ((0.29, 0.31), "yes: sinks"), ((0.3, 0.2), "no: none")],
 )
-def test_a_sink_takes_most_attention_of_one_layer(
+def test_a_sink_takes_a_third_of_the_attention_of_a_head(
     first: tuple[float, float], expected: str
 ) -> None:
     budget = measured()
@@ -158,8 +158,15 @@ def test_a_sink_takes_most_attention_of_one_layer(
     answer = answers_about(replace(budget, heads=heads))["first"]
     assert f"{answer.answer}: {answer.reason}" == expected
     assert answer.facts.layer == int(np.argmax(first))
-    assert answer.value == pytest.approx(max(first))
+    n_sinks = HEADS * sum(share > 0.3 for share in first)
+    assert answer.value == {"heads": n_sinks, "of": 2 * HEADS}
     assert answer.test.null == budget.uniform_first
+
+
+def test_a_first_token_that_no_query_sees_is_no_sink() -> None:
+    budget = measured()
+    heads = tuple(replace(head, first=None) for head in budget.heads)
+    assert "first" not in answers_about(replace(budget, heads=heads))
 
 
 def test_patches_have_no_first_token() -> None:

@@ -356,7 +356,7 @@ FACTS_BY_QUESTION: dict[str, Any] = {
     "apart": Overlap(30, 768, 0.005, 0.039),
     "position_decides": POSITION_SHARE,
     "own_places": POSITION_SHARE,
-    "first": FirstPosition(5, 0.996, 0.044),
+    "first": FirstPosition(3, 72, 0.996, 5, 2, 0.044),
     "blank": BlankImage(12, 0.25, 0.3),
     "distance": PreferredDistances(39, 0, 1, 1, 12, False, 16, 256),
     "weigh_alike": PlaceWeights(
@@ -424,9 +424,9 @@ EXPECTED_SENTENCES = {
     # 99.6 % is not 100 %.
     (
         "first",
-        "most",
-    ): "In attention layer 5, the first token receives 99.6 % of the attention of later ones "
-    "(uniform attention: 4.4 %).",
+        "sinks",
+    ): "3 of 72 heads pay the first token more than 30 % of their attention; the most is 99.6 %, "
+    "head 2 of layer 5 (uniform attention: 4.4 %).",
     (
         "distance",
         "some",

@@ -40,7 +40,7 @@ from posprobe.arrays import Floats, Sums
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, Reasons, Share, limits
 
-#: Contexts below which errors and chance mean nothing.
+#: Contexts below which standard errors mean nothing.
 MIN_BUDGET_CONTEXTS = 8
 #: A head with a larger share of attention that is 0 in the model's precision is not measured: the
 #: logarithms of these cells are lost.
@@ -90,7 +90,7 @@ class HeadBudget:
     p
         P-value of the curve under random signs of contexts; None with too few contexts.
     first
-        Mean attention to the first token; None for images.
+        Mean attention to the first token; None for images, and where no query sees it.
     lost
         Share of the window's attention that is 0 in the model's precision.
     """
@@ -114,6 +114,23 @@ class HeadBudget:
     def position(self) -> float:
         """Share of distance, place of the key and other position together."""
         return self.distance + self.key + self.other
+
+
+@dataclass(frozen=True)
+class LostHead:
+    """A head of a measured layer of which too many logits are lost.
+
+    Parameters
+    ----------
+    layer, head
+        From 0.
+    lost
+        Share of the window's attention that is 0 in the model's precision.
+    """
+
+    layer: Count
+    head: Count
+    lost: Share
 
 
 @dataclass(frozen=True)
@@ -164,6 +181,8 @@ class AttentionBudget(Result):
     ----------
     heads
         Results of all heads that were measured.
+    lost_heads
+        Heads of these layers that were not measured: means over heads leave them out.
     layers
         Windows of all layers.
     contexts
@@ -179,7 +198,8 @@ class AttentionBudget(Result):
     by_chance
         Shares by chance; None with too few contexts.
     uniform_first
-        Mean attention to the first token if all visible keys got the same; None for images.
+        Mean attention to the first token if all visible keys got the same; None for images, and
+        where no query sees it.
     curves
         ``[heads, displacements]``: mean logit by displacement, less its mean, nats; NaN outside the
         window of a layer.
@@ -194,6 +214,7 @@ class AttentionBudget(Result):
     figures: ClassVar[str] = "attention_budget.plot_attention_budget"
 
     heads: tuple[HeadBudget, ...]
+    lost_heads: tuple[LostHead, ...]
     layers: Annotated[tuple[LayerWindow, ...], limits(minItems=1)]
     contexts: Natural
     tokens: Natural
@@ -289,8 +310,19 @@ class AttentionBudget(Result):
             reasons["uniform_first"] = reasons["first"] = "patches have no first token"
         if any(head.preferred is None for head in self.heads):
             reasons["preferred"] = "a head prefers no distance"
-        few_contexts = dict.fromkeys(("error", "p"), "too few contexts")
-        return reasons | few_contexts | {"problem": "the layer was measured"}
+        if any(head.error is None for head in self.heads):
+            reasons["error"] = (
+                f"it needs {MIN_BUDGET_CONTEXTS} contexts, and other logits than 0"
+            )
+        if any(head.p is None for head in self.heads):
+            reasons["p"] = f"it needs {MIN_HEAD_CONTEXTS} contexts"
+        if any(head.first is None for head in self.heads):
+            reasons.setdefault("first", "no query of the window sees the first token")
+        if self.uniform_first is None:
+            reasons.setdefault("uniform_first", "no query sees the first token")
+        if any(layer.problem is None for layer in self.layers):
+            reasons["problem"] = "the layer was measured"
+        return reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +341,8 @@ class LogitSums(Sums):
     window
         Queries and keys.
     uniform_first
-        Attention of these queries to the first token if all visible keys got the same.
+        Attention of these queries to the first token if all visible keys got the same; 0 where
+        none sees it.
     """
 
     context_axes: ClassVar[Mapping[str, int]] = {"first": 0, "lost": 0}
@@ -526,7 +559,7 @@ def _measure_head(
         preferred=None,
         prefers="cannot tell",
         p=sign_p(products.distance, signs) if len(logits) >= MIN_HEAD_CONTEXTS else None,
-        first=float(sums.first[:, head].mean()),
+        first=float(sums.first[:, head].mean()) if sums.uniform_first else None,
         lost=float(sums.lost[:, head].mean()),
     )
     return _MeasuredHead(budget, curve, interval, draws[0], draws[0] - draws[1])
@@ -541,6 +574,9 @@ def _answer_preferences(
     for head in measured:
         budget = head.budget
         prefers = judge_preference(budget.spread, head.interval, budget.p, max_p)
+        if prefers == "yes" and budget.key > budget.distance:
+            # The place of a key has a mean by distance as well, within a window.
+            prefers = "cannot tell"
         preferred: tuple[int, ...] | int | None = None
         if prefers == "yes":
             displacements = windows[budget.layer].displacements
@@ -605,13 +641,20 @@ def build_attention_budget(
     contexts = next((layer.contexts for layer in sums.values()), 1)
     signs = draw_signs(contexts, N_SIGN_DRAWS)
     measured: list[_MeasuredHead] = []
+    lost_heads: list[LostHead] = []
     all_problems = dict(problems)
     for number in sorted(sums):
         layer = sums[number]
         projection = place_projection(layer.window)
-        is_lost = layer.lost.mean(axis=0) > MAX_LOST_SHARE
+        lost = layer.lost.mean(axis=0)
+        is_lost = lost > MAX_LOST_SHARE
         if is_lost.all():
             all_problems[number] = "underflow"
+        else:
+            lost_heads += [
+                LostHead(number, head, float(lost[head]))
+                for head in np.flatnonzero(is_lost).tolist()
+            ]
         measured += [
             _measure_head(number, head, layer, projection, signs)
             for head in np.flatnonzero(~is_lost).tolist()
@@ -622,9 +665,12 @@ def build_attention_budget(
         heads = tuple(replace(head, first=None) for head in heads)
     curves, displacements = _stack_curves(measured, windows)
     has_chance = contexts >= MIN_HEAD_CONTEXTS and bool(heads)
-    uniform_shares = [layer.uniform_first for layer in sums.values()]
+    uniform_shares = [
+        layer.uniform_first for layer in sums.values() if layer.uniform_first
+    ]
     return AttentionBudget(
         heads=heads,
+        lost_heads=tuple(lost_heads),
         layers=_layer_windows(windows, all_problems),
         contexts=contexts,
         tokens=layout.size,

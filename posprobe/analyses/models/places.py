@@ -52,6 +52,10 @@ END_SLOT_SHARE = 0.25
 #: Fewest units of which a spread can be computed.
 MIN_PLACE_UNITS = 2
 
+#: Weights are divided by their mean, which is to be so many standard errors above 0: the error of a
+#: quotient is then at most a tenth.
+MIN_SCALE_ERRORS = 10.0
+
 _StatisticT = TypeVar("_StatisticT", float, Floats)
 
 
@@ -114,6 +118,19 @@ def fit_chunk_weights(documents: Floats, chunks: Floats) -> tuple[Floats, Floats
 def scale_to_mean_one(values: Floats) -> Floats:
     """Divide numbers by slot, ``[..., slots]``, by the mean of all."""
     return np.asarray(values / values.mean())
+
+
+def has_scale(values: Floats, unit_size: int) -> bool:
+    """Tell whether weights ``[documents, slots]`` have a mean by which they can be divided.
+
+    The sum of weights of one sign is at least their norm.
+    """
+    curve = values.mean(axis=0)
+    n_units = len(values) // unit_size
+    means = values[: n_units * unit_size].reshape(n_units, -1).mean(axis=1)
+    error = means.std(ddof=1) / np.sqrt(n_units)
+    has_clear_mean = means.mean() > MIN_SCALE_ERRORS * error
+    return bool(has_clear_mean and curve.sum() >= np.linalg.norm(curve))
 
 
 def place_curve(units: Floats) -> Floats:
@@ -356,7 +373,9 @@ class PlacesAtLength:
         if self.reach is None:
             reasons["reach"] = "only the next token has a reach"
         if self.first_over_last is None:
-            reasons["first_over_last"] = "a picture has no first and last place"
+            reasons["first_over_last"] = (
+                "a picture has no ends, and an end no weight below 0"
+            )
         if self.caused is None:
             reasons["caused"] = self.caused_reason
         return reasons
@@ -526,6 +545,8 @@ def summarise_places(
     draws = permute_slots(units, np.random.default_rng([seed, 0]))
     spreads, spread = spread_of_weights(draws), float(spread_of_weights(curve))
     p = rank_p_value(spread, spreads)
+    ends = float(compare_ends(curve))
+    has_ends = is_line and 0 < ends < np.inf
     return PlacesAtLength(
         tokens=tokens,
         slots=slots,
@@ -538,8 +559,8 @@ def summarise_places(
         p=p,
         spread_chance=float(np.quantile(spreads, 1 - MAX_YES_P)),
         r2=None if numbers.r2 is None else float(numbers.r2.mean()),
-        first_over_last=float(compare_ends(curve)) if is_line else None,
-        ends_chance=_null_range(compare_ends(draws)) if is_line else None,
+        first_over_last=ends if has_ends else None,
+        ends_chance=_null_range(compare_ends(draws)) if has_ends else None,
         **_summarise_reach(values, numbers.blocks, layout, draws),
         **_summarise_cause(numbers, values, unit_size, p, caused_reason, seed),
     )
