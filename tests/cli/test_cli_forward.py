@@ -265,6 +265,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a formula": (("sinusoidal:16x8",), 2, "formula"),
     "nowhere": (("./nowhere",), 3, "nowhere"),
     "too many walks": (("gpt2", "--nulls", "-1"), 2, "--nulls -1"),
+    "rows of another measurement": (
+        ("gpt2", "--only", "attention_budget", "--rows", "2:5"), 2, "--rows is for states and",
+    ),
+    "nothing measurable": (
+        ("gpt2", "--only", "attention_budget,places", "--contexts", "1"), 2,
+        "nothing could be measured. attention_budget:",
+    ),
     "two places": (("gpt2", "--device", "cpu", "--device-map", "auto"), 2, "--device-map"),
 }  # fmt: skip
 
