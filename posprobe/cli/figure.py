@@ -171,7 +171,7 @@ def _draw_series(refs: list[str], output: Path, venue: str, span: Span) -> "Pape
 def _write(drawing: "PaperFigure", output: Path) -> None:
     with stage("Writing the figure"):
         caption = drawing.save(output)
-    typer.echo(drawing.caption, nl=False)
+    typer.echo(drawing.caption_text, nl=False)
     width, height = drawing.figure.get_size_inches()
     print_note(f"Figure  {output} ({width:.2f} x {height:.2f} in)")
     print_note(f"Caption {caption}")

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from posprobe.figures.styles import Span
 
 
-#: A figure, and the sentences of its caption: its content, and the source of the data.
-CaptionedFigure: TypeAlias = "tuple[Figure, tuple[str, ...]]"
+#: A figure, the sentences of its caption, and the sources of its data.
+CaptionedFigure: TypeAlias = "tuple[Figure, tuple[str, ...], str]"
 
 #: Kinds of figures that do not belong to one measurement.
 KINDS_WITHOUT_TABLE = (
@@ -220,7 +220,8 @@ def draw_tables(
     options = {"centred": centred} if drawing.has_centring else {}
     subject = drawables if drawing.shows_several_tables else first_drawable
     text = captions.reading_caption(kind, drawing.help_text, subject, **options)
-    return figure, (text, captions.provenance_caption(names, tables))
+    sentences = text, captions.describe_records(names, tables)
+    return figure, sentences, captions.describe_sources(names, tables)
 
 
 def _measure_tables(
@@ -316,13 +317,14 @@ def draw_schemes(
         text = captions.heads_caption(heads_by_name)
     sources = drawn_schemes[:3]
     source_names = make_names_unique([record.name for record in sources])
-    provenance = captions.provenance_caption(source_names, sources)
+    description = captions.describe_records(source_names, sources)
     omitted_text = (
         f"And {len(drawn_schemes) - 3} more of the same checkpoint."
         if len(drawn_schemes) > 3
         else ""
     )
-    return figure, (text, provenance, omitted_text)
+    sentences = text, description, omitted_text
+    return figure, sentences, captions.describe_sources(source_names, sources)
 
 
 #: Suffixes of the files that a figure can be written to.
@@ -338,7 +340,9 @@ class PaperFigure:
     figure
         Figure of matplotlib, at the width of the venue.
     caption
-        Paragraph on how to read the figure, its content, and the source of the data.
+        Paragraph on what the figure shows and of which rows, without paths and checksums.
+    source
+        Paragraph on the files that the data were read from, and the version of posprobe.
     venue, span
         Venue and width that the figure is drawn for.
 
@@ -352,6 +356,7 @@ class PaperFigure:
 
     figure: Figure
     caption: str = field(repr=False)
+    source: str = field(repr=False)
     venue: str
     span: Span
 
@@ -363,8 +368,8 @@ class PaperFigure:
         Parameters
         ----------
         path
-            Path that ends in ``.pdf``, ``.svg`` or ``.png``; the caption is written to
-            ``NAME.caption.txt``.
+            Path that ends in ``.pdf``, ``.svg`` or ``.png``; the caption and below it the
+            sources are written to ``NAME.caption.txt``.
 
         Raises
         ------
@@ -377,8 +382,13 @@ class PaperFigure:
         content = self._draw(target.suffix.lower())
         with write_files(target, caption_path) as scratch:
             (scratch / target.name).write_bytes(content)
-            (scratch / caption_path.name).write_text(self.caption, encoding="utf-8")
+            (scratch / caption_path.name).write_text(self.caption_text, encoding="utf-8")
         return caption_path
+
+    @property
+    def caption_text(self) -> str:
+        """The caption, and below it the sources, as they are written beside the figure."""
+        return f"{self.caption}\n{self.source}"
 
     def _draw(self, suffix: str) -> bytes:
         import matplotlib as mpl
@@ -425,7 +435,7 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
 
 
 def _is_own_caption(path: Path) -> bool:
-    """Tell whether a text file ends like a caption of posprobe."""
+    """Tell whether a text file ends like the sources below a caption of posprobe."""
     try:
         return (
             re.search(rb"Made with posprobe \S+\.\n\Z", read_regular_file(path))
@@ -594,7 +604,7 @@ def draw_runs(
             else attention_budgets_figure
         )
         figure = build(figure_format, make_labels_printable(budgets), {})
-        return figure, sentences
+        return figure, sentences, ""
 
     return lay_out_figure(draw, venue, span)
 
@@ -626,9 +636,10 @@ def lay_out_figure(
 
     venue_size = find_venue(venue)
     with style(venue, span=span):
-        figure, (text, *sentences) = draw(
+        figure, sentences, sources = draw(
             FigureFormat(venue_size.width(span), venue_size.height, max_columns=columns)
         )
         with stage("Laying out the figure"):
             freeze_layout(escape_figure_text(figure))
-    return PaperFigure(figure, join_caption(text, *sentences), venue, span)
+    source = f"Source: {join_caption(sources, captions.credit())}"
+    return PaperFigure(figure, join_caption(*sentences), source, venue, span)

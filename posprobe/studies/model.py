@@ -198,11 +198,13 @@ class ForwardAnalysis(Saveable):
             if isinstance(result, RotaryUse)
             else models.describe_run(self.to_dict())
         )
-        caption = PICTURE_TEXTS["model"][kind], f"{self.name}, {run_text}."
+        name = models.shorten_reference(self.name)
+        sentences = PICTURE_TEXTS["model"][kind], f"{name}, {run_text}."
         return lay_out_figure(
             lambda figure_format: (
                 find_builder(result, kind)(figure_format, {self.name: result}, {}),
-                caption,
+                sentences,
+                f"{self.name}." if name != self.name else "",
             ),
             venue,
             span,

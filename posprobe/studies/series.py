@@ -120,7 +120,11 @@ class Series:
         from posprobe.studies.figure import lay_out_figure
 
         return lay_out_figure(
-            lambda figure_format: (self._draw(figure_format), self._caption_sentences()),
+            lambda figure_format: (
+                self._draw(figure_format),
+                self._caption_sentences(),
+                "",
+            ),
             venue,
             span,
         )

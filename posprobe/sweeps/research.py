@@ -139,7 +139,9 @@ def research_table(
         else ""
     )
     caption = _caption(table_rows, lines, band_description, position_range)
-    return _template(format).render(labels=_labels(keys), lines=lines, caption=caption)
+    return _template(format).render(
+        labels=_labels(keys), lines=lines, caption=caption, sources=_sources(table_rows)
+    )
 
 
 def _find_sweep(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
@@ -322,7 +324,7 @@ def _caption(
     band_description: str,
     position_range: _PositionRange,
 ) -> str:
-    """Write the caption: the numbers, the baseline, the positions, and the sources."""
+    """Write the caption: the numbers, the baseline and the positions."""
     sentences = [
         f"Position {'table' if len(table_rows) == 1 else 'tables'} and encodings in numbers."
     ]
@@ -340,7 +342,12 @@ def _caption(
             else f"{stop} from the end"
         )
         sentences.append(f"Positions {start or 0} to {last}.")
-    sentences += [
+    return " ".join(sentences)
+
+
+def _sources(table_rows: Sequence[Row]) -> str:
+    """Return where the rows were read, and the versions of posprobe that measured them."""
+    sentences = [
         f"{row_name(row)}: {_row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]
     ]
     if len(table_rows) > MAX_SOURCED_ROWS:

@@ -246,27 +246,38 @@ MISSING_FIGURE_REASONS: Mapping[str, Callable[[Any], str]] = {
 
 
 def join_caption(*sentences: str) -> str:
-    """Join sentences into one paragraph that ends with a credit.
+    """Join sentences into one paragraph.
 
     Bytes of a file name that are not text are written as escapes.
     """
-    credit = f"Made with posprobe {version('posprobe')}."
-    text = escape_invisible(
-        " ".join(" ".join([*filter(None, sentences), credit]).split())
-    )
+    text = escape_invisible(" ".join(" ".join(filter(None, sentences)).split()))
     return text.encode(errors="backslashreplace").decode() + "\n"
 
 
-def provenance_caption(
+def credit() -> str:
+    """Return the sentence that ends the sources of a figure or table."""
+    return f"Made with posprobe {version('posprobe')}."
+
+
+def describe_records(
     names: Sequence[str], records: Sequence[PositionTable | Scheme]
 ) -> str:
-    """Return sentences on each record: what it is, its rows, and where it was read."""
-    sentences = []
-    for name, record in zip(names, records, strict=True):
-        source = _describe_source(record.source)
-        source_text = f"; {source}" if source != name else ""
-        sentences.append(f"{name}: {_describe_record(record)}{source_text}.")
-    return " ".join(sentences)
+    """Return a sentence on each record: what it is, and its rows."""
+    return " ".join(
+        f"{name}: {_describe_record(record)}."
+        for name, record in zip(names, records, strict=True)
+    )
+
+
+def describe_sources(
+    names: Sequence[str], records: Sequence[PositionTable | Scheme]
+) -> str:
+    """Return a sentence on where each record was read; none of formulas."""
+    sources = (
+        (name, _describe_source(record.source))
+        for name, record in zip(names, records, strict=True)
+    )
+    return " ".join(f"{name}: {source}." for name, source in sources if source != name)
 
 
 def _describe_record(record: PositionTable | Scheme) -> str:

@@ -166,6 +166,7 @@ def test_every_layout_and_number_of_tables_is_drawn_as_papers_ask(
     assert_colour_maps(figure_drawn.figure)
     check_legends(figure_drawn.figure)
     assert figure_drawn.caption.endswith(".\n")
+    assert figure_drawn.source.endswith(f"Made with posprobe {pp.__version__}.\n")
     assert "\n" not in figure_drawn.caption[:-1]
     assert "  " not in figure_drawn.caption
     if kind in KINDS_OF_SEVERAL or kind == "components":
@@ -285,11 +286,12 @@ def test_the_same_figure_gives_the_same_bytes(kind: str, tmp_path: Path) -> None
     assert saved(repeated, tmp_path / "b.pdf") == (tmp_path / "a.pdf").read_bytes()
 
 
-def test_the_caption_stands_beside_the_figure_in_one_paragraph(tmp_path: Path) -> None:
+def test_the_caption_stands_beside_the_figure_above_its_sources(tmp_path: Path) -> None:
     figure_drawn = made("similarity", "sequence")
     caption_path = figure_drawn.save(tmp_path / "one.two.pdf")
     assert caption_path == tmp_path / "one.two.caption.txt"
-    assert caption_path.read_text(encoding="utf-8") == figure_drawn.caption
+    caption, source = caption_path.read_text(encoding="utf-8").split("\n\n")
+    assert (f"{caption}\n", source) == (figure_drawn.caption, figure_drawn.source)
 
 
 @pytest.mark.parametrize("name", ["f.jpg", "f", "f.eps", ".pdf"])
@@ -406,30 +408,34 @@ def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
 
 def test_a_caption_names_its_table_and_method() -> None:
     table = pp.load("sample:sapiens-roberta")
-    text = paper_figure("similarity", table).caption
+    figure = paper_figure("similarity", table)
     result = pp.similarity(table)
     for phrase in (
         "n = 144",
         "d = 128",
         "positions 0 to 143",
         "rows 0 to 1 as stored left out",
-        "decoder.sentence_encoder.embed_positions.weight (F32)",
-        "sample:sapiens-roberta",
-        f"SHA-256 {str(table.source.sha256)[:12]}",
         "after subtracting the mean row",
         f"{result.raw.neighbour_mean:.3g} raw",
         f"{result.centered.neighbour_mean:.3g} centred",
+    ):
+        assert phrase in figure.caption
+    for phrase in (
+        "decoder.sentence_encoder.embed_positions.weight (F32)",
+        "sample:sapiens-roberta",
+        f"SHA-256 {str(table.source.sha256)[:12]}",
         f"posprobe {pp.__version__}",
     ):
-        assert phrase in text
+        assert phrase in figure.source
+        assert phrase not in figure.caption
 
 
 def test_a_caption_names_the_revision_and_the_rows() -> None:
     first, second = sequence("one"), sequence("two", 5)
     hub = replace(first, source=replace(first.source, revision="0123456789abcdef" * 2))
-    text = paper_figure("profile", hub[10:60], second).caption
-    assert "revision 0123456789ab" in text
-    assert "positions 10 to 59" in text
+    figure = paper_figure("profile", hub[10:60], second)
+    assert "revision 0123456789ab" in figure.source
+    assert "positions 10 to 59" in figure.caption
 
 
 def numbers_of(kind: str, record: Any) -> list[str]:

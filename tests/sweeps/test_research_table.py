@@ -63,7 +63,7 @@ def test_references_are_measured_as_far_as_needed_and_named() -> None:
     assert text[3].startswith(f"| sinusoidal:64x16 | 16 | {format_cell(rank)} <sub>")
     assert text[3].endswith("| – | – |")
     assert text[4] == "| rotary:64x16 | – | – | – | 8 |"
-    assert "Positions 0 to 39." in text[-1]
+    assert "Positions 0 to 39." in text[-3]
     assert re.search(r"sample:digits-vit, SHA-256 [0-9a-f]{12}\.", text[-1])
 
 

@@ -192,7 +192,7 @@ def _read_tokens(
             contexts.tokens, count=contexts.count, length=contexts.length
         )
         check_token_ids(windows, model)
-        description = f"the token ids in {contexts.tokens}"
+        description = f"the token ids in {contexts.tokens.name}"
         return ContextSource(description, "tokens", windows.shape[1], windows=windows)
     length = _choose_length(reference, model, contexts)
     load_options = load_options | {"trust_remote_code": trust_remote_code}
@@ -267,7 +267,7 @@ def _read_text(
     window_batches = forward.text_windows(path, tokenizer, length, count=count)
     windows = np.concatenate(list(window_batches))
     check_token_ids(windows, model)
-    description = f"windows of {path}"
+    description = f"windows of {path.name}"
     if len(windows) > 1 and (windows == windows[0]).all():
         # Equal contexts count as one, because they have no spread from which to take errors.
         description, windows = f"{description}, which are all the same", windows[:1]
@@ -283,7 +283,7 @@ def _read_images(
         first_image = next(forward.image_files(contexts.images, preprocess, count=1))
         _check_image_shape(reference, model, first_image)
         return ContextSource(
-            f"the pictures in {contexts.images}", "pictures", preprocess=preprocess
+            f"the pictures in {contexts.images.name}", "pictures", preprocess=preprocess
         )
     try:
         preprocess = forward.load_preparation(reference, model, **load_options)
