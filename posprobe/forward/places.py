@@ -202,15 +202,15 @@ def _read_lengths(lengths: int | Sequence[int] | None) -> list[int] | None:
     return [int(length) for length in values]
 
 
-def _describe_recipe(recipe: EmbeddingRecipe, title: str) -> str:
+def _describe_recipe(recipe: EmbeddingRecipe) -> str:
     """Return a note on how token states become an embedding."""
     poolings = {
         "mean": "the mean of all tokens",
         "cls": "the first token",
         "last": "the last token",
     }
-    cut = f", and cuts texts at {recipe.max_tokens:,} tokens" if recipe.max_tokens else ""
-    return f"{title} takes {poolings[recipe.pooling]} as embedding{cut}"
+    cut = f", of texts cut at {recipe.max_tokens:,} tokens" if recipe.max_tokens else ""
+    return f"The embedding is {poolings[recipe.pooling]}{cut}"
 
 
 def _frame_tokens(
@@ -227,7 +227,7 @@ def _choose_recipe(
 ) -> tuple[EmbeddingRecipe | None, tuple[str, ...]]:
     """Return how a text model pools, None where it predicts tokens, and a note."""
     if isinstance(pooling, EmbeddingRecipe):
-        return pooling, (_describe_recipe(pooling, title),)
+        return pooling, (_describe_recipe(pooling),)
     if pooling is not None:
         if pooling not in get_args(Pooling):
             names = ", ".join(get_args(Pooling))
@@ -238,7 +238,7 @@ def _choose_recipe(
     path = getattr(getattr(model, "config", None), "_name_or_path", "")
     if path and (Path(path) / "modules.json").is_file():
         recipe = read_recipe(path)
-        return recipe, () if recipe is None else (_describe_recipe(recipe, title),)
+        return recipe, () if recipe is None else (_describe_recipe(recipe),)
     if generates(model):
         return None, ()
     return EmbeddingRecipe("mean"), (

@@ -253,6 +253,7 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
         "heavier": lambda f: "first" if f.first_weighs_more else "last",
         "lighter": lambda f: "last" if f.first_weighs_more else "first",
         "advice": _chunk_advice,
+        "additive": lambda f: "" if f.r2 is None else "explained",
         "edge": lambda f: "" if f.border is None else "at_border",
     },
     "by_table": {
@@ -389,6 +390,13 @@ def _distance_measure(facts: Block) -> tuple[str, str]:
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
+def _first_measure(facts: Block) -> tuple[str, str]:
+    if "sinks" in facts:
+        return "heads", f"{facts['sinks']} of {facts['heads']}"
+    # Version 2 had the layer that pays the first token most.
+    return f"attention, layer {facts['layer']}", _format_short_share(facts["attention"])
+
+
 #: Measure, and its value where that is not the number tested, from the facts, by question.
 _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "kept": lambda f: (
@@ -406,10 +414,7 @@ _RUN_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "weigh_alike": lambda f: ("deviation of weights", _format_short_share(f["spread"])),
     "by_table": lambda _: ("share that moves", ""),
     "reach": lambda f: ("tokens back", _format_tokens(f["reach"])),
-    "first": lambda f: (
-        f"attention, layer {f['layer']}",
-        _format_short_share(f["attention"]),
-    ),
+    "first": _first_measure,
     "blank": lambda _: ("share that differs", ""),
     "needed": lambda f: ("cost", format_with_error(f["cost"], f["error"])),
     "few": _substitute_measure,

@@ -596,11 +596,11 @@ def test_a_figure_replaces_its_own_caption_in_every_format(tmp_path: Path) -> No
     second_figure = pp.paper_figure("norms", pp.sinusoidal(14, 4))
     for suffix in (".pdf", ".svg", ".png", ".pdf"):
         caption_path = first_figure.save(tmp_path / f"fig{suffix}")
-        assert caption_path.read_text() == first_figure.caption
+        assert caption_path.read_text() == first_figure.caption_text
     for suffix in (".png", ".pdf", ".svg"):
         caption_path = second_figure.save(tmp_path / f"fig{suffix}")
-        assert caption_path.read_text() == second_figure.caption
-    caption_path.write_text(second_figure.caption + "edited")
+        assert caption_path.read_text() == second_figure.caption_text
+    caption_path.write_text(second_figure.caption_text + "edited")
     with pytest.raises(OutputError, match="did not write this text"):
         first_figure.save(tmp_path / "fig.pdf")
 
