@@ -7,7 +7,7 @@ from hashlib import sha256
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from posprobe.drawable import Drawable, format_repr, to_frame
+from posprobe.drawable import Card, Drawable, format_repr, to_frame
 from posprobe.errors import InvalidTable, UsageError, explain_errors
 from posprobe.layouts import Grid, Layout, Sequence, make_grid, slice_layout, split_note
 from posprobe.number_types import Count
@@ -333,8 +333,8 @@ class PositionTable(Drawable):
             self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}"
         )
 
-    def _card(self) -> tuple[str, dict[str, object]]:
-        return self.name, {
+    def _card(self) -> Card:
+        facts = {
             "positions": f"{len(self)} ({self.layout})",
             "width": self.dim,
             "kind": self.kind,
@@ -345,6 +345,7 @@ class PositionTable(Drawable):
             "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows)
             or "none",
         }
+        return Card(self.name, facts, pictures=self._pictures())
 
 
 def table(

@@ -27,6 +27,7 @@ from posprobe.blocks import (
     describe_environment,
     table_block,
 )
+from posprobe.drawable import DrawPicture
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Video
 from posprobe.measurements import (
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     from posprobe.studies.schemes import SchemeAnalysis
 
 R = TypeVar("R", bound=Result)
+
+#: Figures on the card of an analysis: what the table is made of, and how similar its rows are.
+CARD_FIGURES = ("budget", "similarity")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,6 +160,18 @@ class Analysis(Plottable):
 
     def _drawable(self) -> Mapping[str, Result]:
         return self.results
+
+    def _pictures(self) -> tuple[DrawPicture, ...]:
+        figures = self.figures()
+        names = [name for name in CARD_FIGURES if name in figures]
+        return tuple(figures[name] for name in names or list(figures)[:1])
+
+    def _locations(self) -> Mapping[str, str]:
+        unmeasured = {
+            name: f"posprobe.analyze(table, only=[{name!r}]).results[{name!r}]"
+            for name in TABLE_MEASUREMENTS
+        }
+        return {**unmeasured, **super()._locations()}
 
     @property
     def findings(self) -> tuple[FindingBlock, ...]:
