@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import partial
 from html import escape
@@ -61,8 +61,8 @@ class Displayable:
 
     def _card(self) -> Card:
         """Return what a notebook shows: by default the fields of the record."""
-        assert is_dataclass(self)  # noqa: S101 - other classes have a card of their own
-        values = {member.name: getattr(self, member.name) for member in fields(self)}
+        record: Any = self
+        values = {member.name: getattr(self, member.name) for member in fields(record)}
         return Card(type(self).__name__, {k: _describe(v) for k, v in values.items()})
 
     def _repr_html_(self) -> str:
@@ -113,14 +113,19 @@ class Drawable(Displayable):
         AttributeError
             If Axes have no such property.
         """
-        axes: Axes = import_module("posprobe.figures").draw(self, ax, properties)
+        axes: Axes = load_figures().draw(self, ax, properties)
         return axes
 
     def _pictures(self) -> tuple[DrawPicture, ...]:
         """Return the drawing of this class, if it has one, as the picture of its card."""
         if not self.figures:
             return ()
-        return (partial(import_module("posprobe.figures").draw_alone, self),)
+        return (partial(load_figures().draw_alone, self),)
+
+
+def load_figures() -> Any:
+    """Import what draws, only when something is drawn: computing needs no matplotlib."""
+    return import_module("posprobe.figures")
 
 
 def format_repr(record: object, *facts: str) -> str:
@@ -159,7 +164,7 @@ def _images(card: Card) -> str:
     images = []
     for draw in card.pictures:
         try:
-            address = import_module("posprobe.figures").picture_address(draw)
+            address = load_figures().picture_address(draw)
         except PosprobeError:  # its numbers are undefined
             continue
         images.append(f'<img alt="{_escape(card.title)}" src="{address}">')

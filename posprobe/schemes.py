@@ -72,7 +72,9 @@ class _SchemeBase(Drawable):
 
     def __repr__(self: Scheme) -> str:  # type: ignore[misc]
         numbers = {
-            key: v for key, v in _defined_facts(self).items() if isinstance(v, int | float)
+            key: v
+            for key, v in _defined_facts(self).items()
+            if isinstance(v, int | float)
         }
         return format_repr(
             self, repr(self.name), *(f"{key}={value}" for key, value in numbers.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -80,19 +81,17 @@ def _not_real_error(name: str, values: object, dtype: str) -> InvalidTable:
     )
 
 
-def check_not_reference(values: object) -> None:
-    """Refuse a reference in place of a table.
+def load_reference(values: Any, grid: tuple[int, ...] | None = None) -> Any:
+    """Load the table that a reference names, as `posprobe.load`; return other values as they are.
 
     Raises
     ------
-    UsageError
-        If ``values`` is a reference.
+    PosprobeError
+        As `posprobe.load`, if ``values`` is a reference.
     """
-    if isinstance(values, str | PathLike):
-        text = str(values)
-        raise UsageError(
-            f"{text!r} is a reference, not a table: posprobe.load({text!r}) reads it."
-        )
+    if not isinstance(values, str | PathLike):
+        return values
+    return import_module("posprobe.families").load(values, grid=grid)
 
 
 #: Largest product of two axes, in positions.
@@ -362,8 +361,8 @@ def table(
     values
         ``[n, d]`` floats: an array, a torch parameter or tensor on any device, or nested lists; a
         leading axis of length 1, as image models store it, is dropped. A `PositionTable` is
-        returned as it is. Complex, masked and quantised numbers, of which a part would be lost, are
-        refused.
+        returned as it is, and a reference is read as `posprobe.load` reads it. Complex, masked and
+        quantised numbers, of which a part would be lost, are refused.
     grid
         Height and width if the rows are patches, row by row, and before them the number of frames
         for those of a video; None for a sequence. Rows of special tokens must be removed before.
@@ -377,7 +376,9 @@ def table(
     InvalidTable
         If the values are not finite ``[n, d]`` floats, or do not fill the grid.
     UsageError
-        If a reference is given, which `posprobe.load` reads, or the grid or kind is invalid.
+        If the grid or kind is invalid.
+    PosprobeError
+        As `posprobe.load`, if a reference is given.
 
     Examples
     --------
@@ -388,9 +389,9 @@ def table(
     """
     import numpy as np
 
+    values = load_reference(values, grid)
     if isinstance(values, PositionTable):
         return values
-    check_not_reference(values)
     if kind not in get_args(Kind):
         raise UsageError(f"{name}: a table is 'learned' or 'fixed', not {kind!r}.")
     dtype = str(getattr(values, "dtype", "")).removeprefix("torch.")
@@ -459,6 +460,7 @@ def product(
 
     if how not in ("add", "concatenate"):
         raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
+    rows, columns = load_reference(rows), load_reference(columns)
     for axis_table in (rows, columns):
         if not isinstance(axis_table, PositionTable):
             raise UsageError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses import Result
 from posprobe.drawable import Card, Displayable, DrawPicture, format_repr
 from posprobe.errors import UsageError
-from posprobe.page import Page
+from posprobe.page import Page, cell_text
 from posprobe.report.render import build_page
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ class Saveable(Displayable):
         if isinstance(results, Mapping):
             groups = {".results": results}
         located = {
-            name: f"{place}[{name!r}]" for place, group in groups.items() for name in group
+            name: f"{place}[{name!r}]"
+            for place, group in groups.items()
+            for name in group
         }
         return {**located, **super()._locations()}
 
@@ -121,8 +123,7 @@ def page_lines(page: Page) -> list[dict[str, str]]:
         ]
     labels = tuple(column.label for column in page.numbers.columns)
     return [
-        dict(zip(labels, (getattr(cell, "text", cell) for cell in row), strict=True))
-        for row in page.numbers.rows
+        dict(zip(labels, map(cell_text, row), strict=True)) for row in page.numbers.rows
     ]
 
 
