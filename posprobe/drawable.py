@@ -142,7 +142,7 @@ def html_card(card: Card) -> str:
         f"<tr>{_cell(key.replace('_', ' '), 'th')}{_cell(value)}</tr>"
         for key, value in card.facts.items()
     )
-    title = f"<p><b>{_escape(card.title)}</b> {_escape(card.text)}</p>"
+    title = f"<p><strong>{_escape(card.title)}</strong> {_escape(card.text)}</p>"
     table = f"<table>{cells}</table>" if cells else ""
     return f"<div>{title}{table}{_lines_table(card.lines)}{_images(card)}</div>"
 

@@ -206,7 +206,10 @@ class Answer(Displayable):
 
 
 class Answers(Displayable, tuple[Answer, ...]):
-    """Answers in the order of the page, which their questions name too: ``answers["order"]``."""
+    """Answers in the order of the document, which their questions name too.
+
+    ``answers[0]`` is the first, and ``answers["order"]`` the one to that question.
+    """
 
     @overload
     def __getitem__(self, key: SupportsIndex | str, /) -> Answer: ...

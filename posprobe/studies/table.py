@@ -169,9 +169,17 @@ class Analysis(Plottable):
         return tuple(figures[name] for name in names or list(figures)[:1])
 
     def _locations(self) -> Mapping[str, str]:
+        inputs = TableInputs(
+            self.table,
+            Positions(self.table.values, self.table.layout, self.table.start, "cpu"),
+            0,
+            None,
+            {},
+        )
         unmeasured = {
             name: f"posprobe.analyze(table, only=[{name!r}]).results[{name!r}]"
             for name in TABLE_MEASUREMENTS
+            if not explain_unmet_need(name, inputs)
         }
         return {**unmeasured, **super()._locations()}
 
@@ -275,9 +283,10 @@ def analyze(
     if isinstance(table, str | PathLike):
         from posprobe.studies.checkpoint import analyze_any
 
+        names = check_table_request(only, nulls, device)
         return analyze_any(
             load_any(fspath(table)),
-            only=check_table_request(only, nulls, device),
+            only=names,
             nulls=nulls,
             device=device,
             seed=seed,
