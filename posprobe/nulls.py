@@ -8,6 +8,7 @@ the basis of the columns, which changes no headline number either.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def null_models(layout: Layout) -> tuple[str, ...]:
 
 
 def surrogate(
-    table: PositionTable | ArrayLike, name: str, seed: int = 0
+    table: PositionTable | ArrayLike | PathLike[str], name: str, seed: int = 0
 ) -> PositionTable:
     """Draw a table that shares one trivial property with another, and nothing else.
 

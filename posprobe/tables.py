@@ -422,7 +422,10 @@ def table(
 
 
 def product(
-    rows: PositionTable, columns: PositionTable, *, how: Literal["add", "concatenate"]
+    rows: PositionTable | str | PathLike[str],
+    columns: PositionTable | str | PathLike[str],
+    *,
+    how: Literal["add", "concatenate"],
 ) -> PositionTable:
     """Combine the tables of two axes into the table of their grid.
 
@@ -432,7 +435,7 @@ def product(
     Parameters
     ----------
     rows, columns
-        ``[h, d1]`` and ``[w, d2]``, sequences.
+        ``[h, d1]`` and ``[w, d2]``, sequences, or references to them.
     how
         ``"add"``: the widths are equal; ``"concatenate"``: the row's numbers come first.
 
@@ -460,32 +463,29 @@ def product(
 
     if how not in ("add", "concatenate"):
         raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
-    rows, columns = load_reference(rows), load_reference(columns)
-    for axis_table in (rows, columns):
-        if not isinstance(axis_table, PositionTable):
-            raise UsageError(
-                f"product: {type(axis_table).__name__} is not a table. "
-                "posprobe.load reads one, and posprobe.table makes one of "
-                "an array."
-            )
-    subject = f"{rows.name} by {columns.name}"
-    if not (isinstance(rows.layout, Sequence) and isinstance(columns.layout, Sequence)):
+    row_table, column_table = _load_axis_table(rows), _load_axis_table(columns)
+    subject = f"{row_table.name} by {column_table.name}"
+    if not (
+        isinstance(row_table.layout, Sequence)
+        and isinstance(column_table.layout, Sequence)
+    ):
         raise UsageError(
             f"{subject}: the tables of two axes are sequences; one of these is a grid."
         )
-    if how == "add" and rows.dim != columns.dim:
+    if how == "add" and row_table.dim != column_table.dim:
         raise UsageError(
-            f"{subject}: widths {rows.dim} and {columns.dim} cannot be added. Concatenate them."
+            f"{subject}: widths {row_table.dim} and {column_table.dim} cannot be added. "
+            "Concatenate them."
         )
-    height, width = len(rows), len(columns)
+    height, width = len(row_table), len(column_table)
     if height * width > MAX_PRODUCT_POSITIONS:
         raise UsageError(
             f"{subject}: {height} x {width} positions are more than "
             f"{MAX_PRODUCT_POSITIONS}. Cut the tables first, such as "
             "table[:64]."
         )
-    by_row = np.repeat(rows.values, width, axis=0)
-    by_column = np.tile(columns.values, (height, 1))
+    by_row = np.repeat(row_table.values, width, axis=0)
+    by_column = np.tile(column_table.values, (height, 1))
     is_sum = how == "add"
     values = by_row + by_column if is_sum else np.concatenate([by_row, by_column], axis=1)
     return PositionTable(
@@ -493,15 +493,17 @@ def product(
         Grid(height, width),
         name=subject,
         source=Source(
-            reference=f"{rows.source.reference} by {columns.source.reference}",
-            resolved=rows.source.resolved,
-            revision=rows.source.revision,
-            file=rows.source.file,
-            tensor=", ".join(filter(None, (rows.source.tensor, columns.source.tensor)))
+            reference=f"{row_table.source.reference} by {column_table.source.reference}",
+            resolved=row_table.source.resolved,
+            revision=row_table.source.revision,
+            file=row_table.source.file,
+            tensor=", ".join(
+                filter(None, (row_table.source.tensor, column_table.source.tensor))
+            )
             or None,
         ),
-        kind="fixed" if rows.kind == columns.kind == "fixed" else "learned",
-        family=rows.family,
+        kind="fixed" if row_table.kind == column_table.kind == "fixed" else "learned",
+        family=row_table.family,
         notes=(f"product of two axes: {how}",),
     )
 
@@ -509,3 +511,14 @@ def product(
 def _list_rows(rows: NDArray[np.integer[Any]]) -> str:
     listed_rows = ", ".join(str(row) for row in rows[:5].tolist())
     return listed_rows + (", ..." if rows.size > 5 else "")
+
+
+def _load_axis_table(axis_table: PositionTable | str | PathLike[str]) -> PositionTable:
+    """Return the table of an axis, and refuse what is none."""
+    loaded = load_reference(axis_table)
+    if isinstance(loaded, PositionTable):
+        return loaded
+    raise UsageError(
+        f"product: {type(loaded).__name__} is not a table. posprobe.load reads one, and "
+        "posprobe.table makes one of an array."
+    )

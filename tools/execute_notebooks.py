@@ -1,6 +1,6 @@
 """Execute the notebooks and store them with their outputs, or read what they printed.
 
-    uv run --group test python tools/notebooks.py [NAME ...]
+    uv run --group test python tools/execute_notebooks.py [NAME ...]
 
 A name is the start of a notebook's, such as ``6``; without names all are executed. The notebooks
 are stored with small pictures, so that a code host shows them as they are.
@@ -25,9 +25,13 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 #: Size limit of a stored notebook, in bytes: code hosts show no larger ones at once.
 MAX_NOTEBOOK_BYTES = 400_000
 #: Width limit of a stored picture, in pixels: that of the text on a code host.
-MAX_PICTURE_WIDTH_PIXELS = 800
+MAX_PICTURE_WIDTH_PIXELS = 640
+#: Size limit of a stored picture, in bytes of base64, so that ten fit into a notebook.
+MAX_STORED_PICTURE_BYTES = 50_000
+#: Factor by which a picture that is too large is made smaller, until it is small enough.
+STORED_SHRINKING_FACTOR = 0.85
 #: Colours of a stored picture.
-N_STORED_COLOURS = 64
+N_STORED_COLOURS = 48
 #: Time limit of a cell, in seconds.
 CELL_TIMEOUT_SECONDS = 200
 #: Metadata of a stored notebook.
@@ -128,9 +132,17 @@ def shrink_pictures(notebook: Any) -> None:
 
 def _shrink_picture(encoded: str) -> str:
     image = Image.open(BytesIO(base64.b64decode(encoded))).convert("RGB")
-    if image.width > MAX_PICTURE_WIDTH_PIXELS:
-        height = round(image.height * MAX_PICTURE_WIDTH_PIXELS / image.width)
-        image = image.resize((MAX_PICTURE_WIDTH_PIXELS, height), Image.Resampling.LANCZOS)
+    width = min(image.width, MAX_PICTURE_WIDTH_PIXELS)
+    while len(stored := _encode_picture(image, width)) > MAX_STORED_PICTURE_BYTES:
+        width = round(width * STORED_SHRINKING_FACTOR)
+    return stored
+
+
+def _encode_picture(image: Image.Image, width: int) -> str:
+    """Return a picture at a width in pixels, with few colours, as PNG in base64."""
+    height = round(image.height * width / image.width)
+    if width < image.width:
+        image = image.resize((width, height), Image.Resampling.LANCZOS)
     buffer = BytesIO()
     image.quantize(N_STORED_COLOURS).save(buffer, "PNG", optimize=True)
     return base64.b64encode(buffer.getvalue()).decode()
