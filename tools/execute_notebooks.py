@@ -53,6 +53,8 @@ VARIABLE_PARTS = (
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x"),
     (re.compile(r"\bposprobe \d[\w.+]*"), "posprobe VERSION"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|seconds)\b"), "SECONDS"),
+    # The sign of a rounded zero.
+    (re.compile(r"-(0(?:\.0+)?)(?![\d.])"), r"\1"),
 )
 
 
@@ -108,7 +110,7 @@ def printed_texts(notebook: Any) -> list[list[str]]:
 
 
 def mask_variable_parts(text: str) -> str:
-    """Replace what differs between machines: pictures, addresses, versions and times."""
+    """Replace what differs between machines: pictures, addresses, versions, times, signs of 0."""
     for pattern, replacement in VARIABLE_PARTS:
         text = pattern.sub(replacement, text)
     return text

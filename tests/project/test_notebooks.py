@@ -122,6 +122,7 @@ def test_texts_of_outputs_leave_out_what_machines_differ_in() -> None:
         'took 1.5 s <img src="data:a"> at 0x7fdb4eebc890 by posprobe 0.1.0'
     )
     assert masked == "took SECONDS <img> at 0x by posprobe VERSION"
+    assert notebooks.mask_variable_parts("-0.0% -0.01") == "0.0% -0.01"
     assert (
         notebooks.mask_variable_parts("0.25 of 512 positions") == "0.25 of 512 positions"
     )
