@@ -79,6 +79,7 @@ def execute(notebook: Any, folder: Path, fence: str = "") -> None:
         timeout=CELL_TIMEOUT_SECONDS,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(work)}},
     )
     client.execute(env=environment)
