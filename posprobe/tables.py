@@ -461,8 +461,6 @@ def product(
     """
     import numpy as np
 
-    if how not in ("add", "concatenate"):
-        raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
     row_table, column_table = _load_axis_table(rows), _load_axis_table(columns)
     subject = f"{row_table.name} by {column_table.name}"
     if not (

@@ -53,7 +53,8 @@ VARIABLE_PARTS = (
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x"),
     (re.compile(r"\bposprobe \d[\w.+]*"), "posprobe VERSION"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|seconds)\b"), "SECONDS"),
-    # The sign of a rounded zero.
+    # Rounding of single precision, and the sign of a rounded zero.
+    (re.compile(r"\b\d(?:\.\d+)?e[-−](?:0[6-9]|[1-9]\d)\b"), "ROUNDING"),
     (re.compile(r"-(0(?:\.0+)?)(?![\d.])"), r"\1"),
 )
 
@@ -111,7 +112,7 @@ def printed_texts(notebook: Any) -> list[list[str]]:
 
 
 def mask_variable_parts(text: str) -> str:
-    """Replace what differs between machines: pictures, addresses, versions, times, signs of 0."""
+    """Replace what differs between machines: pictures, addresses, versions, times, rounding."""
     for pattern, replacement in VARIABLE_PARTS:
         text = pattern.sub(replacement, text)
     return text
