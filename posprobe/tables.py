@@ -463,25 +463,8 @@ def product(
 
     row_table, column_table = _load_axis_table(rows), _load_axis_table(columns)
     subject = f"{row_table.name} by {column_table.name}"
-    if not (
-        isinstance(row_table.layout, Sequence)
-        and isinstance(column_table.layout, Sequence)
-    ):
-        raise UsageError(
-            f"{subject}: the tables of two axes are sequences; one of these is a grid."
-        )
-    if how == "add" and row_table.dim != column_table.dim:
-        raise UsageError(
-            f"{subject}: widths {row_table.dim} and {column_table.dim} cannot be added. "
-            "Concatenate them."
-        )
+    _check_axis_tables(row_table, column_table, how, subject)
     height, width = len(row_table), len(column_table)
-    if height * width > MAX_PRODUCT_POSITIONS:
-        raise UsageError(
-            f"{subject}: {height} x {width} positions are more than "
-            f"{MAX_PRODUCT_POSITIONS}. Cut the tables first, such as "
-            "table[:64]."
-        )
     by_row = np.repeat(row_table.values, width, axis=0)
     by_column = np.tile(column_table.values, (height, 1))
     is_sum = how == "add"
@@ -509,6 +492,32 @@ def product(
 def _list_rows(rows: NDArray[np.integer[Any]]) -> str:
     listed_rows = ", ".join(str(row) for row in rows[:5].tolist())
     return listed_rows + (", ..." if rows.size > 5 else "")
+
+
+def _check_axis_tables(
+    row_table: PositionTable, column_table: PositionTable, how: str, subject: str
+) -> None:
+    """Refuse tables of two axes that make no grid."""
+    if how not in ("add", "concatenate"):
+        raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
+    if not (
+        isinstance(row_table.layout, Sequence)
+        and isinstance(column_table.layout, Sequence)
+    ):
+        raise UsageError(
+            f"{subject}: the tables of two axes are sequences; one of these is a grid."
+        )
+    if how == "add" and row_table.dim != column_table.dim:
+        raise UsageError(
+            f"{subject}: widths {row_table.dim} and {column_table.dim} cannot be added. "
+            "Concatenate them."
+        )
+    if len(row_table) * len(column_table) > MAX_PRODUCT_POSITIONS:
+        raise UsageError(
+            f"{subject}: {len(row_table)} x {len(column_table)} positions are more than "
+            f"{MAX_PRODUCT_POSITIONS}. Cut the tables first, such as "
+            "table[:64]."
+        )
 
 
 def _load_axis_table(axis_table: PositionTable | str | PathLike[str]) -> PositionTable:

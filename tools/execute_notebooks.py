@@ -54,7 +54,7 @@ VARIABLE_PARTS = (
     (re.compile(r"\bposprobe \d[\w.+]*"), "posprobe VERSION"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|seconds)\b"), "SECONDS"),
     # Rounding of single precision, and the sign of a rounded zero.
-    (re.compile(r"\b\d(?:\.\d+)?e[-−](?:0[6-9]|[1-9]\d)\b"), "ROUNDING"),
+    (re.compile(r"\b\d(?:\.\d+)?e[-\u2212](?:0[6-9]|[1-9]\d)\b"), "ROUNDING"),
     (re.compile(r"-(0(?:\.0+)?)(?![\d.])"), r"\1"),
 )
 

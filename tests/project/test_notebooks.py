@@ -123,7 +123,10 @@ def test_texts_of_outputs_leave_out_what_machines_differ_in() -> None:
     )
     assert masked == "took SECONDS <img> at 0x by posprobe VERSION"
     assert notebooks.mask_variable_parts("-0.0% -0.01") == "0.0% -0.01"
-    assert notebooks.mask_variable_parts("6.1e−07, 6.1e-03") == "ROUNDING, 6.1e-03"
+    assert (
+        notebooks.mask_variable_parts("6.1e\N{MINUS SIGN}07, 6.1e-03")
+        == "ROUNDING, 6.1e-03"
+    )
     assert (
         notebooks.mask_variable_parts("0.25 of 512 positions") == "0.25 of 512 positions"
     )
