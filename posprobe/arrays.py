@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidTable, UsageError, check_installed
 from posprobe.layouts import Layout, Sequence, check_no_video
 from posprobe.progress import import_stage
-from posprobe.tables import PositionTable, check_not_reference, to_real_array
+from posprobe.tables import PositionTable, load_reference, to_real_array
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -90,8 +90,8 @@ def positions(
     Parameters
     ----------
     table
-        A `PositionTable`, or a NumPy array or torch tensor ``[n, d]``, read as a sequence.
-        `Positions` are returned as they are.
+        A `PositionTable`, a reference to one, or a NumPy array or torch tensor ``[n, d]``, read as
+        a sequence. `Positions` are returned as they are.
     device
         Device to compute on. None leaves arrays where they are; ``"auto"`` takes a GPU only if one
         is present and the table is large enough to gain from it.
@@ -111,7 +111,7 @@ def positions(
     """
     if isinstance(table, Positions):
         return table
-    check_not_reference(table)
+    table = load_reference(table)
     array: Array = table.values if isinstance(table, PositionTable) else table
     array = to_real_array(array, "the table")
     if array.ndim != 2 or 0 in array.shape:

@@ -8,16 +8,17 @@ the basis of the columns, which changes no headline number either.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from posprobe.analyses.composition.processes import Process, fit_process
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, check_no_video
 from posprobe.sources import Source
-from posprobe.tables import PositionTable
+from posprobe.tables import PositionTable, table as as_table
 
 if TYPE_CHECKING:
     from posprobe.blocks import BandBlock
@@ -45,13 +46,15 @@ def null_models(layout: Layout) -> tuple[str, ...]:
     )
 
 
-def surrogate(table: PositionTable, name: str, seed: int = 0) -> PositionTable:
+def surrogate(
+    table: PositionTable | ArrayLike | PathLike[str], name: str, seed: int = 0
+) -> PositionTable:
     """Draw a table that shares one trivial property with another, and nothing else.
 
     Parameters
     ----------
     table
-        Gives that property, the layout and the width.
+        Table, or a reference, that gives that property, the layout and the width.
     name
         ``gaussian`` (its row norms), ``permuted`` (its rows in random order), ``walk`` (its steps
         with random signs, added up) or ``stationary`` (a smooth process with its covariance of
@@ -70,6 +73,7 @@ def surrogate(table: PositionTable, name: str, seed: int = 0) -> PositionTable:
     >>> pp.surrogate(pp.sinusoidal(64, 8), "walk")
     PositionTable('walk', fixed, sequence of 64, dim=8)
     """
+    table = as_table(table)
     check_no_video(table.layout, table.name)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale

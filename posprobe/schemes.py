@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.drawable import Drawable, format_repr
+from posprobe.drawable import Card, Displayable, Drawable, format_repr
 from posprobe.encodings.rotary import axis_frequencies, rotary_frequencies, rotary_kernel
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidTable, UsageError
@@ -67,17 +67,14 @@ class _SchemeBase(Drawable):
         ]
         return kernel
 
-    def _card(self: Scheme) -> tuple[str, dict[str, object]]:  # type: ignore[misc]
-        defined_facts = {
-            key: value
-            for key, value in describe_scheme(self).items()
-            if value not in (None, [], {})
-        }
-        return self.name, defined_facts
+    def _card(self: Scheme) -> Card:  # type: ignore[misc]
+        return Card(self.name, _defined_facts(self), pictures=self._pictures())
 
     def __repr__(self: Scheme) -> str:  # type: ignore[misc]
         numbers = {
-            key: v for key, v in self._card()[1].items() if isinstance(v, int | float)
+            key: v
+            for key, v in _defined_facts(self).items()
+            if isinstance(v, int | float)
         }
         return format_repr(
             self, repr(self.name), *(f"{key}={value}" for key, value in numbers.items())
@@ -486,6 +483,27 @@ Scheme: TypeAlias = RelativeBias | Rotary | LinearBias
 
 #: Positional encodings of any form.
 Encoding: TypeAlias = PositionTable | Scheme
+
+
+class Schemes(Displayable, tuple[Scheme, ...]):
+    """The schemes of one checkpoint; a notebook shows a line for each, and draws the first."""
+
+    def _card(self) -> Card:
+        names = {scheme.name: _defined_facts(scheme) for scheme in self}
+        if len(self) == 1:
+            return Card(*next(iter(names.items())), pictures=self[0]._pictures())
+        lines = [
+            {"name": scheme.name, "scheme": scheme.scheme, "heads": scheme.heads}
+            for scheme in self
+        ]
+        pictures = self[0]._pictures() if self else ()
+        return Card(f"{len(self)} encodings", {}, lines=lines, pictures=pictures)
+
+
+def _defined_facts(scheme: Scheme) -> dict[str, object]:
+    """Return the facts that identify a scheme, without those that it does not have."""
+    facts = describe_scheme(scheme)
+    return {key: value for key, value in facts.items() if value not in (None, [], {})}
 
 
 def describe_scheme(scheme: Scheme) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from posprobe.drawable import Drawable, format_repr, to_frame
+from posprobe.drawable import Card, Drawable, format_repr, to_frame
 from posprobe.errors import InvalidTable, UsageError, explain_errors
 from posprobe.layouts import Grid, Layout, Sequence, make_grid, slice_layout, split_note
 from posprobe.number_types import Count
@@ -80,19 +81,17 @@ def _not_real_error(name: str, values: object, dtype: str) -> InvalidTable:
     )
 
 
-def check_not_reference(values: object) -> None:
-    """Refuse a reference in place of a table.
+def load_reference(values: Any, grid: tuple[int, ...] | None = None) -> Any:
+    """Load the table that a reference names, as `posprobe.load`; return other values as they are.
 
     Raises
     ------
-    UsageError
-        If ``values`` is a reference.
+    PosprobeError
+        As `posprobe.load`, if ``values`` is a reference.
     """
-    if isinstance(values, str | PathLike):
-        text = str(values)
-        raise UsageError(
-            f"{text!r} is a reference, not a table: posprobe.load({text!r}) reads it."
-        )
+    if not isinstance(values, str | PathLike):
+        return values
+    return import_module("posprobe.families").load(values, grid=grid)
 
 
 #: Largest product of two axes, in positions.
@@ -333,8 +332,8 @@ class PositionTable(Drawable):
             self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}"
         )
 
-    def _card(self) -> tuple[str, dict[str, object]]:
-        return self.name, {
+    def _card(self) -> Card:
+        facts = {
             "positions": f"{len(self)} ({self.layout})",
             "width": self.dim,
             "kind": self.kind,
@@ -345,6 +344,7 @@ class PositionTable(Drawable):
             "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows)
             or "none",
         }
+        return Card(self.name, facts, pictures=self._pictures())
 
 
 def table(
@@ -361,8 +361,8 @@ def table(
     values
         ``[n, d]`` floats: an array, a torch parameter or tensor on any device, or nested lists; a
         leading axis of length 1, as image models store it, is dropped. A `PositionTable` is
-        returned as it is. Complex, masked and quantised numbers, of which a part would be lost, are
-        refused.
+        returned as it is, and a reference is read as `posprobe.load` reads it. Complex, masked and
+        quantised numbers, of which a part would be lost, are refused.
     grid
         Height and width if the rows are patches, row by row, and before them the number of frames
         for those of a video; None for a sequence. Rows of special tokens must be removed before.
@@ -376,7 +376,9 @@ def table(
     InvalidTable
         If the values are not finite ``[n, d]`` floats, or do not fill the grid.
     UsageError
-        If a reference is given, which `posprobe.load` reads, or the grid or kind is invalid.
+        If the grid or kind is invalid.
+    PosprobeError
+        As `posprobe.load`, if a reference is given.
 
     Examples
     --------
@@ -387,9 +389,9 @@ def table(
     """
     import numpy as np
 
+    values = load_reference(values, grid)
     if isinstance(values, PositionTable):
         return values
-    check_not_reference(values)
     if kind not in get_args(Kind):
         raise UsageError(f"{name}: a table is 'learned' or 'fixed', not {kind!r}.")
     dtype = str(getattr(values, "dtype", "")).removeprefix("torch.")
@@ -420,7 +422,10 @@ def table(
 
 
 def product(
-    rows: PositionTable, columns: PositionTable, *, how: Literal["add", "concatenate"]
+    rows: PositionTable | str | PathLike[str],
+    columns: PositionTable | str | PathLike[str],
+    *,
+    how: Literal["add", "concatenate"],
 ) -> PositionTable:
     """Combine the tables of two axes into the table of their grid.
 
@@ -430,7 +435,7 @@ def product(
     Parameters
     ----------
     rows, columns
-        ``[h, d1]`` and ``[w, d2]``, sequences.
+        ``[h, d1]`` and ``[w, d2]``, sequences, or references to them.
     how
         ``"add"``: the widths are equal; ``"concatenate"``: the row's numbers come first.
 
@@ -456,33 +461,12 @@ def product(
     """
     import numpy as np
 
-    if how not in ("add", "concatenate"):
-        raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
-    for axis_table in (rows, columns):
-        if not isinstance(axis_table, PositionTable):
-            raise UsageError(
-                f"product: {type(axis_table).__name__} is not a table. "
-                "posprobe.load reads one, and posprobe.table makes one of "
-                "an array."
-            )
-    subject = f"{rows.name} by {columns.name}"
-    if not (isinstance(rows.layout, Sequence) and isinstance(columns.layout, Sequence)):
-        raise UsageError(
-            f"{subject}: the tables of two axes are sequences; one of these is a grid."
-        )
-    if how == "add" and rows.dim != columns.dim:
-        raise UsageError(
-            f"{subject}: widths {rows.dim} and {columns.dim} cannot be added. Concatenate them."
-        )
-    height, width = len(rows), len(columns)
-    if height * width > MAX_PRODUCT_POSITIONS:
-        raise UsageError(
-            f"{subject}: {height} x {width} positions are more than "
-            f"{MAX_PRODUCT_POSITIONS}. Cut the tables first, such as "
-            "table[:64]."
-        )
-    by_row = np.repeat(rows.values, width, axis=0)
-    by_column = np.tile(columns.values, (height, 1))
+    row_table, column_table = _load_axis_table(rows), _load_axis_table(columns)
+    subject = f"{row_table.name} by {column_table.name}"
+    _check_axis_tables(row_table, column_table, how, subject)
+    height, width = len(row_table), len(column_table)
+    by_row = np.repeat(row_table.values, width, axis=0)
+    by_column = np.tile(column_table.values, (height, 1))
     is_sum = how == "add"
     values = by_row + by_column if is_sum else np.concatenate([by_row, by_column], axis=1)
     return PositionTable(
@@ -490,15 +474,17 @@ def product(
         Grid(height, width),
         name=subject,
         source=Source(
-            reference=f"{rows.source.reference} by {columns.source.reference}",
-            resolved=rows.source.resolved,
-            revision=rows.source.revision,
-            file=rows.source.file,
-            tensor=", ".join(filter(None, (rows.source.tensor, columns.source.tensor)))
+            reference=f"{row_table.source.reference} by {column_table.source.reference}",
+            resolved=row_table.source.resolved,
+            revision=row_table.source.revision,
+            file=row_table.source.file,
+            tensor=", ".join(
+                filter(None, (row_table.source.tensor, column_table.source.tensor))
+            )
             or None,
         ),
-        kind="fixed" if rows.kind == columns.kind == "fixed" else "learned",
-        family=rows.family,
+        kind="fixed" if row_table.kind == column_table.kind == "fixed" else "learned",
+        family=row_table.family,
         notes=(f"product of two axes: {how}",),
     )
 
@@ -506,3 +492,40 @@ def product(
 def _list_rows(rows: NDArray[np.integer[Any]]) -> str:
     listed_rows = ", ".join(str(row) for row in rows[:5].tolist())
     return listed_rows + (", ..." if rows.size > 5 else "")
+
+
+def _check_axis_tables(
+    row_table: PositionTable, column_table: PositionTable, how: str, subject: str
+) -> None:
+    """Refuse tables of two axes that make no grid."""
+    if how not in ("add", "concatenate"):
+        raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
+    if not (
+        isinstance(row_table.layout, Sequence)
+        and isinstance(column_table.layout, Sequence)
+    ):
+        raise UsageError(
+            f"{subject}: the tables of two axes are sequences; one of these is a grid."
+        )
+    if how == "add" and row_table.dim != column_table.dim:
+        raise UsageError(
+            f"{subject}: widths {row_table.dim} and {column_table.dim} cannot be added. "
+            "Concatenate them."
+        )
+    if len(row_table) * len(column_table) > MAX_PRODUCT_POSITIONS:
+        raise UsageError(
+            f"{subject}: {len(row_table)} x {len(column_table)} positions are more than "
+            f"{MAX_PRODUCT_POSITIONS}. Cut the tables first, such as "
+            "table[:64]."
+        )
+
+
+def _load_axis_table(axis_table: PositionTable | str | PathLike[str]) -> PositionTable:
+    """Return the table of an axis, and refuse what is none."""
+    loaded = load_reference(axis_table)
+    if isinstance(loaded, PositionTable):
+        return loaded
+    raise UsageError(
+        f"product: {type(loaded).__name__} is not a table. posprobe.load reads one, and "
+        "posprobe.table makes one of an array."
+    )

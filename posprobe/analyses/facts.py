@@ -12,8 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Annotated, Any, Literal, SupportsIndex, TypeAlias, TypeVar, overload
 
+from posprobe.drawable import Card, Displayable, to_pandas
+from posprobe.errors import UsageError
 from posprobe.number_types import Text
 
 Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
@@ -122,7 +126,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Displayable):
     """One question and its answer.
 
     Parameters
@@ -167,6 +171,24 @@ class Answer:
         """The value of the facts that ``analysis.json`` shows; None if they have none."""
         return getattr(self.facts, "value", None)
 
+    @property
+    def sentence(self) -> str:
+        """The answer in words, which are looked up only here: answers follow from numbers alone."""
+        text: str = import_module("posprobe.words").answer_sentence(self)
+        return text
+
+    def _card(self) -> Card:
+        return Card(
+            self.question, {"answer": self.answer, **self._tested()}, self.sentence
+        )
+
+    def _tested(self) -> dict[str, float | None]:
+        """Return the tested number, the range of what is no evidence, and the p-value."""
+        interval = self.test.interval if self.test else None
+        low, high = interval or (None, None)
+        value = self.test.value if self.test and interval else None
+        return {"value": value, "low": low, "high": high, "p": self.p}
+
     def with_correction(
         self, answer: Verdict, reason: str, correction_question: str, **changes: Any
     ) -> Answer:
@@ -181,6 +203,75 @@ class Answer:
         """
         change = Change(correction_question, self.answer, self.reason)
         return replace(self, answer=answer, reason=reason, change=change, **changes)
+
+
+class Answers(Displayable, tuple[Answer, ...]):
+    """Answers in the order of the document, which their questions name too.
+
+    ``answers[0]`` is the first, and ``answers["order"]`` the one to that question.
+    """
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str, /) -> Answer: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> Answers: ...
+    def __getitem__(self, key: SupportsIndex | str | slice, /) -> Answer | Answers:
+        """Return an answer by its question or index, or several by a slice.
+
+        Raises
+        ------
+        UsageError
+            If no answer has that question; the message names the nearest ones.
+        """
+        if isinstance(key, slice):
+            return Answers(super().__getitem__(key))
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        by_question = {answer.question: answer for answer in self}
+        if key in by_question:
+            return by_question[key]
+        near = get_close_matches(key, by_question, 2)
+        names = ", ".join(by_question) or "none"
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There is {names}."
+        raise UsageError(f"no answer to a question {key!r}. {hint}")
+
+    def __contains__(self, key: object, /) -> bool:
+        """Tell whether a question, or an answer, is among them."""
+        if isinstance(key, str):
+            return any(answer.question == key for answer in self)
+        return super().__contains__(key)
+
+    def to_pandas(self) -> Any:
+        """Return a data frame of pandas with a row per question.
+
+        Its columns are ``question``, ``answer``, ``value`` (the number that was tested), ``low``
+        and ``high`` (the range of values that are no evidence), ``p`` and ``sentence``. Where
+        nothing was tested, numbers are NaN.
+
+        Raises
+        ------
+        MissingExtra
+            If pandas is not installed.
+        """
+        lines = [
+            {"question": answer.question, "answer": answer.answer}
+            | {key: math.nan if x is None else x for key, x in answer._tested().items()}
+            | {"sentence": answer.sentence}
+            for answer in self
+        ]
+        names = ("question", "answer", "value", "low", "high", "p", "sentence")
+        return to_pandas({name: [line[name] for line in lines] for name in names})
+
+    def _card(self) -> Card:
+        lines = [
+            {
+                "question": answer.question,
+                "answer": answer.answer,
+                "sentence": answer.sentence,
+            }
+            for answer in self
+        ]
+        return Card(f"{len(self)} answers", {}, lines=lines)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
 from posprobe.arrays import Array, Floats
-from posprobe.drawable import Drawable, format_repr
+from posprobe.drawable import Card, Drawable, format_repr
 from posprobe.layouts import Grid, Sequence, Video, describe_layout
 
 #: A list of at most this many values is shown among single values, because it fits on a line.
@@ -114,11 +114,10 @@ class Result(Drawable):
         ellipsis = ("...",) if len(short_texts) > MAX_REPR_VALUES else ()
         return format_repr(self, *short_texts[:MAX_REPR_VALUES], *ellipsis)
 
-    def _card(self) -> tuple[str, dict[str, object]]:
+    def _card(self) -> Card:
         values_by_key = _single_values(as_block(self))
-        return type(self).__name__, {
-            k: _format_value(v) for k, v in values_by_key.items()
-        }
+        facts = {k: _format_value(v) for k, v in values_by_key.items()}
+        return Card(type(self).__name__, facts, pictures=self._pictures())
 
 
 def empty_array() -> NDArray[Any]:

@@ -168,21 +168,14 @@ def load_records(
     own name; ``labels`` (``REF=LABEL``) replace the names. With ``accepts_runs``, a folder of
     `posprobe forward` stands for the heads that were measured.
     """
-    from posprobe.encodings import FORMULAS
-    from posprobe.report.files import path_exists
+    from posprobe.studies.comparison import check_has_shape, generate_in_shape
     from posprobe.studies.kernels import measured_heads
 
     labels_by_reference = parse_labels(refs, labels or ())
-    formula = refs[0].partition(",")[0]
-    if formula in FORMULAS and not path_exists(Path(refs[0])):
-        raise UsageError(
-            f"{refs[0]}: alone it takes the first table's shape, so it "
-            "cannot be the first. Put it after a table, or name its sizes: "
-            f"{formula}:{'x'.join(FORMULAS[formula].sizes)}."
-        )
+    check_has_shape(refs[0])
     records: list[PositionTable | Scheme] = []
     for ref in refs:
-        generated = _generate(ref, records[0], seed) if records else None
+        generated: Any = generate_in_shape(ref, records[0], seed) if records else None
         run = measured_heads(ref) if accepts_runs else None
         if run is not None:
             generated = generated or (run,)
@@ -200,22 +193,6 @@ def load_records(
             loaded_records = (replace(loaded_records[0], name=labels_by_reference[ref]),)
         records += loaded_records
     return records
-
-
-def _generate(
-    ref: str, first_record: PositionTable | Scheme, seed: int
-) -> PositionTable | tuple[Scheme, ...] | None:
-    """Return a null model or formula in the shape of the first table; None for other references."""
-    from posprobe.encodings import build_formula_in_shape
-    from posprobe.nulls import NULL_MODELS, surrogate
-    from posprobe.report.files import path_exists
-    from posprobe.tables import PositionTable
-
-    if not isinstance(first_record, PositionTable):
-        return None
-    if ref in NULL_MODELS and not path_exists(Path(ref)):
-        return surrogate(first_record, ref, seed)
-    return build_formula_in_shape(ref, first_record)
 
 
 def parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:

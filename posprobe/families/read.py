@@ -50,7 +50,14 @@ from posprobe.layouts import (
 )
 from posprobe.progress import stage
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
+from posprobe.schemes import (
+    LinearBias,
+    RelativeBias,
+    Rotary,
+    RotarySpec,
+    Scheme,
+    Schemes,
+)
 from posprobe.settings import contradiction_error
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -295,7 +302,7 @@ def load_schemes(
     if is_formula(parsed):
         if revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
-        return (build_formula_scheme(parsed.source),)
+        return Schemes((build_formula_scheme(parsed.source),))
     with name_source_in_errors(parsed.source):
         return _load_schemes(
             parsed, open_reference(parsed, revision=revision, offline=offline)
@@ -329,7 +336,7 @@ def _load_schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ..
             problems.append(error)
     if not schemes:
         raise problems[0]
-    return tuple(schemes)
+    return Schemes(schemes)
 
 
 def inspect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
+from posprobe.drawable import Displayable
 from posprobe.errors import PosprobeError, UsageError
 from posprobe.families.configurations import find_section, list_sections
 from posprobe.families.read import open_reference
 from posprobe.reference import parse_reference
-from posprobe.tables import PositionTable
+from posprobe.tables import PositionTable, table as as_table
 
 Kind: TypeAlias = Literal["token", "white-noise patch"]
 
@@ -42,7 +44,7 @@ _PATCH_PROJECTIONS = _TOKEN_KEYS["projections"]
 
 
 @dataclass(frozen=True, eq=False)
-class TokenSample:
+class TokenSample(Displayable):
     """Vectors that a model adds its positions to, with the way they were sampled.
 
     Parameters
@@ -93,7 +95,11 @@ class TokenSample:
 
 
 def load_tokens(
-    table: PositionTable, *, rows: int | None = None, seed: int = 0, offline: bool = False
+    table: PositionTable | str | PathLike[str],
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    offline: bool = False,
 ) -> TokenSample:
     """Sample the token or patch embeddings that a table's positions are added to.
 
@@ -103,7 +109,7 @@ def load_tokens(
     Parameters
     ----------
     table
-        Table as `load` returned it.
+        Table as `load` returned it, or a reference.
     rows
         Minimum number of vectors, or all that there are (for patches, up to `MAX_PATCH_NUMBERS`
         numbers). Directions need several times the width of the table.
@@ -125,6 +131,7 @@ def load_tokens(
     >>> tokens.kind, tokens.values.shape[1] == table.dim
     ('white-noise patch', True)
     """
+    table = as_table(table)
     source = table.source
     if source.tensor is None:
         raise UsageError(f"{table.name}: a formula has no tokens. Name a checkpoint.")

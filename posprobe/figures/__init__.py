@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from posprobe.figures.common import REPORT, FigureExtras
-from posprobe.figures.styles import make_labels_printable, style
+from posprobe.figures.pictures import picture_address
+from posprobe.figures.styles import GOLDEN_HEIGHT_RATIO, make_labels_printable, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +50,23 @@ def draw(result: Drawable, ax: Axes | None, properties: Mapping[str, Any]) -> Ax
             # pyplot keeps the figure, and the caller has no reference with which to close it.
             plt.close(figure)
             raise
+
+
+def draw_alone(result: Drawable) -> Figure:
+    """Draw a result or an encoding into a figure that pyplot does not know, and return it.
+
+    Raises
+    ------
+    TypeError
+        If results of this class have no drawing.
+    """
+    from matplotlib.figure import Figure
+
+    with style():
+        width = REPORT.width
+        figure = Figure((width, GOLDEN_HEIGHT_RATIO * width), layout="constrained")
+        draw(result, figure.subplots(), {})
+        return figure
 
 
 def find_builder(result: Drawable, name: str) -> Builder:
@@ -94,4 +112,11 @@ def _find_drawing(result: Drawable) -> tuple[Any, str]:
     return import_module(f"{__name__}.{module}"), plot
 
 
-__all__ = ["draw", "find_builder", "report_figures", "style"]
+__all__ = [
+    "draw",
+    "draw_alone",
+    "find_builder",
+    "picture_address",
+    "report_figures",
+    "style",
+]

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.drawable import Displayable
 from posprobe.layouts import Grid, Layout, Sequence, Video, describe_layout
 from posprobe.relations.tables import find_row_lag
 from posprobe.relations.values import relate_sketches_of_tables
@@ -83,7 +84,7 @@ class Fingerprint:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class Likeness(Displayable):
     """The relation of two tables.
 
     Parameters

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Collection, Mapping
-from html import escape
+from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses import Result
-from posprobe.drawable import format_repr
+from posprobe.drawable import Card, Displayable, DrawPicture, format_repr
 from posprobe.errors import UsageError
+from posprobe.page import Page, cell_text
+from posprobe.report.render import build_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from posprobe.report.bundle import BundleContent
 
 
-class Saveable:
+class Saveable(Displayable):
     """An analysis or comparison that can be written as a bundle."""
 
     def save(
@@ -67,20 +69,62 @@ class Saveable:
         webbrowser.open(page.as_uri())
         return page
 
-    def _repr_html_(self: BundleContent) -> str:
-        from posprobe.report.overview import draw_overview
-        from posprobe.report.render import is_single_table, render
-        from posprobe.report.run_overview import draw_run_overview
+    def _card(self: Any) -> Card:
+        page = build_page(self.to_dict())
+        text = " ".join((f"{page.lead.rstrip('.')}.", page.headline)).strip()
+        return Card(page.title, {}, text, page_lines(page), self._pictures())
 
-        document = self.to_dict()
-        draw = draw_overview if is_single_table(document) else draw_run_overview
-        # Other figures take long to draw; a notebook draws each one where a cell calls `plot`.
-        page = render(document, draw(document, self.arrays()))
-        # The frame keeps the style of the page out of the notebook.
-        return (
-            f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '
-            'style="border: 0"></iframe>'
-        )
+    def _pictures(self: Any) -> tuple[DrawPicture, ...]:
+        """Return the first figure of the bundle as the picture of the card."""
+        return tuple(islice(self.figures().values(), 1))
+
+    def _locations(self) -> Mapping[str, str]:
+        results = vars(self).get("results", {})
+        groups = {f".results[{i}]": group for i, group in enumerate(results)}
+        if isinstance(results, Mapping):
+            groups = {".results": results}
+        located = {
+            name: f"{place}[{name!r}]"
+            for place, group in groups.items()
+            for name in group
+        }
+        return {**located, **super()._locations()}
+
+
+def page_lines(page: Page) -> list[dict[str, str]]:
+    """Return the table of a page's card: answers, else sentences, else all numbers."""
+    if page.shared_answers:
+        labels = page.subjects
+        return [
+            {"question": row[0].question}
+            | dict(zip(labels, (line.answer for line in row), strict=True))
+            for row in page.shared_answers
+        ]
+    if page.single_answers:
+        lines = [
+            {
+                "question": line.question,
+                "answer": line.answer,
+                "measure": line.measure,
+                "value": line.value,
+                "by chance": line.chance,
+            }
+            for line in page.single_answers
+        ]
+        return [
+            {key: line[key] for key in line if any(row[key] for row in lines)}
+            for line in lines
+        ]
+    if page.evidence:
+        return [
+            {"": evidence.title, "sentence": sentence}
+            for evidence in page.evidence
+            for sentence in evidence.sentences
+        ]
+    labels = tuple(column.label for column in page.numbers.columns)
+    return [
+        dict(zip(labels, map(cell_text, row), strict=True)) for row in page.numbers.rows
+    ]
 
 
 class Plottable(Saveable):

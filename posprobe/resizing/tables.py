@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -202,7 +203,10 @@ MAX_RESIZED_NUMBERS = 2**27
 
 
 def resize(
-    table: PositionTable | ArrayLike, *, to: int | tuple[int, ...], how: str
+    table: PositionTable | ArrayLike | PathLike[str],
+    *,
+    to: int | tuple[int, ...],
+    how: str,
 ) -> PositionTable:
     """Resize a position table.
 

@@ -19,6 +19,7 @@ from posprobe.arrays import Device, Floats
 from posprobe.errors import PosprobeError, UsageError
 from posprobe.families import TokenSample, load_tokens
 from posprobe.families.projections import RotaryWeights, open_rotary_weights
+from posprobe.measurements import Tokens
 from posprobe.progress import stage
 from posprobe.schemes import Rotary, Scheme
 from posprobe.studies import Analysis, SchemeAnalysis, analyze, analyze_schemes
@@ -41,6 +42,7 @@ def analyze_any(
     command: str | None = None,
     all_rows: bool = False,
     weights: Mapping[int, RotaryWeights | Missing] | None = None,
+    tokens: Tokens | None = None,
 ) -> Analysis | SchemeAnalysis:
     """Run the analyses on a loaded table or schemes.
 
@@ -56,6 +58,8 @@ def analyze_any(
         Whether to use local files only for the token embeddings.
     weights
         Query and key weights from `open_weights`; None for those on this machine.
+    tokens
+        Sample of the token embeddings; None to read one.
 
     Raises
     ------
@@ -63,7 +67,7 @@ def analyze_any(
         As `posprobe.analyze`; also if ``only`` or ``nulls`` do not apply to a scheme.
     """
     if not isinstance(loaded, tuple):
-        tokens = _sample_tokens(loaded, only, seed=seed, offline=offline)
+        tokens = tokens or _sample_tokens(loaded, only, seed=seed, offline=offline)
         return analyze(
             loaded,
             only=only,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
+from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,14 +25,16 @@ from posprobe.analyses.descriptive.closeness import (
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, describe_environment
+from posprobe.encodings import FORMULAS, build_formula_in_shape
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.families.read import load_any
 from posprobe.layouts import Grid, check_no_video
-from posprobe.nulls import NULL_MODELS, draw_rows, null_band, null_models
+from posprobe.nulls import NULL_MODELS, draw_rows, null_band, null_models, surrogate
 from posprobe.progress import stage
 from posprobe.report.document import shared_block
-from posprobe.report.files import COMPARISON_SCHEMA
+from posprobe.report.files import COMPARISON_SCHEMA, path_exists
 from posprobe.report.saved import Saveable
-from posprobe.schemes import Scheme
+from posprobe.schemes import Encoding, Scheme
 from posprobe.studies.published import find_published
 from posprobe.studies.table import Analysis, analyze, select_results
 from posprobe.tables import PositionTable, table as as_table
@@ -281,6 +285,88 @@ def compare_any(
     return compare_kernels(*records, length=length, seed=seed, command=command)
 
 
+def generate_in_shape(
+    reference: str, first_record: Encoding, seed: int
+) -> PositionTable | None:
+    """Return the null model or formula that a reference without sizes names; None for another.
+
+    Parameters
+    ----------
+    reference
+        Name of a null model, or of a formula without sizes.
+    first_record
+        Table that gives the shape, and from which the null model is drawn.
+    seed
+        Seed of the draw.
+    """
+    if not isinstance(first_record, PositionTable):
+        return None
+    if reference in NULL_MODELS and not path_exists(Path(reference)):
+        return surrogate(first_record, reference, seed)
+    return build_formula_in_shape(reference, first_record)
+
+
+def check_has_shape(reference: str) -> None:
+    """Refuse a formula without sizes where there is no table before it that gives them.
+
+    Raises
+    ------
+    UsageError
+        If it is one.
+    """
+    formula = reference.partition(",")[0]
+    if formula in FORMULAS and not path_exists(Path(reference)):
+        raise UsageError(
+            f"{reference}: alone it takes the first table's shape, so it "
+            "cannot be the first. Put it after a table, or name its sizes: "
+            f"{formula}:{'x'.join(FORMULAS[formula].sizes)}."
+        )
+
+
+def load_references(records: Iterable[Any], seed: int = 0) -> tuple[Any, ...]:
+    """Load the references among records, as `posprobe compare` does; others stay as they are.
+
+    A formula without sizes takes the shape of the first table, and a null model is drawn from it.
+
+    Parameters
+    ----------
+    records
+        Encodings, arrays, and references.
+    seed
+        Seed of null models.
+
+    Raises
+    ------
+    PosprobeError
+        As `posprobe.load` and `posprobe.load_schemes`.
+    """
+    loaded: list[Any] = []
+    for record in records:
+        if not isinstance(record, str | PathLike):
+            loaded.append(record)
+            continue
+        reference = fspath(record)
+        if not loaded:
+            check_has_shape(reference)
+        elif not isinstance(loaded[0], Scheme):
+            loaded[0] = as_table(loaded[0])
+        generated = generate_in_shape(reference, loaded[0], seed) if loaded else None
+        encoding = generated or load_any(reference)
+        loaded += name_schemes(encoding, Path(reference).name)
+    return tuple(loaded)
+
+
+def name_schemes(
+    loaded: PositionTable | tuple[Scheme, ...], label: str
+) -> tuple[Encoding, ...]:
+    """Return a table, or schemes that are named after their checkpoint if there are several."""
+    if isinstance(loaded, PositionTable):
+        return (loaded,)
+    if len(loaded) == 1:
+        return loaded
+    return tuple(replace(scheme, name=f"{label}#{scheme.name}") for scheme in loaded)
+
+
 def compare(
     *tables: PositionTable | Array,
     labels: Sequence[str] | None = None,
@@ -298,7 +384,9 @@ def compare(
     Parameters
     ----------
     tables
-        Two or more tables, arrays or torch parameters, as `posprobe.table` takes them.
+        Two or more tables, arrays or torch parameters, as `posprobe.table` takes them, or
+        references. A formula without sizes, such as ``sinusoidal``, takes the shape of the first
+        table, and a null model such as ``walk`` is drawn from it.
     labels
         Names of the tables, one for each; None keeps their own.
     only
@@ -312,7 +400,9 @@ def compare(
     Raises
     ------
     UsageError
-        If there are fewer than two tables, or not as many labels.
+        If there are fewer than two tables, one has none, or there are not as many labels.
+    PosprobeError
+        As `posprobe.load`, if references are given.
 
     Examples
     --------
@@ -324,9 +414,7 @@ def compare(
     0.56
     """
     check_at_least_two(tables, "tables. Name another, such as sinusoidal.")
-    tables = apply_labels(tuple(map(as_table, tables)), labels)
-    for table in tables:
-        check_no_video(table.layout, table.name)
+    tables = apply_labels(_load_tables(tables, seed), labels)
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
         for table in tables
@@ -362,6 +450,21 @@ def compare(
             analyses[0].environment["device"], seed, command
         ),
     )
+
+
+def _load_tables(tables: Iterable[Any], seed: int) -> list[PositionTable]:
+    """Return tables to compare, and refuse schemes and videos."""
+    records = load_references(tables, seed)
+    for record in records:
+        if isinstance(record, Scheme):
+            raise UsageError(
+                f"{record.name}: it is no table of positions. "
+                "posprobe.compare_kernels compares any encodings."
+            )
+    loaded = [as_table(record) for record in records]
+    for table in loaded:
+        check_no_video(table.layout, table.name)
+    return loaded
 
 
 def _undefined_closeness(x: PositionTable, y: PositionTable) -> Closeness:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posprobe.analyses import Heads, Result, Rotation
 from posprobe.arrays import Device
+from posprobe.drawable import Card, Displayable
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE_MEASUREMENTS, Drawing
@@ -25,7 +27,11 @@ from posprobe.report.files import (
 )
 from posprobe.report.svg import shrink_images
 from posprobe.schemes import Encoding, LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.studies.comparison import apply_labels, make_names_unique
+from posprobe.studies.comparison import (
+    apply_labels,
+    load_references,
+    make_names_unique,
+)
 from posprobe.studies.saved_runs import SavedRun, read_run
 from posprobe.studies.schemes import analyze_schemes
 from posprobe.studies.table import analyze, select_results
@@ -332,7 +338,7 @@ FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 
 
 @dataclass(frozen=True, eq=False)
-class PaperFigure:
+class PaperFigure(Displayable):
     """A figure at its final size, with its caption.
 
     Parameters
@@ -389,6 +395,10 @@ class PaperFigure:
     def caption_text(self) -> str:
         """The caption, and below it the sources, as they are written beside the figure."""
         return f"{self.caption}\n{self.source}"
+
+    def _card(self) -> Card:
+        title = f"{self.venue}, {self.span}"
+        return Card(title, {}, self.caption, pictures=(lambda: self.figure,))
 
     def _draw(self, suffix: str) -> bytes:
         import matplotlib as mpl
@@ -471,7 +481,7 @@ def check_figure_request(
 
 def paper_figure(
     kind: str,
-    *records: Encoding,
+    *records: Encoding | str | PathLike[str],
     venue: str = "acl",
     span: Span = "column",
     labels: Sequence[str] | None = None,
@@ -488,7 +498,8 @@ def paper_figure(
     kind
         Kind of figure, as `posprobe list figures` names it.
     records
-        Tables, or for ``heads`` the schemes of one checkpoint. Tables that share axes are cut to
+        Tables, or for ``heads`` the schemes of one checkpoint; or references, as `compare` takes
+        them. Tables that share axes are cut to
         the positions of the shortest.
     venue
         Key of `posprobe.figures.styles.venues`.
@@ -522,14 +533,14 @@ def paper_figure(
     3.03 inches
     """
     check_kind(kind, centred, columns)
-    records = apply_labels(records, labels)
+    encodings: tuple[Encoding, ...] = apply_labels(load_references(records, seed), labels)
 
     def draw(figure_format: FigureFormat) -> CaptionedFigure:
         if kind == "heads":
-            return draw_schemes(select_schemes(records), figure_format, length, seed)
+            return draw_schemes(select_schemes(encodings), figure_format, length, seed)
         return draw_tables(
             kind,
-            select_tables(kind, records),
+            select_tables(kind, encodings),
             figure_format,
             seed,
             device,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -47,6 +48,7 @@ from posprobe.studies.comparison import (
     PairwiseComparison,
     apply_labels,
     check_at_least_two,
+    load_references,
     make_names_unique,
     symmetric_matrix,
 )
@@ -239,7 +241,7 @@ def _visible_curves(
 
 
 def compare_kernels(
-    *records: Encoding,
+    *records: Encoding | str | PathLike[str],
     labels: Sequence[str] | None = None,
     length: int | None = None,
     seed: int = 0,
@@ -255,7 +257,8 @@ def compare_kernels(
     Parameters
     ----------
     records
-        Two or more tables or schemes, all on a line or all on the same grid.
+        Two or more tables, schemes or references, all on a line or all on the same grid. A formula
+        without sizes, such as ``sinusoidal``, takes the shape of the first table.
     labels
         Names of the records, one for each; None keeps their own.
     length
@@ -285,20 +288,21 @@ def compare_kernels(
     (32, 32)
     """
     check_at_least_two(records, "encodings.")
-    for record in records:
+    encodings: tuple[Encoding, ...] = load_references(records, seed)
+    for record in encodings:
         check_record(record)
     length = None if length is None else check_integer("the length", length)
-    records = apply_labels(records, labels)
-    layout = _common_layout(records, length)
-    with stage("Measuring encodings", len(records)) as advance:
+    encodings = apply_labels(encodings, labels)
+    layout = _common_layout(encodings, length)
+    with stage("Measuring encodings", len(encodings)) as advance:
         measured = []
-        for record in records:
+        for record in encodings:
             measured.append(_measure(record, layout))
             advance(1)
     curves, kernels, invariance = zip(*measured, strict=True)
     return KernelComparison(
-        labels=make_names_unique([record.name for record in records]),
-        records=records,
+        labels=make_names_unique([record.name for record in encodings]),
+        records=encodings,
         layout=layout,
         curves=curves,
         kernels=kernels,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from posprobe import forward
-from posprobe.analyses.facts import Answer, decide
+from posprobe.analyses.facts import Answers, decide
 from posprobe.analyses.models.places import Pooling
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
@@ -116,19 +116,20 @@ class ForwardAnalysis(Saveable):
         )
 
     @property
-    def answers(self) -> Mapping[str, Answer]:
-        """The answers that the results allow, by question."""
+    def answers(self) -> Answers:
+        """The answers that the results allow."""
         answers = [ask(self.run) for ask in RUN_QUESTIONS.values()]
-        return decide(filter(None, answers), (), self.run)
+        return Answers(decide(filter(None, answers), (), self.run).values())
 
     @property
     def findings(self) -> tuple[FindingBlock, ...]:
         """The sentence of each yes, with the keys of the numbers that support it."""
-        return list_findings(self.answers.values())
+        return list_findings(self.answers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.forward/3`)."""
-        answers, run = self.answers, self.run
+        run = self.run
+        answers = {answer.question: answer for answer in self.answers}
         return {
             "schema": FORWARD_SCHEMA,
             "name": self.name,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from posprobe.analyses import Result
-from posprobe.analyses.facts import Answer
+from posprobe.analyses.facts import Answers
 from posprobe.analyses.models.head_biases import heads, smoothness
 from posprobe.analyses.models.rotary import axis_ladders, rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
@@ -103,9 +103,9 @@ class SchemeAnalysis(Plottable):
         ]
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> Answers:
         """Every question with its answer."""
-        return tuple(answer_schemes(self._schemes()).values())
+        return Answers(answer_schemes(self._schemes()).values())
 
     @property
     def numbers(self) -> dict[str, Any]:

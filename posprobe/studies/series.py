@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory, histories
-from posprobe.drawable import format_repr
+from posprobe.drawable import Card, Displayable, format_repr
 from posprobe.measurements import compared_numbers
 from posprobe.words import comparisons
 
@@ -35,7 +35,7 @@ PATH_LABELS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, repr=False)
-class Series:
+class Series(Displayable):
     """A training run, measured at its steps by a sweep.
 
     Parameters
@@ -89,6 +89,14 @@ class Series:
         steps = f"{len(self.steps)} steps from {self.steps[0]} to {self.steps[-1]}"
         return format_repr(self, repr(self.name), steps, *self.changes)
 
+    def _card(self) -> Card:
+        return Card(
+            self.name,
+            {},
+            " ".join(self._caption_sentences()),
+            pictures=(self._report_figure,),
+        )
+
     @property
     def history(self) -> tuple[SeamHistory | AnswerHistory, ...]:
         """Seams that appear, move or disappear, and answers that change."""
@@ -132,13 +140,18 @@ class Series:
     def drawing(self, name: str) -> str:
         """Draw the run for a page, as SVG."""
         from posprobe.figures import style
-        from posprobe.figures.common import REPORT, escape_figure_text, freeze_layout
+        from posprobe.figures.common import escape_figure_text, freeze_layout
         from posprobe.report.svg import render_svg
 
         with style():
-            figure = escape_figure_text(self._draw(REPORT))
+            figure = escape_figure_text(self._report_figure())
             freeze_layout(figure)
             return render_svg(figure, name)
+
+    def _report_figure(self) -> Figure:
+        from posprobe.figures.common import REPORT
+
+        return self._draw(REPORT)
 
     def _draw(self, figure_format: FigureFormat) -> Figure:
         from posprobe.figures.comparison import series_figure

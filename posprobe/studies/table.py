@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result, VideoCodes
 from posprobe.analyses.descriptive.similarity import check_row_count
-from posprobe.analyses.facts import Answer, Verdicts
+from posprobe.analyses.facts import Answers, Verdicts
 from posprobe.analyses.result import as_block, collect_arrays, quantisation_floor, to_json
 from posprobe.arrays import (
     Array,
@@ -27,7 +28,9 @@ from posprobe.blocks import (
     describe_environment,
     table_block,
 )
+from posprobe.drawable import DrawPicture
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.families.read import load_any
 from posprobe.layouts import Video
 from posprobe.measurements import (
     TABLE_MEASUREMENTS,
@@ -65,6 +68,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Result)
 
+#: Figures on the card of an analysis: what the table is made of, and how similar its rows are.
+CARD_FIGURES = ("budget", "similarity")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Analysis(Plottable):
@@ -100,9 +106,9 @@ class Analysis(Plottable):
     verdicts: Verdicts | None = None
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> Answers:
         """Every question with its answer; empty if single measurements were requested."""
-        return tuple(self.verdicts.answers.values()) if self.verdicts else ()
+        return Answers(self.verdicts.answers.values() if self.verdicts else ())
 
     @property
     def verdict(self) -> dict[str, Any] | None:
@@ -157,6 +163,26 @@ class Analysis(Plottable):
     def _drawable(self) -> Mapping[str, Result]:
         return self.results
 
+    def _pictures(self) -> tuple[DrawPicture, ...]:
+        figures = self.figures()
+        names = [name for name in CARD_FIGURES if name in figures]
+        return tuple(figures[name] for name in names or list(figures)[:1])
+
+    def _locations(self) -> Mapping[str, str]:
+        inputs = TableInputs(
+            self.table,
+            Positions(self.table.values, self.table.layout, self.table.start, "cpu"),
+            0,
+            None,
+            {},
+        )
+        unmeasured = {
+            name: f"posprobe.analyze(table, only=[{name!r}]).results[{name!r}]"
+            for name in TABLE_MEASUREMENTS
+            if not explain_unmet_need(name, inputs)
+        }
+        return {**unmeasured, **super()._locations()}
+
     @property
     def findings(self) -> tuple[FindingBlock, ...]:
         """Sentences about the table, with the keys of the numbers that support them."""
@@ -174,6 +200,20 @@ def analyze(
 
 @overload
 def analyze(
+    table: str | PathLike[str],
+    *,
+    only: Iterable[str] | None = None,
+    nulls: int = 0,
+    device: Device = "auto",
+    seed: int = 0,
+    command: str | None = None,
+    tokens: Tokens | None = None,
+    all_rows: bool = False,
+) -> Analysis | SchemeAnalysis: ...
+
+
+@overload
+def analyze(
     table: PositionTable | Array,
     *,
     only: Iterable[str] | None = None,
@@ -187,7 +227,7 @@ def analyze(
 
 
 def analyze(
-    table: PositionTable | Array | Scheme | tuple[Scheme, ...],
+    table: PositionTable | Array | Scheme | tuple[Scheme, ...] | str | PathLike[str],
     *,
     only: Iterable[str] | None = None,
     nulls: int = 0,
@@ -203,8 +243,9 @@ def analyze(
     ----------
     table
         Table ``[n, d]`` of at least two rows, or an array or torch parameter, as `posprobe.table`
-        takes it. Or a rotary, relative or linear scheme, or several of one checkpoint, as
-        `posprobe.load_schemes` returns them; of the options below they only take ``seed``.
+        takes it. Or a reference, of which as much is measured as `posprobe analyze` does. Or a
+        rotary, relative or linear scheme, or several of one checkpoint, as `posprobe.load_schemes`
+        returns them; of the options below they only take ``seed``.
     only
         Names of measurements of tables, or ``all``; None for all that apply but for the slow ones.
     nulls
@@ -239,6 +280,20 @@ def analyze(
     >>> print(f"{analysis.results['pca'].stable_rank:.2f}")
     4.53
     """
+    if isinstance(table, str | PathLike):
+        from posprobe.studies.checkpoint import analyze_any
+
+        names = check_table_request(only, nulls, device)
+        return analyze_any(
+            load_any(fspath(table)),
+            only=names,
+            nulls=nulls,
+            device=device,
+            seed=seed,
+            command=command,
+            all_rows=all_rows,
+            tokens=tokens,
+        )
     records = table if isinstance(table, tuple) else (table,)
     if records and all(
         isinstance(record, RelativeBias | Rotary | LinearBias) for record in records
@@ -266,9 +321,17 @@ def analyze(
     device_positions = positions(table, device, sums_squares=True)
     inputs = TableInputs(table, device_positions, seed, tokens, measurements, all_rows)
     table_verdicts = _measure(inputs, ask=names is None or "all" in names)
+    return _build_analysis(inputs, table_verdicts, nulls, command)
+
+
+def _build_analysis(
+    inputs: TableInputs, table_verdicts: Verdicts | None, nulls: int, command: str | None
+) -> Analysis:
+    """Compare the numbers of a measured table with baselines, and return all of it."""
+    table, seed = inputs.table, inputs.seed
     headlines = headline_numbers(_summaries(inputs.results))
     numbers = compare_with_baselines(table, headlines, nulls, seed)
-    results = {name: inputs.results[name] for name in measurements}
+    results = {name: inputs.results[name] for name in inputs.measurements}
     null_block = {
         "draws": nulls,
         "seed": seed,
@@ -277,7 +340,7 @@ def analyze(
     }
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
-    environment = describe_environment(device_positions.device, seed, command)
+    environment = describe_environment(inputs.positions.device, seed, command)
     return Analysis(table, results, null_block, environment, table_verdicts)
 
 

@@ -21,14 +21,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posprobe.blocks import describe_environment
+from posprobe.drawable import Card, Displayable, check_pandas
 from posprobe.errors import (
     InvalidCheckpoint,
-    MissingExtra,
     OutputError,
     PosprobeError,
     UnknownReference,
@@ -71,7 +70,7 @@ from posprobe.sweeps.workers import (
     resolve_engine,
     run_tasks,
 )
-from posprobe.text import escape_invisible
+from posprobe.text import escape_invisible, format_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,11 +289,15 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
     return find_runs(read_sweep(folder).to_pylist(), Path(folder))
 
 
+#: Columns that the card of a sweep shows: as many as fit into the width of a notebook.
+CARD_COLUMNS = ["name", "scheme", "positions", "dim", "summary"]
+
+
 # --- the sweep --------------------------------------------------------------------------------
 
 
 @dataclass
-class Sweep:
+class Sweep(Displayable):
     """A sweep over many references, computed when its rows are needed.
 
     Nothing is computed before `run`, or a method that needs the results, is called.
@@ -443,8 +446,7 @@ class Sweep:
         MissingExtra
             If pandas is not installed.
         """
-        if find_spec("pandas") is None:
-            raise MissingExtra("a data frame of pandas needs it: pip install pandas.")
+        check_pandas()
         return self.to_arrow().to_pandas()
 
     def _prepare_folder(self, description: Mapping[str, Any]) -> None:
@@ -595,6 +597,19 @@ class Sweep:
     def _ensure_run(self) -> None:
         if self.about is None:
             self.run()
+
+    def _card(self) -> Card:
+        facts: dict[str, object] = {
+            "references": len(self.entries),
+            "folder": self.folder,
+            "failures": "not run yet",
+        }
+        if self.about is None:
+            return Card("Sweep", facts)
+        facts["failures"] = self.about["counts"]["failures"]
+        rows = self.to_arrow().select(CARD_COLUMNS).to_pylist()
+        lines = [{key: format_cell(value) for key, value in row.items()} for row in rows]
+        return Card("Sweep", facts, lines=lines)
 
     def __repr__(self) -> str:
         """Return the number of references, the state and the folder."""

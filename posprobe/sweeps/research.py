@@ -13,10 +13,11 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from posprobe import questions
 from posprobe.arrays import positions
+from posprobe.drawable import Card, Displayable
 from posprobe.errors import UsageError
 from posprobe.families.read import load_any
 from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs
@@ -73,7 +74,7 @@ def research_table(
     nulls: int = 0,
     seed: int = 0,
     offline: bool = False,
-) -> str:
+) -> ResearchTable:
     """Return a table for a paper: a row for each position table or encoding, a column per number.
 
     Parameters
@@ -132,16 +133,60 @@ def research_table(
                 str(reference), keys, rows, draws, seed, offline=offline
             )
         ]
-    lines = [(row_name(row), _format_row(row, keys, band)) for row in table_rows]
+    named_cells = [(row_name(row), _format_row(row, keys, band)) for row in table_rows]
     band_description = (
         f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}"
         if band
         else ""
     )
-    caption = _caption(table_rows, lines, band_description, position_range)
-    return _template(format).render(
-        labels=_labels(keys), lines=lines, caption=caption, sources=_sources(table_rows)
+    caption = _caption(table_rows, named_cells, band_description, position_range)
+    labels = _labels(keys)
+    text = _template(format).render(
+        labels=labels, lines=named_cells, caption=caption, sources=_sources(table_rows)
     )
+    return ResearchTable(text, _cells_by_label(labels, named_cells), caption)
+
+
+def _cells_by_label(
+    labels: Sequence[str], named_cells: Iterable[Line]
+) -> tuple[dict[str, str], ...]:
+    """Return the cells of each line by the label of their column, numbers with their bands."""
+    return tuple(
+        {"table": name}
+        | {
+            label: f"{number} ({ends})" if ends else number
+            for label, (number, ends) in zip(labels, cells, strict=True)
+        }
+        for name, cells in named_cells
+    )
+
+
+class ResearchTable(Displayable, str):
+    """The text of a table for a paper, which a notebook shows as a table.
+
+    Parameters
+    ----------
+    text
+        Markdown or LaTeX.
+    lines
+        Cells of each line by heading.
+    caption
+        Caption of the table.
+    """
+
+    lines: tuple[Mapping[str, str], ...]
+    caption: str
+
+    def __new__(
+        cls, text: str, lines: tuple[Mapping[str, str], ...] = (), caption: str = ""
+    ) -> Self:
+        """Make the text, with its cells beside it; copies get these afterwards."""
+        table = super().__new__(cls, text)
+        table.lines, table.caption = lines, caption
+        return table
+
+    def _card(self) -> Card:
+        return Card("Table", {}, self.caption, self.lines)
 
 
 def _find_sweep(sources: Sequence[str | os.PathLike[str]]) -> Path | None:

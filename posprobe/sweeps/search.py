@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import questions
-from posprobe.drawable import format_repr
+from posprobe.drawable import Card, Displayable, format_repr
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.measurements import compared_numbers
@@ -53,7 +53,7 @@ _Vectors: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Match:
+class Match(Displayable):
     """A known table and the relation of the query table to it.
 
     Parameters
@@ -90,9 +90,21 @@ class Match:
             document[key] = getattr(self.likeness, key)
         return {**document, "evidence": relations.evidence_sentences(self.likeness)}
 
+    def _card(self) -> Card:
+        return Card(self.name or self.reference, self.line())
+
+    def line(self) -> dict[str, str]:
+        """Return the relation in words, the known table, and the evidence."""
+        return {
+            "relation": relations.relation_phrase(self.likeness),
+            "table": self.name or self.reference,
+            "reference": self.reference,
+            "evidence": relations.evidence_sentences(self.likeness),
+        }
+
 
 @dataclass(frozen=True, repr=False)
-class Nearest:
+class Nearest(Displayable):
     """The known tables nearest to a table.
 
     Parameters
@@ -125,6 +137,14 @@ class Nearest:
     def to_dict(self) -> dict[str, Any]:
         """Return the matches and counts as a JSON object."""
         return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
+
+    def _card(self) -> Card:
+        among = "known tables" if self.among is None else f"tables of {self.among}"
+        text = (
+            f"Compared with {self.compared} {among}, {self.other_width} of another width."
+        )
+        lines = [match.line() for match in self.matches]
+        return Card(self.name, {}, text, lines)
 
     def __repr__(self) -> str:
         names = [

@@ -38,11 +38,9 @@ from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from posprobe.analyses.facts import Answer
+    from posprobe.analyses.facts import Answers
     from posprobe.analyses.models.experiments import SubstitutionEffect
 
 
@@ -542,7 +540,7 @@ def test_an_impossible_substitution_is_one_clear_error(
 # What is answered.
 
 
-def answers_of(result: SubstitutionEffect) -> Mapping[str, Answer]:
+def answers_of(result: SubstitutionEffect) -> Answers:
     analysis = forward_analysis(results={"substitution": result})
     render_text(analysis.to_dict(), verbose=True)
     return analysis.answers

@@ -120,21 +120,6 @@ def test_arrays_are_analysed_and_compared_like_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    "reference", ["gpt2", Path("a/model.safetensors")], ids=["text", "path"]
-)
-@pytest.mark.parametrize(
-    "use",
-    [pp.table, pp.analyze, pp.similarity, pp.pca, lambda r: pp.compare(VALUES, r)],
-    ids=["table", "analyze", "similarity", "pca", "compare"],
-)
-def test_references_instead_of_tables_are_refused_with_a_hint(
-    use: Any, reference: Any
-) -> None:
-    with pytest.raises(UsageError, match=r"is a reference, not a table: .*load\("):
-        use(reference)
-
-
-@pytest.mark.parametrize(
     "values",
     [
         torch.nn.Embedding(4, 2),

@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import execute_notebooks as notebooks
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 import posprobe as pp
 
@@ -52,6 +52,10 @@ def load(path: Path) -> dict[str, Any]:
     return notebook
 
 
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+
+
 def code(path: Path) -> list[ast.Module]:
     cells = load(path)["cells"]
     return [ast.parse("".join(c["source"])) for c in cells if c["cell_type"] == "code"]
@@ -71,30 +75,16 @@ def test_the_readme_lists_all_seven_notebooks() -> None:
 
 
 @all_notebooks
-def test_notebooks_run_without_network_and_their_asserts_hold(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_notebooks_run_without_network_and_print_what_is_stored(
+    path: Path, tmp_path: Path
 ) -> None:
-    # Threads make the small products of these tables many times slower.
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-    # The user's IPython startup files must not run.
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    # Notebooks show their figures inline, whatever backend an earlier test chose.
-    monkeypatch.delenv("MPLBACKEND", raising=False)
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    stored, executed = read(path), read(path)
     # Two notebooks are about running models and say that they need the extra `models`.
     fence = NO_NETWORK if path.stem in MODEL_NOTEBOOKS else NO_NETWORK + NO_MODELS
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(fence))  # type: ignore[no-untyped-call]
-    (work := tmp_path / "work").mkdir()
 
-    NotebookClient(
-        notebook,
-        timeout=200,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(work)}},
-    ).execute()
+    notebooks.execute(executed, tmp_path, fence)
 
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    outputs = notebooks.outputs_of(executed)
     warnings = [
         o["text"]
         for o in outputs
@@ -102,25 +92,44 @@ def test_notebooks_run_without_network_and_their_asserts_hold(
     ]
     assert not warnings, "a cell warns"
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 5
+    assert notebooks.printed_texts(executed) == notebooks.printed_texts(stored)
 
 
 @all_notebooks
-def test_notebooks_are_stored_without_outputs_and_metadata(path: Path) -> None:
-    notebook = load(path)
-    for cell in notebook["cells"]:
-        assert cell["metadata"] == {}
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
-    assert notebook["metadata"] == {
-        "kernelspec": {
-            "display_name": "Python 3",
-            "language": "python",
-            "name": "python3",
-        },
-        "language_info": {"name": "python"},
-    }
-    assert notebook["nbformat"] == 4
-    nbformat.validate(notebook)
+def test_notebooks_are_stored_executed_and_small(path: Path) -> None:
+    assert path.stat().st_size <= notebooks.MAX_NOTEBOOK_BYTES
+    stored = read(path)
+    nbformat.validate(stored)
+    assert stored.metadata == notebooks.METADATA
+    code_cells = [cell for cell in stored.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code_cells] == [
+        *range(1, len(code_cells) + 1)
+    ]
+    assert all(cell.metadata == {} for cell in stored.cells)
+    outputs = notebooks.outputs_of(stored)
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 5
+    assert not any(output.output_type == "error" for output in outputs)
+
+
+@all_notebooks
+def test_stored_outputs_name_no_place_of_a_machine(path: Path) -> None:
+    text = json.dumps(notebooks.printed_texts(read(path)))
+    assert not re.search(r"/(tmp|home|root|usr)/|[A-Z]:\\\\", text)
+
+
+def test_texts_of_outputs_leave_out_what_machines_differ_in() -> None:
+    masked = notebooks.mask_variable_parts(
+        'took 1.5 s <img src="data:a"> at 0x7fdb4eebc890 by posprobe 0.1.0'
+    )
+    assert masked == "took SECONDS <img> at 0x by posprobe VERSION"
+    assert notebooks.mask_variable_parts("-0.0% -0.01") == "0.0% -0.01"
+    assert (
+        notebooks.mask_variable_parts("6.1e\N{MINUS SIGN}07, 6.1e-03")
+        == "ROUNDING, 6.1e-03"
+    )
+    assert (
+        notebooks.mask_variable_parts("0.25 of 512 positions") == "0.25 of 512 positions"
+    )
 
 
 @all_notebooks

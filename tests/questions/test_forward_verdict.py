@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from made_answers import RUN_ORDER_REASONS, is_sentence
 from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
 
 from posprobe.analyses import Result
-from posprobe.analyses.facts import Answer
+from posprobe.analyses.facts import Answer, Answers
 from posprobe.analyses.models.experiments import (
     Change,
     Cost,
@@ -49,7 +48,7 @@ from posprobe.words import answer_sentence, templates
 from posprobe.words.models import summarise_run
 
 
-def answers_about(name: str, result: Result, **changes: Any) -> Mapping[str, Answer]:
+def answers_about(name: str, result: Result, **changes: Any) -> Answers:
     return forward_analysis(results={name: result}, **changes).answers
 
 
@@ -168,7 +167,7 @@ def test_order_matters_beyond_rounding(
         expected,
         expected_without,
     )
-    for answer in answers.values():
+    for answer in answers:
         assert answer.yes == (answer.reason == "changed")
         assert answer.test is not None
         assert answer.test.interval == (0.0, 0.01)
@@ -302,7 +301,8 @@ def test_a_tiny_cost_is_no_loss_however_certain(worth: float, reason: str) -> No
     answers = answers_about("substitution", substitution)
     assert answers["needed"].reason == reason
     is_loss = reason == "loses"
-    assert (answers["needed"].yes, "few" in answers, "random" in answers) == (
+    questions = {answer.question for answer in answers}
+    assert (answers["needed"].yes, "few" in questions, "random" in questions) == (
         is_loss,
         is_loss,
         is_loss,

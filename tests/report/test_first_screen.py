@@ -6,7 +6,7 @@ import base64
 import re
 import webbrowser
 from dataclasses import replace
-from html import escape, unescape
+from html import escape
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -142,18 +142,11 @@ def test_undefined_cosines_are_holes() -> None:
 # In a notebook.
 
 
-def shown(result: Any) -> str:
-    """The page within the frame that a notebook shows of an analysis."""
-    frame = result._repr_html_()
-    assert 'sandbox="allow-scripts"' in frame  # it cannot reach the notebook around it
-    return unescape(frame.partition('srcdoc="')[2].partition('"')[0])
-
-
 def test_an_analysis_shows_its_first_screen() -> None:
     analysis: Any = analysis_of("rxnmapper-albert")
-    html = shown(analysis)
+    html = analysis._repr_html_()
     assert escape(analysis.verdict["summary"]) in html
-    assert html.count("<svg") >= 4
+    assert html.count("<img") == 2
     assert "neighbour cosine" in html
 
 
@@ -190,12 +183,12 @@ def test_page_terminal_and_notebook_show_the_same_headline(
 
 def test_comparisons_show_their_pairs() -> None:
     tables = pp.sinusoidal(32, 8), pp.encodings.counting(32, 8)
-    html = shown(pp.compare(*tables))
+    html = pp.compare(*tables)._repr_html_()
     assert "sinusoidal:32x8 · counting:32x8" in html
     (rotary,) = pp.load_schemes("rotary:32x8")
-    html = shown(pp.compare_kernels(tables[0], rotary))
+    html = pp.compare_kernels(tables[0], rotary)._repr_html_()
     assert "sinusoidal:32x8 · rotary:32x8" in html
-    assert "alignment" in html
+    assert "Offset alone decides?" in html
 
 
 def test_several_encodings_are_all_named() -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.drawable import Displayable
+
 
 @dataclass(frozen=True, eq=False)
-class PositionIds:
+class PositionIds(Displayable):
     """Position ids of a prompt, as each rotary layer received them.
 
     Parameters
