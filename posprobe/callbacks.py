@@ -21,7 +21,7 @@ from posprobe.forward import attention_budget
 from posprobe.forward.contexts import split_batches
 from posprobe.report.files import write_files
 from posprobe.studies import Analysis, analyze
-from posprobe.words.formats import format_whole_percent
+from posprobe.words.models import distance_share_sentence
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -67,8 +67,7 @@ class PositionRecord:
         verdict = None if self.analysis is None else self.analysis.verdict
         sentences = [] if verdict is None else [str(verdict["summary"])]
         if self.distance_share is not None:
-            share = format_whole_percent(max(self.distance_share, 0.0))
-            sentences.append(f"Distance decides {share} of attention logits.")
+            sentences.append(distance_share_sentence(self.distance_share))
         return " ".join(sentences)
 
 

@@ -273,10 +273,7 @@ def analyze_model(
     """
     used_contexts = contexts or Contexts()
     requested = _requested_measurements(only)
-    options = {"--rows": positions, "--layers": layers, "--pooling": pooling}
-    _check_options(
-        requested, [name for name, value in options.items() if value is not None]
-    )
+    _check_options(requested, positions, layers, pooling)
     check_contexts(used_contexts, nulls)
     if used_contexts.text:
         _check_takes_text(reference)
@@ -439,11 +436,10 @@ OPTION_MEASUREMENTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _check_options(measurements: Sequence[str], stated: Iterable[str]) -> None:
-    """Refuse an option that no requested measurement takes."""
-    for option in stated:
-        takers = OPTION_MEASUREMENTS[option]
-        if not set(takers) & set(measurements):
+def _check_options(measurements: Sequence[str], *values: object) -> None:
+    """Refuse an option of `OPTION_MEASUREMENTS` that no requested measurement takes."""
+    for (option, takers), value in zip(OPTION_MEASUREMENTS.items(), values, strict=True):
+        if value is not None and not set(takers) & set(measurements):
             raise UsageError(
                 f"{option} is for {' and '.join(takers)}, and {', '.join(measurements)} "
                 f"{'does' if len(measurements) == 1 else 'do'} not take it. Leave it out."

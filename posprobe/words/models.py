@@ -62,6 +62,11 @@ def _format_share_of_logits(share: float) -> str:
     return format_whole_percent(max(share, 0.0))
 
 
+def distance_share_sentence(share: float) -> str:
+    """Return the sentence on the share of distance, mean over heads."""
+    return f"Distance decides {_format_share_of_logits(share)} of attention logits."
+
+
 def _distance_clause(facts: PositionShare) -> str:
     """Return how much of position is distance, as a clause."""
     share = facts.distance / facts.share if facts.share > 0 else 0.0

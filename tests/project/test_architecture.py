@@ -157,6 +157,14 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
         "settings",
         "words",
     },
+    "callbacks": {
+        *BASE_MODULES,
+        "families",
+        "forward",
+        "report",
+        "studies",
+        "words",
+    },
     "testing": {*BASE_MODULES, "checks", "encodings", "relations", "schemes", "studies"},
     "sweeps": {
         *BASE_MODULES,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
@@ -618,6 +618,24 @@ def _layer_windows(
     )
 
 
+def _measure_layer(
+    number: int, sums: LogitSums, signs: NDArray[np.float64]
+) -> tuple[list[_MeasuredHead], list[LostHead]]:
+    """Measure the heads of a layer, but for those of which too many logits are lost."""
+    projection = place_projection(sums.window)
+    shares = enumerate(sums.lost.mean(axis=0).tolist())
+    lost_heads = [
+        LostHead(number, head, share) for head, share in shares if share > MAX_LOST_SHARE
+    ]
+    lost_numbers = {head.head for head in lost_heads}
+    measured = [
+        _measure_head(number, head, sums, projection, signs)
+        for head in range(sums.lost.shape[1])
+        if head not in lost_numbers
+    ]
+    return measured, lost_heads
+
+
 def build_attention_budget(
     sums: Mapping[int, LogitSums],
     problems: Mapping[int, str],
@@ -642,32 +660,21 @@ def build_attention_budget(
     signs = draw_signs(contexts, N_SIGN_DRAWS)
     measured: list[_MeasuredHead] = []
     lost_heads: list[LostHead] = []
-    all_problems = dict(problems)
     for number in sorted(sums):
-        layer = sums[number]
-        projection = place_projection(layer.window)
-        lost = layer.lost.mean(axis=0)
-        is_lost = lost > MAX_LOST_SHARE
-        if is_lost.all():
-            all_problems[number] = "underflow"
-        else:
-            lost_heads += [
-                LostHead(number, head, float(lost[head]))
-                for head in np.flatnonzero(is_lost).tolist()
-            ]
-        measured += [
-            _measure_head(number, head, layer, projection, signs)
-            for head in np.flatnonzero(~is_lost).tolist()
-        ]
+        layer_heads, layer_lost_heads = _measure_layer(number, sums[number], signs)
+        measured += layer_heads
+        lost_heads += layer_lost_heads
+    measured_layers = {head.budget.layer for head in measured}
+    all_problems = dict.fromkeys(sums.keys() - measured_layers, "underflow") | dict(
+        problems
+    )
+    lost_heads = [head for head in lost_heads if head.layer in measured_layers]
     windows = {number: layer.window for number, layer in sums.items()}
     heads = _answer_preferences(measured, windows)
     if isinstance(layout, Grid):
         heads = tuple(replace(head, first=None) for head in heads)
     curves, displacements = _stack_curves(measured, windows)
     has_chance = contexts >= MIN_HEAD_CONTEXTS and bool(heads)
-    uniform_shares = [
-        layer.uniform_first for layer in sums.values() if layer.uniform_first
-    ]
     return AttentionBudget(
         heads=heads,
         lost_heads=tuple(lost_heads),
@@ -678,14 +685,18 @@ def build_attention_budget(
         layout=layout,
         source=source,
         by_chance=_chance_shares(measured, heads) if has_chance else None,
-        uniform_first=None
-        if isinstance(layout, Grid) or not uniform_shares
-        else float(np.mean(uniform_shares)),
+        uniform_first=_uniform_first(layout, sums.values()),
         curves=curves,
         displacements=displacements,
         name=name,
         stopped=is_interrupted,
     )
+
+
+def _uniform_first(layout: Layout, layers: Iterable[LogitSums]) -> float | None:
+    """Return the mean uniform attention to the first token over layers that see it."""
+    shares = [layer.uniform_first for layer in layers if layer.uniform_first]
+    return None if isinstance(layout, Grid) or not shares else float(np.mean(shares))
 
 
 def _stack_curves(
