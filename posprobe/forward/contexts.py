@@ -41,7 +41,7 @@ def random_tokens(
     Parameters
     ----------
     config
-        Configuration of a model of transformers.
+        Configuration of a model of transformers, or the model.
     length, count
         Tokens per context, and contexts.
     seed
@@ -57,7 +57,7 @@ def random_tokens(
     Raises
     ------
     UsageError
-        If fewer than two tokens of the vocabulary are not special.
+        If it states no vocabulary, or fewer than two of its tokens are not special.
 
     Examples
     --------
@@ -69,7 +69,13 @@ def random_tokens(
     >>> [batch.shape for batch in batches]
     [(8, 16), (2, 16)]
     """
-    allowed = _list_ordinary_tokens(config)
+    settings = getattr(config, "config", config)
+    if not isinstance(getattr(settings, "vocab_size", None), int):
+        raise UsageError(
+            f"{type(config).__name__}: it states no vocabulary. Give the configuration of a text "
+            "model of transformers, such as model.config."
+        )
+    allowed = _list_ordinary_tokens(settings)
     rng = np.random.default_rng(seed)
     for size in _batch_sizes(count, batch_size):
         yield allowed[rng.integers(0, len(allowed), (size, length))]
