@@ -58,7 +58,7 @@ def test_right_rotation_is_alike(dtype: type) -> None:
     [
         ({"base": 1e4}, "base", 1),
         ({"order": "neighbours"}, "pairs_wrong", 1),
-        ({"factor": 1.2}, "factor", None),
+        ({"factor": 1.2}, "factor", 0),
         ({"sign": -1}, "backwards", 1),
         ({"offset": 1}, "rotation_offset", None),
         ({"pairs": 16}, "columns", 71),

@@ -49,6 +49,9 @@ def test_first_other_token_is_named(ids: list[int], cause: str, token: int) -> N
     (finding,) = result.causes
     assert (finding.cause, finding.more["token"]) == (cause, token)
     assert list(finding.more["layers"]) == [0, 1]
+    # Ids that are all later by one number leave offsets as they are.
+    assert finding.first_distance == (None if cause == "ids_offset" else 1)
+    assert f"layers 0, 1: token {token}" in str(result)
     assert f"token {token}" in str(result)
 
 
