@@ -51,10 +51,16 @@ SIZES: dict[str, Any] = {
     "encoder_attention_heads": 4, "decoder_attention_heads": 4, "out_hidden_size": 64,
     "intermediate_dim": 64, "num_experts_per_token": 2, "n_experts": 4,
 }  # fmt: skip
+#: Settings of single types: the same windows in all layers, where their sizes state others.
+OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    "minimax": {"sliding_window": None},
+    "neomme": {"layer_types": ["sliding_attention", *["full_attention"] * 3]},
+}
 #: Types of which the library does not do what their file states, with the cause that is named.
 KNOWN = {
     "moshi": "window_lost",  # its decoder makes a mask without the window of its configuration
-    "nanochat": "backwards",  # its own class turns backwards, which no file states
+    "qwen3_vl_moe_text": "window_lost",  # its attention sets the window to None
+    "minimax_m3_vl_text": "columns",  # it rotates by partial_rotary_factor and ignores rotary_dim
 }
 #: A type that takes more time of the processor is ``failed``.
 MAX_CPU_SECONDS = 60
@@ -70,8 +76,9 @@ def shrink(config: Any) -> dict[str, Any]:
     """Return the sizes that a configuration knows, and its lists by layer cut to size."""
     values = config.to_dict()
     settings = {key: size for key, size in SIZES.items() if key in values}
-    if values.get("layer_types"):
-        kinds = list(dict.fromkeys(values["layer_types"]))
+    # Some configurations write other kinds to their file than they hold.
+    kinds = list(dict.fromkeys(getattr(config, "layer_types", None) or ()))
+    if kinds:
         settings["layer_types"] = [kinds[k % len(kinds)] for k in range(N_LAYERS)]
     for key in ("mlp_layer_types", "no_rope_layers", "layers_block_type"):
         if values.get(key):
@@ -83,27 +90,40 @@ def shrink(config: Any) -> dict[str, Any]:
         settings["rope_parameters"] = {**rope, "mrope_section": sections}
     if "kv_lora_rank" in values:
         settings["num_key_value_heads"] = 4
+        if "qk_rope_head_dim" in values and "head_dim" in values:
+            settings["head_dim"] = SIZES["qk_rope_head_dim"]
     for key in getattr(config, "sub_configs", {}):
         section = getattr(config, key, None)
         if section is not None:
             settings[key] = {"model_type": section.model_type, **shrink(section)}
-    return settings
+    return {**settings, **OWN_SETTINGS.get(config.model_type, {})}
 
 
-def build(config_class: type, model_class: type) -> Any:
-    """Build a tiny model with random weights."""
+def build(config_class: Any, model_class: Any) -> Any:
+    """Build a tiny model with random weights, with its sections as they are if they must be."""
     settings = shrink(config_class())
+    sections = getattr(config_class, "sub_configs", {})
+    whole_settings = {key: size for key, size in settings.items() if key not in sections}
+    try:
+        return build_with(config_class, model_class, settings)
+    except Exception:  # noqa: BLE001 - the error without sections says more
+        return build_with(config_class, model_class, whole_settings)
+
+
+def build_with(config_class: Any, model_class: Any, settings: dict[str, Any]) -> Any:
+    """Build a model with the sizes among these that it takes."""
+    sizes = dict(settings)
     for _ in range(6):
         try:
-            config = config_class(**settings)
+            config = config_class(**sizes)
             torch.manual_seed(0)
-            return model_class._from_config(config).eval()  # type: ignore[attr-defined]
+            return model_class._from_config(config).eval()
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-            named = [key for key in settings if re.search(rf"\b{key}\b", str(error))]
-            if not named:
+            names = [key for key in sizes if re.search(rf"\b{key}\b", str(error))]
+            if not names:
                 raise
-            for key in named:
-                settings.pop(key)
+            for key in names:
+                sizes.pop(key)
     raise ValueError("no sizes fit")
 
 

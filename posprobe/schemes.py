@@ -237,6 +237,8 @@ class RotarySpec:
         Positions that a query sees, itself included, if these layers see fewer than all.
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
+    backwards
+        Whether pairs turn the other way than usual, from the second number to the first (nanochat).
     layers
         Name of the layers that it serves, if others have another encoding.
     notes
@@ -260,6 +262,7 @@ class RotarySpec:
     sections_in_turn: bool = False
     window: int | None = None
     interleaved: bool = False
+    backwards: bool = False
     layers: str = ""
     notes: tuple[str, ...] = ()
     unread_keys: tuple[str, ...] = ()

@@ -219,7 +219,8 @@ def stated_pairs(
     is_regathered
         Whether neighbours are put as halves before they turn.
     """
-    frequencies = rotary.step * rotary.ladder(length)[0]
+    direction = -1 if rotary.backwards else 1
+    frequencies = direction * rotary.step * rotary.ladder(length)[0]
     order = "neighbours" if rotary.interleaved and not is_regathered else "halves"
     # Of heads with latent attention the last columns turn.
     at_end = width != rotary.head_dim
@@ -248,7 +249,7 @@ def rotation_findings(
     )
     measured = expected if samples.fits(expected) else measure_pairs(samples, expected)
     if not len(measured.frequencies):
-        fastest = MAX_ANGLE_ERROR_RADIANS / float(expected.frequencies.max())
+        fastest = MAX_ANGLE_ERROR_RADIANS / float(np.abs(expected.frequencies).max())
         return [Finding("layers", "rotating_layers", first_distance=fastest)]
     ladder = Ladder(
         rotary.frequencies(length),
@@ -257,9 +258,15 @@ def rotation_findings(
         rotary.head_dim,
         rotary.seen(rotary.max_positions),
     )
-    findings = _ladder_findings(
-        rotary, ladder, observed, expected, measured, other_rotaries or {}
-    )
+    cause = None
+    if (
+        measured is not expected
+        and measured.frequencies.shape == ladder.frequencies.shape
+    ):
+        cause, measured = _name_ladder(
+            rotary, ladder, observed, measured, other_rotaries or {}
+        )
+    findings = _ladder_findings(ladder, observed.factor, measured, cause)
     return [*findings, *_column_findings(rotary, expected, measured), *_offset(observed)]
 
 
@@ -269,24 +276,10 @@ def _offset(observed: ObservedRotation) -> Iterator[Finding]:
 
 
 def _ladder_findings(
-    rotary: Rotary,
-    ladder: Ladder,
-    observed: ObservedRotation,
-    expected: ColumnPairs,
-    measured: ColumnPairs,
-    other_rotaries: Mapping[str, Rotary],
+    ladder: Ladder, factor: float | None, measured: ColumnPairs, cause: Finding | None
 ) -> list[Finding]:
-    """Name the change of the ladder: a known one that fits, or what the numbers show."""
+    """Return the change of the ladder: its cause if it has a name, or what the numbers show."""
     frequencies = np.maximum(np.abs(measured.frequencies), MIN_MEASURED_FREQUENCY)
-    cause = None
-    is_same_size = len(frequencies) == len(ladder.frequencies)
-    if measured is expected:
-        frequencies = ladder.frequencies
-    elif is_same_size:
-        cause, frequencies = _name_ladder(
-            rotary, ladder, observed, measured, other_rotaries
-        )
-    factor = observed.factor
     if factor is not None and ladder.factor is not None:
         is_close = abs(factor / ladder.factor - 1) < MIN_FACTOR_CHANGE
         factor = ladder.factor if is_close else factor
@@ -309,17 +302,24 @@ def _name_ladder(
     observed: ObservedRotation,
     measured: ColumnPairs,
     other_rotaries: Mapping[str, Rotary],
-) -> tuple[Finding | None, Floats]:
-    """Return the first known ladder by which vectors turned, and its cause if it has a name."""
+) -> tuple[Finding | None, ColumnPairs]:
+    """Return the first known ladder by which vectors turned, and its cause if it has a name.
+
+    A pair that turns by more than half a circle from token to token seems to turn backwards, so
+    that each ladder is tried forwards as well.
+    """
     frequencies = np.maximum(np.abs(measured.frequencies), MIN_MEASURED_FREQUENCY)
     signs = np.where(measured.frequencies < 0, -1.0, 1.0)
     for cause, candidate in _known_ladders(
         rotary, ladder, observed, frequencies, other_rotaries
     ):
-        pairs = replace(measured, frequencies=candidate * signs)
-        if candidate.shape == frequencies.shape and observed.samples.fits(pairs):
-            return cause, candidate
-    return None, frequencies
+        if candidate.shape != frequencies.shape:
+            continue
+        for directions in (signs, 1.0):
+            pairs = replace(measured, frequencies=candidate * directions)
+            if observed.samples.fits(pairs):
+                return cause, pairs
+    return None, measured
 
 
 def _find_ntk_ladder(
@@ -373,6 +373,7 @@ def _known_ladders(
         yield lost, unscaled
         # Scaled by the ratios of pairs, or by the rule, which may give scaled pairs other ratios.
         yield Finding("ladder", "scaled_twice"), expected**2 / unscaled
+        yield Finding("ladder", "scaled_upwards"), unscaled**2 / expected
         if rotary.rule in RESCALED_RULES:
             yield Finding("ladder", "scaled_twice"), rotary.rescaled(observed.length)
     if is_ntk:
@@ -412,8 +413,9 @@ def _column_findings(
         yield Finding(
             "pairs", "pairs_wrong", expected.order, measured.order, first_distance=fastest
         )
-    if (measured.frequencies < 0).any():
-        n_backwards = int((measured.frequencies < 0).sum())
+    is_backwards = (measured.frequencies < 0) != rotary.backwards
+    if is_backwards.any():
+        n_backwards = int(is_backwards.sum())
         details = {"pairs": len(measured.frequencies)}
         yield Finding(
             "pairs", "backwards", value=n_backwards, first_distance=fastest, more=details

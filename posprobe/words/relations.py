@@ -155,10 +155,10 @@ def finding_sentence(finding: Finding) -> str:
 
 
 def _harm_sentence(finding: Finding) -> str:
-    if not math.isfinite(finding.first_distance or math.inf):
-        return "No pair is 0.1 rad off within what was compared"
     if finding.first_distance == 0:
         return "Matters from the first token"
+    if not math.isfinite(finding.first_distance or math.inf):
+        return "No pair is 0.1 rad off within what was compared"
     first_distance = max(math.ceil(finding.first_distance or 1), 1)
     if finding.what == "positions":
         return f"Offsets of tokens differ from distance {first_distance:,}"
