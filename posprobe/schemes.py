@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.drawable import Card, Displayable, Drawable, format_repr
-from posprobe.encodings.rotary import axis_frequencies, rotary_frequencies, rotary_kernel
+from posprobe.encodings.rotary import (
+    axis_frequencies,
+    rescale_frequencies,
+    rotary_frequencies,
+    rotary_kernel,
+)
 from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
@@ -232,6 +237,8 @@ class RotarySpec:
         Positions that a query sees, itself included, if these layers see fewer than all.
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
+    backwards
+        Whether pairs turn the other way than usual, from the second number to the first (nanochat).
     layers
         Name of the layers that it serves, if others have another encoding.
     notes
@@ -255,6 +262,7 @@ class RotarySpec:
     sections_in_turn: bool = False
     window: int | None = None
     interleaved: bool = False
+    backwards: bool = False
     layers: str = ""
     notes: tuple[str, ...] = ()
     unread_keys: tuple[str, ...] = ()
@@ -362,6 +370,24 @@ class Rotary(_SchemeBase, RotarySpec):
         if self.rule == "proportional":
             unscaled_entries["rope_type"] = self.rule
         return replace(self, scaling=unscaled_entries).frequencies()
+
+    def rescaled(self, length: int | None = None) -> NDArray[np.float64]:
+        """Return the frequencies after its rule scaled them twice, ``[pairs]``.
+
+        Parameters
+        ----------
+        length
+            Same as for `frequencies`.
+        """
+        return self.step * rescale_frequencies(
+            self.frequencies(length) / self.step,
+            self.head_dim,
+            base=self.base,
+            partial=self.partial,
+            scaling=self.scaling,
+            max_positions=self.max_positions,
+            length=length,
+        )
 
     def _ladder(self, length: int | None) -> tuple[NDArray[np.float64], float]:
         omega, factor = self.ladder(length)

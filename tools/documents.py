@@ -419,7 +419,8 @@ class ComparedFinding(TypedDict):
     value: Annotated[float | None, "Held against the tolerance, or what names the cause."]
     tolerance: NonNegative
     first_distance: Annotated[
-        float | None, "Of ladders: the distance from which some pair is 0.1 rad off."
+        float | None,
+        "Where it matters: of ladders the distance from which some pair is 0.1 rad off.",
     ]
     rotation: Annotated[
         float | None,

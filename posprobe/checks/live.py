@@ -37,6 +37,10 @@ DEFAULT_PROBED_POSITIONS = 4096
 MIN_FACTOR_CHANGE = 1e-4
 #: Slower pairs are taken to have this frequency, in radians per position, for a logarithm.
 MIN_MEASURED_FREQUENCY = 1e-12
+#: A factor of NTK that is this near to a whole number, as a share of it, is that number.
+MAX_FACTOR_ERROR = 0.01
+#: Rules that scale a pair by its frequency, so that they scale it otherwise the second time.
+RESCALED_RULES = ("llama3",)
 #: Rules whose frequencies depend on the length of the input.
 LENGTH_RULES = ("dynamic", "longrope", "su")
 
@@ -215,7 +219,8 @@ def stated_pairs(
     is_regathered
         Whether neighbours are put as halves before they turn.
     """
-    frequencies = rotary.step * rotary.ladder(length)[0]
+    direction = -1 if rotary.backwards else 1
+    frequencies = direction * rotary.step * rotary.ladder(length)[0]
     order = "neighbours" if rotary.interleaved and not is_regathered else "halves"
     # Of heads with latent attention the last columns turn.
     at_end = width != rotary.head_dim
@@ -244,7 +249,7 @@ def rotation_findings(
     )
     measured = expected if samples.fits(expected) else measure_pairs(samples, expected)
     if not len(measured.frequencies):
-        fastest = MAX_ANGLE_ERROR_RADIANS / float(expected.frequencies.max())
+        fastest = MAX_ANGLE_ERROR_RADIANS / float(np.abs(expected.frequencies).max())
         return [Finding("layers", "rotating_layers", first_distance=fastest)]
     ladder = Ladder(
         rotary.frequencies(length),
@@ -253,9 +258,15 @@ def rotation_findings(
         rotary.head_dim,
         rotary.seen(rotary.max_positions),
     )
-    findings = _ladder_findings(
-        rotary, ladder, observed, expected, measured, other_rotaries or {}
-    )
+    cause = None
+    if (
+        measured is not expected
+        and measured.frequencies.shape == ladder.frequencies.shape
+    ):
+        cause, measured = _name_ladder(
+            rotary, ladder, observed, measured, other_rotaries or {}
+        )
+    findings = _ladder_findings(ladder, observed.factor, measured, cause)
     return [*findings, *_column_findings(rotary, expected, measured), *_offset(observed)]
 
 
@@ -265,24 +276,10 @@ def _offset(observed: ObservedRotation) -> Iterator[Finding]:
 
 
 def _ladder_findings(
-    rotary: Rotary,
-    ladder: Ladder,
-    observed: ObservedRotation,
-    expected: ColumnPairs,
-    measured: ColumnPairs,
-    other_rotaries: Mapping[str, Rotary],
+    ladder: Ladder, factor: float | None, measured: ColumnPairs, cause: Finding | None
 ) -> list[Finding]:
-    """Name the change of the ladder: a known one that fits, or what the numbers show."""
+    """Return the change of the ladder: its cause if it has a name, or what the numbers show."""
     frequencies = np.maximum(np.abs(measured.frequencies), MIN_MEASURED_FREQUENCY)
-    cause = None
-    is_same_size = len(frequencies) == len(ladder.frequencies)
-    if measured is expected:
-        frequencies = ladder.frequencies
-    elif is_same_size:
-        cause, frequencies = _name_ladder(
-            rotary, ladder, observed, measured, other_rotaries
-        )
-    factor = observed.factor
     if factor is not None and ladder.factor is not None:
         is_close = abs(factor / ladder.factor - 1) < MIN_FACTOR_CHANGE
         factor = ladder.factor if is_close else factor
@@ -305,19 +302,61 @@ def _name_ladder(
     observed: ObservedRotation,
     measured: ColumnPairs,
     other_rotaries: Mapping[str, Rotary],
-) -> tuple[Finding | None, Floats]:
-    """Return the first known ladder by which vectors turned, and its cause if it has a name."""
+) -> tuple[Finding | None, ColumnPairs]:
+    """Return the first known ladder by which vectors turned, and its cause if it has a name.
+
+    A pair that turns by more than half a circle from token to token seems to turn backwards, so
+    that each ladder is tried forwards as well.
+    """
     frequencies = np.maximum(np.abs(measured.frequencies), MIN_MEASURED_FREQUENCY)
     signs = np.where(measured.frequencies < 0, -1.0, 1.0)
-    for cause, candidate in _known_ladders(rotary, ladder, frequencies, other_rotaries):
-        pairs = replace(measured, frequencies=candidate * signs)
-        if candidate.shape == frequencies.shape and observed.samples.fits(pairs):
-            return cause, candidate
-    return None, frequencies
+    for cause, candidate in _known_ladders(
+        rotary, ladder, observed, frequencies, other_rotaries
+    ):
+        if candidate.shape != frequencies.shape:
+            continue
+        for directions in (signs, 1.0):
+            pairs = replace(measured, frequencies=candidate * directions)
+            if observed.samples.fits(pairs):
+                return cause, pairs
+    return None, measured
+
+
+def _find_ntk_ladder(
+    rotary: Rotary, ladder: Ladder, measured: Floats
+) -> tuple[Finding, Floats]:
+    """Return the ladder of NTK by the factor that the measured frequencies are nearest to."""
+    unscaled = rotary.unscaled()
+    index = np.arange(len(unscaled))
+    # Angles are equally uncertain, and NTK slows the last pair most: this one shows it best.
+    best_pair = int((index * measured).argmax())
+    log_growth, log_declared_growth = (
+        float(np.log(unscaled / frequencies)[best_pair]) * index[-1] / best_pair
+        for frequencies in (measured, ladder.frequencies)
+    )
+    declared = float(rotary.scaling.get("alpha") or rotary.scaling["factor"])
+    trained = trained_length(rotary)
+    growth_per_factor = math.expm1(log_declared_growth) / declared if trained else 1.0
+    factor = (math.exp(log_growth) - bool(trained)) / growth_per_factor
+    if abs(factor - round(factor)) < MAX_FACTOR_ERROR * factor:
+        factor = float(round(factor))
+    growth = factor * growth_per_factor + bool(trained)
+    finding = Finding("ladder", "ntk_factor", declared, factor, more=_beyond(rotary))
+    return finding, unscaled * growth ** (-index / index[-1])
+
+
+def _beyond(rotary: Rotary) -> dict[str, int]:
+    """Return the length beyond which a rule that depends on it changes frequencies, if any."""
+    trained = trained_length(rotary)
+    return {"trained": trained} if trained else {}
 
 
 def _known_ladders(
-    rotary: Rotary, ladder: Ladder, measured: Floats, other_rotaries: Mapping[str, Rotary]
+    rotary: Rotary,
+    ladder: Ladder,
+    observed: ObservedRotation,
+    measured: Floats,
+    other_rotaries: Mapping[str, Rotary],
 ) -> Iterator[tuple[Finding | None, Floats]]:
     """Yield ladders that engines take in place of a stated one, and their cause."""
     expected = ladder.frequencies
@@ -328,9 +367,17 @@ def _known_ladders(
             other.frequencies(),
         )
     unscaled = rotary.unscaled()
+    is_ntk = rotary.rule == "dynamic" and not np.array_equal(expected, unscaled)
     if rotary.rule != "default":
-        yield None, unscaled
+        lost = Finding("ladder", "ntk_lost", more=_beyond(rotary)) if is_ntk else None
+        yield lost, unscaled
+        # Scaled by the ratios of pairs, or by the rule, which may give scaled pairs other ratios.
         yield Finding("ladder", "scaled_twice"), expected**2 / unscaled
+        yield Finding("ladder", "scaled_upwards"), unscaled**2 / expected
+        if rotary.rule in RESCALED_RULES:
+            yield Finding("ladder", "scaled_twice"), rotary.rescaled(observed.length)
+    if is_ntk:
+        yield _find_ntk_ladder(rotary, ladder, measured)
     if trained_length(rotary):
         yield Finding("ladder", "other_length"), rotary.frequencies(rotary.max_positions)
         yield Finding("ladder", "other_length"), rotary.frequencies()
@@ -366,8 +413,9 @@ def _column_findings(
         yield Finding(
             "pairs", "pairs_wrong", expected.order, measured.order, first_distance=fastest
         )
-    if (measured.frequencies < 0).any():
-        n_backwards = int((measured.frequencies < 0).sum())
+    is_backwards = (measured.frequencies < 0) != rotary.backwards
+    if is_backwards.any():
+        n_backwards = int(is_backwards.sum())
         details = {"pairs": len(measured.frequencies)}
         yield Finding(
             "pairs", "backwards", value=n_backwards, first_distance=fastest, more=details
@@ -395,10 +443,15 @@ def merge_findings(findings: Sequence[Finding]) -> list[Finding]:
         layers = {
             layer for finding in members for layer in finding.more.get("layers", ())
         }
-        worst = min(members, key=lambda finding: finding.first_distance or math.inf)
+        worst = min(members, key=_first_distance)
         more = {**worst.more, "layers": sorted(layers)} if layers else worst.more
         merged.append(replace(worst, more=more))
     return merged
+
+
+def _first_distance(finding: Finding) -> float:
+    distance = finding.first_distance
+    return math.inf if distance is None else distance
 
 
 def compare_positions(a: PositionIds, b: PositionIds) -> Comparison:
@@ -412,6 +465,12 @@ def compare_positions(a: PositionIds, b: PositionIds) -> Comparison:
     axis_name = AXIS_NAMES[change.axis] if max(a.ids.shape[1], b.ids.shape[1]) > 1 else ""
     more = {"token": change.token, "axis": axis_name, "layers": list(change.layers)}
     finding = Finding(
-        "positions", change.cause, change.first_id, change.second_id, more=more
+        "positions",
+        change.cause,
+        change.first_id,
+        change.second_id,
+        # Neighbours are otherwise apart, unless all ids are later by one number.
+        first_distance=None if change.cause == "ids_offset" else 1.0,
+        more=more,
     )
     return Comparison([finding], [])

@@ -449,7 +449,8 @@ def _sink_findings(a: Side, b: RunningModel) -> Iterator[Finding | NotCompared]:
     for number, layer in sorted(b.layers.items()):
         more = {"layers": [number]}
         if number in stored and layer.has_sinks is False:
-            yield Finding("sinks", "sinks_dropped", more=more)
+            # A sink takes part of the attention of the first token already.
+            yield Finding("sinks", "sinks_dropped", first_distance=0.0, more=more)
         elif number not in stored and layer.has_sinks:
             yield NotCompared("sinks", "sinks_unknown")
         elif number in stored and layer.has_sinks:
@@ -458,7 +459,10 @@ def _sink_findings(a: Side, b: RunningModel) -> Iterator[Finding | NotCompared]:
                 yield NotCompared("sinks", "sinks_unknown")
                 continue
             cause = "sinks_changed" if change > MAX_SINK_CHANGE else "same_sinks"
-            yield Finding("sinks", cause, value=change, more=more)
+            distance = 0.0 if cause == "sinks_changed" else None
+            yield Finding(
+                "sinks", cause, value=change, first_distance=distance, more=more
+            )
 
 
 #: Sinks that differ by more than rounding to bfloat16, over their size.

@@ -64,7 +64,10 @@ def yarn_correction_range(
 
 @dataclass(frozen=True)
 class RotaryHead:
-    """The inputs of a scaling rule: the sizes of a head, and the parameters of the rule."""
+    """The inputs of a scaling rule: the sizes of a head, and the parameters of the rule.
+
+    Frequencies that are ``scaled`` already take the place of the geometric series.
+    """
 
     width: int
     partial: float
@@ -72,6 +75,7 @@ class RotaryHead:
     max_positions: int | None
     length: int | None
     stated: Mapping[str, Any]
+    scaled: Floats | None = None
 
     @property
     def dim(self) -> int:
@@ -81,6 +85,8 @@ class RotaryHead:
     @property
     def omega(self) -> Floats:
         """Frequencies before scaling."""
+        if self.scaled is not None:
+            return self.scaled
         return _geometric_frequencies(self.dim, self.base)
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -296,7 +302,42 @@ def rotary_frequencies(
     >>> frequencies.round(6).tolist(), factor
     ([1.0, 0.1, 0.01, 0.001], 1.0)
     """
-    declared = scaling or {}
+    rule, head = _read_rule(
+        RotaryHead(head_dim, partial, base, max_positions, length, scaling or {})
+    )
+    return rule(head)
+
+
+def rescale_frequencies(
+    inv_freq: Floats,
+    head_dim: int,
+    *,
+    base: float,
+    partial: float,
+    scaling: Mapping[str, Any],
+    max_positions: int | None,
+    length: int | None,
+) -> Floats:
+    """Scale frequencies by a rule that scaled them already, as engines do by mistake.
+
+    Parameters
+    ----------
+    inv_freq
+        ``[pairs]``, radians per position, after scaling.
+    head_dim, base, partial, scaling, max_positions, length
+        As for `rotary_frequencies`.
+    """
+    rule, head = _read_rule(
+        RotaryHead(head_dim, partial, base, max_positions, length, scaling)
+    )
+    return rule(replace(head, scaled=inv_freq))[0]
+
+
+def _read_rule(
+    head: RotaryHead,
+) -> tuple[Callable[[RotaryHead], tuple[Floats, float]], RotaryHead]:
+    """Return the rule that a configuration states, and the head with its stated sizes."""
+    head_dim, declared = head.width, head.stated
     nested = [key for key, value in declared.items() if isinstance(value, Mapping)]
     if nested:
         raise InvalidCheckpoint(
@@ -310,11 +351,10 @@ def rotary_frequencies(
             f"rope_parameters: no scaling rule is called {name!r}. Known "
             f"are {', '.join(SCALING_RULES)}."
         )
-    head = RotaryHead(head_dim, partial, base, max_positions, length, declared)
     head = replace(
         head,
-        base=head.number("rope_theta", base),
-        partial=head.number("partial_rotary_factor", partial),
+        base=head.number("rope_theta", head.base),
+        partial=head.number("partial_rotary_factor", head.partial),
     )
     if (
         head_dim < 2
@@ -327,15 +367,17 @@ def rotary_frequencies(
             f"share {head.partial}: the width must be positive and even, "
             "the base a number above 1, the share between 0 and 1."
         )
-    if any(count is not None and count < 1 for count in (max_positions, length)):
+    if any(
+        count is not None and count < 1 for count in (head.max_positions, head.length)
+    ):
         raise UsageError(
-            f"rotary: {max_positions} positions, length {length}: at least 1 each."
+            f"rotary: {head.max_positions} positions, length {head.length}: at least 1 each."
         )
     if head.dim < 1 and rule is not _proportional_rule:
         raise UsageError(
             f"rotary: a share of {head.partial} of {head_dim} columns rotates none."
         )
-    return rule(head)
+    return rule, head
 
 
 def wavelengths(inv_freq: ArrayLike) -> Floats:

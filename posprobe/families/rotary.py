@@ -280,6 +280,7 @@ def _count_layers(section: ConfigSection) -> int | None:
 _ROTARY_KEYS = read_data("families/configurations.toml")["rotary"]
 _ROTATING_TYPES = _ROTARY_KEYS["rotating"]
 _INTERLEAVED_TYPES = _ROTARY_KEYS["interleaved"]
+_BACKWARDS_TYPES = _ROTARY_KEYS["backwards"]
 _IN_TURN_TYPES = _ROTARY_KEYS["in_turn"]
 _HEAD_COUNT_KEYS = _ROTARY_KEYS["heads"]
 _ROTARY_LENGTH_KEYS = _ROTARY_KEYS["lengths"]
@@ -461,6 +462,7 @@ def _build_spec(
         window=_limit_window(layer_kind.window, max_positions),
         interleaved=is_interleaved
         or any(section.config.get(key) for key in _INTERLEAVED_KEYS),
+        backwards=section.model_type in _BACKWARDS_TYPES,
         layers=layers,
         unread_keys=list_unread_keys(section),
         notes=(

@@ -117,7 +117,12 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
     if a.factor is not None and b.factor is not None:
         difference = abs(a.factor - b.factor)
         if difference > tolerance:
-            findings.append(Finding("factor", "factor", a.factor, b.factor, difference))
+            # Logits change by its square, from the first token on.
+            findings.append(
+                Finding(
+                    "factor", "factor", a.factor, b.factor, difference, first_distance=0.0
+                )
+            )
     return tuple(findings)
 
 

@@ -41,7 +41,8 @@ class Finding:
     value
         Number that is compared with the tolerance, or that the sentence on the cause names.
     first_distance
-        First distance at which some pair of a ladder is 0.1 rad off.
+        First distance at which it matters: of a ladder, that at which some pair is 0.1 rad off; 0
+        for what changes the first token already.
     rotation
         Largest difference of the mean rotation of ladders within the shorter context.
     more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,14 @@ from posprobe.relations.values import find_same_values, moved_finding, relative_
 
 #: Tables are tried at shifts up to this many rows, because one to four rows are reserved.
 MAX_ROW_LAG = 4
+#: Ways in which tables are interpolated, and whether the first and last rows stay.
+RESAMPLING_METHODS = (
+    ("linear", False),
+    ("linear", True),
+    ("bicubic", False),
+    ("bicubic", True),
+    ("bicubic_antialias", False),
+)
 #: Inner products are formed of at most this many rows at once, which bounds time and memory.
 _MAX_COMPARED_ROWS = 2048
 
@@ -60,7 +69,9 @@ def relate_tables(
     row_findings: list[Finding] = []
     if lag:
         lag_cause = "rows_cut" if lag > 0 else "rows_before"
-        row_findings.append(Finding("rows", lag_cause, value=abs(lag)))
+        row_findings.append(
+            Finding("rows", lag_cause, value=abs(lag), more={"position": 0})
+        )
     value_finding = _relate_values(rows_a, rows_b)
     if len(a) != len(b) and value_finding.cause in ("moved", "unrelated"):
         if resized := _find_resizing(a, b, layouts):
@@ -70,7 +81,8 @@ def relate_tables(
     elif value_finding.cause == "unrelated":
         return (_find_rearrangement(a, b, layouts, value_finding),)
     if len(aligned_a) > n_common and not (lag > 0 and len(a) - lag == len(b)):
-        row_findings.append(Finding("rows", "truncated", len(a), len(b)))
+        more = {} if lag else {"position": n_common}
+        row_findings.append(Finding("rows", "truncated", len(a), len(b), more=more))
     elif len(aligned_b) > n_common:
         tail = aligned_b[n_common:]
         is_repeated = (
@@ -226,30 +238,48 @@ def _find_resizing(
     a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None
 ) -> Finding | None:
     """Find the interpolation that turns one table into the other."""
-    old, new = (
-        layout_sides(layout) for layout in layouts or (Sequence(len(a)), Sequence(len(b)))
-    )
-    if len(old) != len(new):
-        return None
-    fits = []
-    for method in ("linear", "bicubic", "bicubic_antialias"):
-        for corners in (False, True):
-            if corners and method == "bicubic_antialias":
-                continue
+    sequences = Sequence(len(a)), Sequence(len(b))
+    old, new = (layout_sides(layout) for layout in layouts or sequences)
+    fits: list[tuple[float, dict[str, Any]]] = []
+    for method, corners in RESAMPLING_METHODS:
+        details = {"method": method, "corners": corners}
+        if len(old) == len(new):
             patches = a.reshape(*old, -1)
             for axis in range(len(old)):
                 weights = resampling_weights(
                     old[axis], new[axis], method, corners=corners
                 )
                 patches = np.moveaxis(np.tensordot(weights, patches, (1, axis)), 0, axis)
-            fits.append(
-                (_centred_distance(patches.reshape(len(b), -1), b), method, corners)
-            )
-    misfit, method, corners = min(fits)
+            fits.append((_centred_distance(patches.reshape(len(b), -1), b), details))
+        if max(len(old), len(new)) > 1:
+            misfit = _fit_raster(a, b, method, corners=corners)
+            fits.append((misfit, {**details, "raster": True}))
+    misfit, details = min(fits, key=lambda fit: fit[0])
     if misfit >= RULES["resized"].tolerance:
         return None
-    details = {"method": method, "corners": corners}
-    return Finding("rows", "resized", list(old), list(new), misfit, more=details)
+    is_raster = "raster" in details
+    sizes_a, sizes_b = ((len(a),), (len(b),)) if is_raster else (old, new)
+    n_common = min(len(a), len(b))
+    is_wrong = _row_errors(a[:n_common], b[:n_common]) > RULES["resized"].tolerance
+    position = int(is_wrong.argmax()) if is_wrong.any() else n_common
+    more = {**details, "position": position}
+    return Finding("rows", "resized", [*sizes_a], [*sizes_b], misfit, more=more)
+
+
+def _fit_raster(a: Floats, b: Floats, method: str, *, corners: bool) -> float:
+    """Return the misfit of a grid that was resampled as one long row.
+
+    Rows in front of the grid, which are not known, may have been resampled with it.
+    """
+    misfits = []
+    for n_prefix in range(MAX_ROW_LAG + 1):
+        weights = resampling_weights(
+            len(a) + n_prefix, len(b) + n_prefix, method, corners=corners
+        )[n_prefix:]
+        is_known = (weights[:, :n_prefix] == 0).all(axis=1)
+        rows = weights[is_known, n_prefix:] @ a
+        misfits.append(_centred_distance(rows, b[is_known]))
+    return min(misfits)
 
 
 def resampling_weights(old: int, new: int, method: str, *, corners: bool) -> Floats:

@@ -88,13 +88,20 @@ FINDING_PARTS: Mapping[str, Template] = {
         if "type" in f.more
         else ""
     ),
+    "along": lambda f: ", along the raster of rows" if f.more.get("raster") else "",
     "angles": _angles_key,
     "apart": lambda f: format_number(max(f.more["last"], 1 / f.more["last"])),
     "base": lambda f: f"base {format_number(f.a)} in both" if f.a else "equal",
+    "beyond": lambda f: (
+        f", in inputs longer than {f.more['trained']:,}" if "trained" in f.more else ""
+    ),
     "between": lambda f: str(f.more["pairs"] - f.more["kept"]),
     "blocks": lambda f: f.more.get("type") or f"{f.more['bits']} bits in blocks",
     "caps": lambda f: f"{_cap_phrase(f.a)} in A, {_cap_phrase(f.b)} in B",
     "count": lambda f: format_count(int(f.value or 0), "row"),
+    "from_position": lambda f: (
+        f"; wrong from position {f.more['position']:,}" if "position" in f.more else ""
+    ),
     "holder": lambda f: "A" if f.a else "B",
     "in_layers": lambda f: (
         f" in {layer_numbers(f.more['layers'])}" if "layers" in f.more else ""
@@ -123,7 +130,9 @@ def _finding_formatter(finding: Finding) -> TemplateFormatter:
 
 def _finding_line(finding: Finding) -> str:
     line: str = _check_texts()["causes"][finding.cause]["line"]
-    return _finding_formatter(finding).format(line)
+    # Layers stand in front of every line that is of some.
+    prefix = "" if "{layers}" in line else "{layers}"
+    return _finding_formatter(finding).format(prefix + line)
 
 
 def not_compared_reason(reason: str, details: str = "") -> str:
@@ -146,9 +155,13 @@ def finding_sentence(finding: Finding) -> str:
 
 
 def _harm_sentence(finding: Finding) -> str:
+    if finding.first_distance == 0:
+        return "Matters from the first token"
     if not math.isfinite(finding.first_distance or math.inf):
         return "No pair is 0.1 rad off within what was compared"
     first_distance = max(math.ceil(finding.first_distance or 1), 1)
+    if finding.what == "positions":
+        return f"Offsets of tokens differ from distance {first_distance:,}"
     if finding.what == "window":
         return f"Other keys are seen from distance {first_distance:,}"
     size = _format_size(finding.rotation) if finding.rotation is not None else ""
@@ -234,7 +247,9 @@ def check_lines(
 def _finding_rows(finding: Finding, verdict: str, context: int | None) -> Iterator[str]:
     yield f"  {subject_name(finding.what, finding.part):<16}{_finding_line(finding):<56}  {verdict}"
     if finding.first_distance is not None:
-        length = f"; the context is {context:,}" if context else ""
+        length = (
+            f"; the context is {context:,}" if context and finding.first_distance else ""
+        )
         harm = _harm_sentence(finding)
         yield f"  {'':<16}{harm[:1].lower()}{harm[1:]}{length}"
 

@@ -279,7 +279,8 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
     resampled = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0)[0]
     result = pp.check(table, pp.table(resampled.numpy(), grid=(12, 12)))
     assert causes(result) == ["resized"]
-    assert result.causes[0].more == {"method": "bicubic_antialias", "corners": False}
+    details = {"method": "bicubic_antialias", "corners": False, "position": 0}
+    assert result.causes[0].more == details
     plain = resample_abs_pos_embed(
         values, (12, 12), num_prefix_tokens=0, antialias=False
     )[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_right_rotation_is_alike(dtype: type) -> None:
     [
         ({"base": 1e4}, "base", 1),
         ({"order": "neighbours"}, "pairs_wrong", 1),
-        ({"factor": 1.2}, "factor", None),
+        ({"factor": 1.2}, "factor", 0),
         ({"sign": -1}, "backwards", 1),
         ({"offset": 1}, "rotation_offset", None),
         ({"pairs": 16}, "columns", 71),
@@ -71,6 +72,50 @@ def test_other_rotations_are_named(
     assert finding.cause == cause
     if distance is not None:
         assert math.ceil(finding.first_distance or 0) == distance
+
+
+@pytest.mark.parametrize(
+    ("settings", "causes"),
+    [
+        ({"scale": 0.25}, []),
+        ({}, ["positions_scaled"]),
+        ({"scale": 0.0625}, ["scaled_twice"]),
+        ({"scale": 4.0}, ["scaled_upwards"]),
+        ({"scale": 0.25, "base": 1e4}, ["base"]),
+        ({"scale": 0.25, "traditional": True}, ["pairs_wrong"]),
+    ],
+)
+def test_arguments_of_engines_are_held_against_a_model(
+    tmp_path: Path, settings: dict[str, Any], causes: list[str]
+) -> None:
+    """The arithmetic of ``mx.fast.rope`` and ``ggml_rope_custom`` by their arguments."""
+    pytest.importorskip("transformers")
+    import transformers
+
+    config: Any = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
+        vocab_size=99, max_position_embeddings=2048,
+        rope_parameters={"rope_type": "linear", "rope_theta": 5e5, "factor": 4.0},
+    )  # fmt: skip
+    transformers.LlamaModel(config).save_pretrained(tmp_path)
+    arguments = {"base": 5e5, "scale": 1.0, "traditional": False, **settings}
+
+    def rotate(x: Any, positions: Any) -> Any:
+        frequencies = arguments["base"] ** (-np.arange(0, 16, 2) / 16)
+        angles = np.outer(arguments["scale"] * positions, frequencies)[:, None]
+        columns = np.arange(16)
+        i, j = (
+            columns.reshape(-1, 2).T
+            if arguments["traditional"]
+            else columns.reshape(2, -1)
+        )
+        y = x.copy()
+        y[..., i] = x[..., i] * np.cos(angles) - x[..., j] * np.sin(angles)
+        y[..., j] = x[..., j] * np.cos(angles) + x[..., i] * np.sin(angles)
+        return y
+
+    result = pp.check(tmp_path, rotate)
+    assert [cause.cause for cause in result.causes] == causes
 
 
 def test_array_with_dlpack_or_gradient_is_read() -> None:

@@ -107,30 +107,79 @@ def test_ladders_other_than_stated_are_named(
 
 
 @pytest.mark.parametrize("rope", [LLAMA3, YARN, LINEAR], ids=["llama3", "yarn", "linear"])
-def test_scaling_applied_twice_is_named(tmp_path: Path, rope: dict[str, Any]) -> None:
+def test_scaling_by_the_ratios_of_a_file_applied_again_is_named(
+    tmp_path: Path, rope: dict[str, Any]
+) -> None:
     def scale_again(model: Any) -> None:
         buffer = model.rotary_emb.inv_freq
         unscaled = 1e4 ** (-torch.arange(0, 16, 2) / 16)
         model.rotary_emb.inv_freq = buffer**2 / unscaled
 
-    result = check_changed(tmp_path, build("Llama", rope_parameters=rope), scale_again)
-    cause, layers, distance = cause_of(result)
-    assert (cause, layers) == ("scaled_twice", ALL)
-    assert distance is not None
-    assert distance >= 1
+    model = build("Llama", rope_parameters=rope)
+    frequencies = model.rotary_emb.inv_freq.double().numpy()
+    twice = frequencies**2 * 1e4 ** (np.arange(0, 16, 2) / 16)
+    result = check_changed(tmp_path, model, scale_again)
+    distance = np.ceil(0.1 / np.abs(frequencies - twice).max())
+    assert cause_of(result) == ("scaled_twice", ALL, distance)
+
+
+def test_llama3_rule_applied_to_scaled_frequencies_is_named(tmp_path: Path) -> None:
+    def scale_again(model: Any) -> None:
+        frequencies = model.rotary_emb.inv_freq
+        turns = 64 * frequencies / (2 * np.pi)
+        kept = ((turns - 1) / 3).clamp(0, 1)
+        model.rotary_emb.inv_freq = frequencies * ((1 - kept) / 8 + kept)
+
+    model = build("Llama", rope_parameters=LLAMA3)
+    result = check_changed(tmp_path, model, scale_again)
+    assert cause_of(result)[:2] == ("scaled_twice", ALL)
+
+
+def scale_by_length(model: Any, growth: Callable[[float], float]) -> None:
+    """Let the ladder of a model depend on the longest input so far, as transformers does."""
+    lengths = [512.0]
+
+    def scale(module: Any, inputs: Any, options: Any) -> None:
+        ids = options["position_ids"] if "position_ids" in options else inputs[1]
+        lengths.append(float(ids.max() + 1))
+        base = 1e4 * growth(max(lengths) / 512) ** (16 / 14)
+        module.inv_freq = (base ** (-torch.arange(0, 16, 2) / 16)).float()
+
+    model.rotary_emb.register_forward_pre_hook(scale, with_kwargs=True)
 
 
 @pytest.mark.parametrize(
-    "live", [PLAIN, {**DYNAMIC, "factor": 16.0}], ids=["lost", "other"]
+    ("growth", "cause"),
+    [
+        (lambda _: 1.0, "ntk_lost"),
+        (lambda ratio: 16 * ratio - 15, "ntk_factor"),
+        (lambda ratio: (4 * ratio - 3) ** 2, "scaled_twice"),
+    ],
+    ids=["lost", "other factor", "twice"],
 )
-def test_ntk_beyond_the_trained_length_is_named(tmp_path: Path, live: Any) -> None:
-    result = check_rebuilt(
-        tmp_path, "Llama", {"rope_parameters": DYNAMIC}, {"rope_parameters": live}
-    )
-    cause, layers, _ = cause_of(result)
-    assert cause in ("base", "ntk")
-    assert layers == ALL
-    assert pp.check(tmp_path, build("Llama", rope_parameters=DYNAMIC)).alike is not False
+def test_ntk_other_than_stated_is_named(
+    tmp_path: Path, growth: Callable[[float], float], cause: str
+) -> None:
+    build("Llama", rope_parameters=DYNAMIC).save_pretrained(tmp_path)
+    model = build("Llama")
+    scale_by_length(model, growth)
+    result = pp.check(tmp_path, model)
+    found, layers, distance = cause_of(result)
+    assert (found, layers) == (cause, ALL)
+    assert distance is not None
+    assert distance >= 1
+    if cause == "ntk_factor":
+        assert (result.causes[0].a, result.causes[0].b) == (4, 16)
+    if cause == "ntk_lost":
+        assert "longer than 512" in str(result)
+
+
+def test_ntk_as_stated_raises_no_alarm(tmp_path: Path) -> None:
+    build("Llama", rope_parameters=DYNAMIC).save_pretrained(tmp_path)
+    assert pp.check(tmp_path, build("Llama", rope_parameters=DYNAMIC)).alike is True
+    model = build("Llama")
+    scale_by_length(model, lambda ratio: 4 * ratio - 3)
+    assert pp.check(tmp_path, model).exit_code == 0
 
 
 def test_inverted_list_of_rotating_layers_is_named(tmp_path: Path) -> None:
@@ -149,7 +198,9 @@ def test_lost_attention_factor_is_named(tmp_path: Path) -> None:
         model.rotary_emb.attention_scaling = 1.0
 
     result = check_changed(tmp_path, build("Llama", rope_parameters=YARN), lose)
-    assert cause_of(result)[:2] == ("factor", ALL)
+    assert cause_of(result) == ("factor", ALL, 0)
+    assert "layers 0–3: 1.208 in A, 1 in B" in str(result)
+    assert "from the first token" in str(result)
     assert result.causes[0].a == pytest.approx(0.1 * np.log(8) + 1)
     assert result.causes[0].b == pytest.approx(1.0)
 
@@ -238,7 +289,7 @@ def test_dropped_sinks_are_named(tmp_path: Path, monkeypatch: Any) -> None:
         "eager_attention_forward",
         modeling_llama.eager_attention_forward,
     )
-    assert cause_of(check_changed(tmp_path, model)) == ("sinks_dropped", ALL, None)
+    assert cause_of(check_changed(tmp_path, model)) == ("sinks_dropped", ALL, 0)
 
 
 def build_bert() -> Any:
@@ -256,7 +307,8 @@ def test_shifted_rows_are_named(tmp_path: Path) -> None:
         table = model.embeddings.position_embeddings
         table.register_forward_pre_hook(lambda _, inputs: ((inputs[0] + 2) % 64,))
 
-    assert cause_of(check_changed(tmp_path, build_bert(), shift))[0] == "rows_cut"
+    cause = check_changed(tmp_path, build_bert(), shift).causes[0]
+    assert (cause.cause, cause.value, cause.more["position"]) == ("rows_cut", 2, 0)
 
 
 def test_cut_table_is_named(tmp_path: Path) -> None:
@@ -265,17 +317,54 @@ def test_cut_table_is_named(tmp_path: Path) -> None:
         table.weight = torch.nn.Parameter(table.weight[:40].clone())
         model.config.max_position_embeddings = 40
 
-    assert cause_of(check_changed(tmp_path, build_bert(), cut))[0] == "truncated"
+    result = check_changed(tmp_path, build_bert(), cut)
+    assert (result.causes[0].cause, result.causes[0].more["position"]) == (
+        "truncated",
+        40,
+    )
+    assert "wrong from position 40" in str(result)
 
 
-def test_resampled_grid_is_named(tmp_path: Path) -> None:
+def build_vit(side: int) -> Any:
     config = transformers.ViTConfig(
         hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
-        image_size=64, patch_size=8,
+        image_size=8 * side, patch_size=8,
     )  # fmt: skip
     torch.manual_seed(0)
     family: Any = transformers.ViTModel
     model = family._from_config(config).eval()
+    table = model.embeddings.position_embeddings
+    table.data = torch.randn(table.shape).cumsum(dim=1)
+    return model
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("has_prefix", [True, False])
+def test_table_resampled_along_the_raster_is_named(
+    tmp_path: Path, mode: str, has_prefix: bool
+) -> None:
+    def resample(model: Any) -> None:
+        table = model.embeddings.position_embeddings.detach()
+        prefix = table[:, :0] if has_prefix else table[:, :1]
+        rows = table[:, prefix.shape[1] :]
+        size = 512 - prefix.shape[1]
+        # Along one axis the two-dimensional kernels are those of a line.
+        line = torch.nn.functional.interpolate(
+            rows.permute(0, 2, 1)[..., None], size=(size, 1), mode=mode
+        )
+        values = torch.cat([prefix, line[..., 0].permute(0, 2, 1)], dim=1)
+        model.embeddings.position_embeddings = torch.nn.Parameter(values)
+
+    result = check_changed(tmp_path, build_vit(24), resample)
+    cause = result.causes[0]
+    assert (cause.cause, cause.a, cause.b) == ("resized", [576], [511])
+    assert cause.more["method"] == {"bilinear": "linear"}.get(mode, mode)
+    assert cause.more["position"] <= 2
+    assert "along the raster" in str(result)
+
+
+def test_resampled_grid_is_named(tmp_path: Path) -> None:
+    model = build_vit(8)
 
     def resample(model: Any) -> None:
         table = model.embeddings.position_embeddings
@@ -286,7 +375,9 @@ def test_resampled_grid_is_named(tmp_path: Path) -> None:
         model.embeddings.position_embeddings = torch.nn.Parameter(values)
 
     result = check_changed(tmp_path, model, resample)
-    assert result.exit_code == 6, str(result)
+    cause = result.causes[0]
+    assert (cause.cause, cause.a, cause.b) == ("resized", [8, 8], [6, 6])
+    assert cause.more["method"] == "bicubic"
 
 
 FAMILIES: dict[str, dict[str, Any]] = {

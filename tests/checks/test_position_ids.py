@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import posprobe as pp
+from posprobe.analyses.models.positions import PositionIds
 from posprobe.errors import UsageError
 
 COMMON: dict[str, Any] = {
@@ -49,6 +50,9 @@ def test_first_other_token_is_named(ids: list[int], cause: str, token: int) -> N
     (finding,) = result.causes
     assert (finding.cause, finding.more["token"]) == (cause, token)
     assert list(finding.more["layers"]) == [0, 1]
+    # Ids that are all later by one number leave offsets as they are.
+    assert finding.first_distance == (None if cause == "ids_offset" else 1)
+    assert f"layers 0, 1: token {token}" in str(result)
     assert f"token {token}" in str(result)
 
 
@@ -83,3 +87,24 @@ def test_other_prompts_cannot_be_compared(tmp_path: Path) -> None:
 def test_ids_against_a_file_are_refused() -> None:
     with pytest.raises(UsageError, match="two records"):
         pp.check(record("Llama"), "rotary:64x16")
+
+
+def test_plot_draws_a_line_for_each_axis_and_ids_of_other_layers() -> None:
+    pytest.importorskip("matplotlib")
+    time, rows, columns = np.arange(6), np.arange(6) // 2, np.arange(6) % 2
+    grid = PositionIds(np.stack([[time, rows, columns]] * 2), (0, 4), "grid")
+    lines = grid.plot().get_lines()
+    assert [line.get_label() for line in lines] == ["time", "rows", "columns"]
+    assert np.array_equal(np.array(lines[1].get_ydata()), rows)
+    (line,) = PositionIds(time[None, None], (0,), "text").plot().get_lines()
+    assert np.array_equal(np.array(line.get_ydata()), time)
+    unlike = PositionIds(np.stack([[time], [rows]]), (0, 4), "unlike")
+    labels = [line.get_label() for line in unlike.plot().get_lines()]
+    assert labels == ["layer 0", "layer 4"]
+
+
+def test_notebook_shows_a_card_of_the_ids() -> None:
+    ids = np.stack([np.arange(6), np.arange(6) % 2])[None]
+    card = PositionIds(ids, (3,), "<model>")._repr_html_()
+    assert "&lt;model&gt;" in card
+    assert "0 to 5; 0 to 1" in card

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.drawable import Displayable
+from posprobe.drawable import Card, Drawable
 
 
 @dataclass(frozen=True, eq=False)
-class PositionIds(Displayable):
+class PositionIds(Drawable):
     """Position ids of a prompt, as each rotary layer received them.
 
     Parameters
@@ -24,9 +25,22 @@ class PositionIds(Displayable):
         Name of the model, or of the file.
     """
 
+    figures: ClassVar[str] = "positions.plot_position_ids"
+
     ids: NDArray[np.int64]
     layers: tuple[int, ...]
     name: str
+
+    def _card(self) -> Card:
+        n_layers, n_axes, n_tokens = self.ids.shape
+        ranges = [f"{axis.min()} to {axis.max()}" for axis in self.ids.swapaxes(0, 1)]
+        differs = bool((self.ids != self.ids[:1]).any())
+        facts = {
+            "tokens": n_tokens,
+            "ids": ranges[0] if n_axes == 1 else f"{'; '.join(ranges)} by axis",
+            "layers": f"{n_layers}, {'with different' if differs else 'all with the same'} ids",
+        }
+        return Card(self.name, facts, pictures=self._pictures())
 
 
 @dataclass(frozen=True)

