@@ -274,7 +274,9 @@ def _without_mlp_blocks(names: list[str], section: ConfigSection) -> list[str]:
 
 
 def _count_layers(section: ConfigSection) -> int | None:
-    return section.read_integer("num_hidden_layers", maximum=settings.MAX_CONFIG_LAYERS)
+    count = section.read_integer("num_hidden_layers", maximum=settings.MAX_CONFIG_LAYERS)
+    counts_blocks = section.model_type in _ROTARY_KEYS["counting_blocks"]
+    return count // 2 if count and counts_blocks else count
 
 
 _ROTARY_KEYS = read_data("families/configurations.toml")["rotary"]
@@ -282,6 +284,7 @@ _ROTATING_TYPES = _ROTARY_KEYS["rotating"]
 _INTERLEAVED_TYPES = _ROTARY_KEYS["interleaved"]
 _BACKWARDS_TYPES = _ROTARY_KEYS["backwards"]
 _IN_TURN_TYPES = _ROTARY_KEYS["in_turn"]
+_LADDER_LAYERS: Mapping[str, str] = _ROTARY_KEYS["ladder_layers"]
 _HEAD_COUNT_KEYS = _ROTARY_KEYS["heads"]
 _ROTARY_LENGTH_KEYS = _ROTARY_KEYS["lengths"]
 #: Architectures for images whose rows and columns turn one half of the pairs each.
@@ -368,9 +371,10 @@ def _iter_specs(section: ConfigSection) -> Iterator[RotarySpec]:
             "rope_parameters", f"{len(nested)} ladders", "one", section.path
         )
     if nested and not any(key in declared for key in ("rope_type", "type", "rope_theta")):
-        for layers, parameters in nested.items():
+        for key, parameters in nested.items():
+            layers = _LADDER_LAYERS.get(str(key), str(key))
             yield _build_spec(
-                section, parameters, str(layers), find_layer_kind(section, str(layers))
+                section, parameters, layers, find_layer_kind(section, layers)
             )
         return
     if (local_base := _local_base(config)) is not None:
