@@ -203,11 +203,25 @@ def test_dense_layers_of_a_mixture_rotate_though_they_see_everything(
 
 def test_blocks_that_are_listed_beside_layers_are_no_layers(tmp_path: Path) -> None:
     blocks = stated(
-        tmp_path, model_type="dory", num_hidden_layers=2, head_dim=8, rope_theta=1e4,
+        tmp_path, model_type="dory", num_hidden_layers=4, head_dim=8, rope_theta=1e4,
         sliding_window=WINDOW, layer_types=["full_attention", "mlp", "sliding_attention", "mlp"],
     )  # fmt: skip
     assert [record.window for record in blocks] == [None, WINDOW]
     assert not any(record.notes for record in blocks)
+
+
+def test_ladders_by_the_name_of_their_use_belong_to_layers(tmp_path: Path) -> None:
+    bases = {"main": 1e4, "compress": 1.6e5}
+    records = stated(
+        tmp_path, model_type="deepseek_v4", num_hidden_layers=2, head_dim=8,
+        sliding_window=WINDOW,
+        layer_types=["sliding_attention", "compressed_sparse_attention"],
+        rope_parameters={
+            name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()
+        },
+    )  # fmt: skip
+    bases_by_layers = {record.name: record.frequencies()[1] ** -4 for record in records}
+    assert bases_by_layers == pytest.approx({"local": 1e4, "global": 1.6e5})
 
 
 def test_a_share_of_the_whole_head_is_none_of_its_latent_part(tmp_path: Path) -> None:
