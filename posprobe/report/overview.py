@@ -45,6 +45,7 @@ from posprobe.words.lines import (
     budget_sums,
     budget_terms,
     compared_budgets,
+    table_budgets,
 )
 
 #: Arrays of a bundle by name.
@@ -121,7 +122,7 @@ class Style:
     letter_share: float = 0.0056
     min_wide_share: float = 0.12
     names_share: float = 0.14
-    bar_pitch: int = 68
+    bar_pitch: int = 62
     first_bar_top: int = 26
 
 
@@ -197,11 +198,11 @@ def draw_budget(document: Block) -> str:
         '<text class="lab wide" x="100%" y="88" text-anchor="end">'
         f"{', '.join(narrow_labels)}</text>"
     )
-    for share, bracket_label in budget_sums(terms):
+    for share, value, name in budget_sums(terms):
         elements.append(
             f'<line class="br" x1="0%" x2="{100 * share:.2f}%" y1="23" y2="23"/>'
         )
-        elements.append(f'<text class="lab brt" x="0%" y="16">{bracket_label}</text>')
+        elements.append(f'<text class="lab brt" x="0%" y="16">{name} {value}</text>')
     label = "; ".join(f"{term.name} {term.value}" for term in terms)
     return (
         f'<svg width="100%" height="94" role="img" aria-label="Budget: {label}">'
@@ -271,7 +272,7 @@ def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str
             f'<title>{safe_name}</title><text class="barname" x="0" y="27">{safe_name}</text>'
             f'</svg><svg class="slot" x="{100 * left:.1f}%" y="{top}" '
             f'width="{100 - 100 * left:.1f}%" height="{pitch}">{"".join(segments)}'
-            f'<text class="lab wide" x="100%" y="59" text-anchor="end">{note}</text></svg>'
+            f'<text class="lab wide" x="100%" y="57" text-anchor="end">{note}</text></svg>'
         )
     height = STYLE.first_bar_top + pitch * len(budgets)
     return (
@@ -282,16 +283,23 @@ def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str
 
 def budget_legend(document: Block) -> str:
     """Return a legend of the budget, for pages on which its bar is too narrow for labels."""
-    entries = [
-        f'<li><i class="sw {term.colour_class}"></i>{term.name} <b>{term.value}</b></li>'
-        for term in budget_terms(document)
-    ]
+    entries = _legend_entries(budget_terms(document))
+    for label, terms in table_budgets(document):
+        entries.append(f'<li class="of">{escape(escape_invisible(label))}</li>')
+        entries += _legend_entries(terms)
     for _, terms in compared_budgets(document)[:1]:
         entries = [
             f'<li><i class="sw {term.colour_class}"></i>{term.name}</li>'
             for term in terms
         ]
     return f'<ul class="legend">{"".join(entries)}</ul>'
+
+
+def _legend_entries(terms: Sequence[BudgetTerm]) -> list[str]:
+    return [
+        f'<li><i class="sw {term.colour_class}"></i>{term.name} <b>{term.value}</b></li>'
+        for term in terms
+    ]
 
 
 def _bar_label(x: str, y: int, label: str, css_class: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import questions
+from posprobe.data import read_data
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table
 from posprobe.report.html import render_listing
@@ -26,7 +27,8 @@ from posprobe.report.svg import embed_svg
 from posprobe.studies.series import HEADLINE_NUMBERS, Series
 from posprobe.sweeps.columns import USER_PREFIX, ColumnType
 from posprobe.text import escape_invisible, format_cell
-from posprobe.words import QUESTION_TEXTS
+from posprobe.words import QUESTION_TEXTS, define_line, define_number
+from posprobe.words.formats import format_count, join_words
 
 #: Number of rows on the page, which has under 3 MB per 1,000 rows; ``sweep.parquet`` has all.
 MAX_ATLAS_ROWS = 2000
@@ -49,6 +51,15 @@ _UNDEFINED_COLOUR = (150, 150, 150)
 #: Base64 of a PNG image of at most 1.5 kB.
 _THUMBNAIL = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/]{4,2000}={0,2}")
 _SIZE_COLUMN_LABELS = {"positions": "positions", "dim": "dimensions"}
+#: Columns of encodings without a table.
+_SCHEME_NUMBERS = (
+    "base",
+    "rotation.pairs",
+    "rotation.never_turn_target",
+    "rotation.first_negative",
+    "reach",
+    "smoothness.structured",
+)
 _TEXT_LABELS = {
     "family": "family",
     "scheme": "kind",
@@ -89,8 +100,9 @@ def atlas(
     table = _table(_with_lineages(rows[:MAX_ATLAS_ROWS]), user_types)
     page = Listing(
         title="Atlas",
-        subject=f"{counts['rows']} rows",
-        lead=(
+        subject=f"{counts['rows']:,} rows of {counts['references']:,} references",
+        lead=_headline(rows)
+        or (
             f"{counts['rows']:,} position tables and encodings of "
             f"{counts['references']:,} references."
         ),
@@ -115,6 +127,28 @@ def atlas(
     return render_listing(page, version("posprobe"), svgs, thumbnail_of)
 
 
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many tables rotate, break, are untrained in part, or come from another."""
+    tables = [row for row in rows if row.get("answers.order") is not None]
+    if not tables:
+        return ""
+    rotating = ("answers.rotations", "answers.axis_rotations")
+    counts = {
+        "rotate": sum(any(row.get(key) == "yes" for key in rotating) for row in tables),
+        "break": sum(row.get("answers.seams") == "yes" for row in tables),
+        "have untrained rows": sum(
+            (row.get("budget.untrained") or 0) > 0 for row in tables
+        ),
+        "come from another": sum(
+            row.get("lineage") not in (None, row["reference"]) for row in tables
+        ),
+    }
+    clauses = [f"{count:,} {predicate}" for predicate, count in counts.items()]
+    n_others = len(rows) - len(tables)
+    others = f" {format_count(n_others, 'encoding')} without a table." if n_others else ""
+    return f"Of {format_count(len(tables), 'table')}, {join_words(clauses)}.{others}"
+
+
 def _table(
     rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]
 ) -> Table:
@@ -132,22 +166,31 @@ def _table(
         f"answers.{name}": QUESTION_TEXTS[name] for name in questions.ANALYSIS_QUESTIONS
     }
     texts = {**_present_labels(rows, _TEXT_LABELS), **user_labels}
+    scheme_texts = read_data("report/numbers.toml")["encodings"]
+    scheme_labels = {key: scheme_texts[key]["label"] for key in _SCHEME_NUMBERS}
+    answers = _present_labels(rows, answer_labels)
+    scheme_numbers = _present_labels(rows, scheme_labels)
     labels = {
-        **texts,
+        **answers,
         **_present_labels(rows, _SIZE_COLUMN_LABELS),
         **numbers,
-        **_present_labels(rows, answer_labels),
+        **scheme_numbers,
+        **texts,
     }
     numeric = {
         *_SIZE_COLUMN_LABELS,
         *numbers,
+        *scheme_numbers,
         *(key for key in user_labels if user_types[key] in ("int64", "double")),
     }
     pictures = any("thumbnail" in row for row in rows)
     headings = (
         Column("name"),
         *([Column("similarity")] if pictures else []),
-        *(Column(label, key in numeric) for key, label in labels.items()),
+        *(
+            Column(label, key in numeric, key in answers, _definition(key))
+            for key, label in labels.items()
+        ),
     )
     cells: tuple[Row, ...] = tuple(
         (
@@ -163,6 +206,13 @@ def _table(
             " Similarity: cosine of every pair of positions, centred; red is 1, blue -1."
         )
     return Table(caption, headings, cells)
+
+
+def _definition(key: str) -> str:
+    """Return the sentence that defines a column; empty for none."""
+    if number := compared_numbers().get(key):
+        return define_number(number.label, number.meaning)
+    return define_line(key.removeprefix("answers."))
 
 
 def _name_cell(row: Mapping[str, Any]) -> Cell:

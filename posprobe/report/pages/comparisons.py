@@ -19,7 +19,8 @@ from posprobe.page import (
     Table,
     make_columns,
 )
-from posprobe.report.pages.parts import version_facts
+from posprobe.report.comparison_overview import COMPARISON_DRAWING_NAMES
+from posprobe.report.pages.parts import number_cell, version_facts
 from posprobe.text import Block, format_cell, format_value, lookup
 from posprobe.words import (
     QUESTION_TEXTS,
@@ -51,9 +52,12 @@ def comparison_page(document: Block) -> Page:
         title=" · ".join(table["label"] for table in tables),
         subject="compared by position",
         lead=comparisons.comparison_lead(tables),
-        headline=comparisons.comparison_headline(document["pairs"]),
+        headline=comparisons.comparison_headline(document),
         notes=(*comparisons.compared_rows_notes(document), *notes),
-        pictures=describe_pictures("tables", ("similarity", "variance")),
+        pictures=(
+            *map(Picture, COMPARISON_DRAWING_NAMES),
+            *describe_pictures("tables", ("similarity", "variance")),
+        ),
         subjects=tuple(table["label"] for table in tables),
         evidence=(
             *_pair_evidence(
@@ -137,7 +141,7 @@ def _table_numbers(tables: list[Block]) -> Table:
             if is_chosen or f"{name}.{path}" in PREVIEW_NUMBERS:
                 preview_rows.append(len(rows))
             texts = (format_cell(value, number.form) for value in values)
-            rows.append((number.label, *texts))
+            rows.append((number_cell(name, number, tables), *texts))
     headings = make_columns("number", *(f"={table['label']}" for table in tables))
     return Table(
         "Numbers of each table.", headings, tuple(rows), preview_rows=tuple(preview_rows)
