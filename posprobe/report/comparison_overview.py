@@ -21,8 +21,7 @@ from posprobe.report.svg import (
     text_element,
 )
 from posprobe.text import Block
-from posprobe.words.comparisons import chance_band
-from posprobe.words.formats import format_similarity
+from posprobe.words.comparisons import chance_band, pair_line
 from posprobe.words.lines import TABLE_BUDGET_SUBJECT, table_budgets
 
 #: Arrays of a bundle by name.
@@ -171,7 +170,7 @@ def _draw_closeness(pairs: Sequence[Block]) -> str:
     for index, pair in enumerate(pairs):
         y, names = TOP + pitch * index, " · ".join(pair["tables"])
         short_names = " · ".join(shorten_label(name, 17) for name in pair["tables"])
-        value, (_, band) = format_similarity(pair["cka"]), chance_band(pair)
+        value, (_, band) = pair_line(pair, "").value, chance_band(pair)
         if band:
             low, high = (left + length * max(band[key], 0.0) for key in ("p5", "p95"))
             elements.append(

@@ -27,8 +27,7 @@ from posprobe.report.svg import embed_svg
 from posprobe.studies.series import HEADLINE_NUMBERS, Series
 from posprobe.sweeps.columns import USER_PREFIX, ColumnType
 from posprobe.text import escape_invisible, format_cell
-from posprobe.words import QUESTION_TEXTS, define_line, define_number
-from posprobe.words.formats import format_count, join_words
+from posprobe.words import QUESTION_TEXTS, comparisons, define_line, define_number
 
 #: Number of rows on the page, which has under 3 MB per 1,000 rows; ``sweep.parquet`` has all.
 MAX_ATLAS_ROWS = 2000
@@ -101,7 +100,7 @@ def atlas(
     page = Listing(
         title="Atlas",
         subject=f"{counts['rows']:,} rows of {counts['references']:,} references",
-        lead=_headline(rows)
+        lead=comparisons.sweep_headline(rows)
         or (
             f"{counts['rows']:,} position tables and encodings of "
             f"{counts['references']:,} references."
@@ -125,28 +124,6 @@ def atlas(
         return f'<img src="data:image/png;base64,{text}" alt="" width="48" height="48">'
 
     return render_listing(page, version("posprobe"), svgs, thumbnail_of)
-
-
-def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say how many tables rotate, break, are untrained in part, or come from another."""
-    tables = [row for row in rows if row.get("answers.order") is not None]
-    if not tables:
-        return ""
-    rotating = ("answers.rotations", "answers.axis_rotations")
-    counts = {
-        "rotate": sum(any(row.get(key) == "yes" for key in rotating) for row in tables),
-        "break": sum(row.get("answers.seams") == "yes" for row in tables),
-        "have untrained rows": sum(
-            (row.get("budget.untrained") or 0) > 0 for row in tables
-        ),
-        "come from another": sum(
-            row.get("lineage") not in (None, row["reference"]) for row in tables
-        ),
-    }
-    clauses = [f"{count:,} {predicate}" for predicate, count in counts.items()]
-    n_others = len(rows) - len(tables)
-    others = f" {format_count(n_others, 'encoding')} without a table." if n_others else ""
-    return f"Of {format_count(len(tables), 'table')}, {join_words(clauses)}.{others}"
 
 
 def _table(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.analyses.composition.budget import BUDGET_LABELS
@@ -245,6 +246,41 @@ def citation_sentence(value: Block) -> str:
     if value["matched"] == "name":
         text += " The table was recognised by its name alone."
     return text
+
+
+def sweep_headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many tables of a sweep rotate, break, are untrained in part, or come from another.
+
+    Parameters
+    ----------
+    rows
+        Rows of the sweep; the sentence is empty where no question was asked.
+    """
+    tables = [row for row in rows if row.get("answers.order") is not None]
+    if not tables:
+        return ""
+    rotating = ("answers.rotations", "answers.axis_rotations")
+    # Both forms of the verb, for one table and for several.
+    counts = {
+        ("rotates", "rotate"): sum(
+            any(row.get(key) == "yes" for key in rotating) for row in tables
+        ),
+        ("breaks", "break"): sum(row.get("answers.seams") == "yes" for row in tables),
+        ("has untrained rows", "have untrained rows"): sum(
+            (row.get("budget.untrained") or 0) > 0 for row in tables
+        ),
+        ("comes from another", "come from another"): sum(
+            row.get("lineage") not in (None, row["reference"]) for row in tables
+        ),
+    }
+    clauses = [
+        f"{count:,} {singular if count == 1 else plural}"
+        for (singular, plural), count in counts.items()
+    ]
+    n_others = len(rows) - len(tables)
+    verb = "has" if n_others == 1 else "have"
+    others = f" {format_count(n_others, 'encoding')} {verb} no table." if n_others else ""
+    return f"Of {format_count(len(tables), 'table')}, {join_words(clauses)}.{others}"
 
 
 def comparison_key(document: Block) -> str:

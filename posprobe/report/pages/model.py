@@ -14,7 +14,7 @@ from posprobe.measurements.model.contexts import (
 from posprobe.page import Cell, Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.report.pages.parts import document_headline, version_facts
 from posprobe.report.run_overview import RUN_DRAWING_NAMES
-from posprobe.text import Block, format_value, lookup
+from posprobe.text import Block, format_value, lookup, shorten_reference
 from posprobe.words import claim_sentence, define_number, describe_pictures, models
 
 
@@ -32,7 +32,7 @@ def forward_page(document: Block) -> Page:
         for name in measured_names
     }
     return Page(
-        title=models.shorten_reference(document["name"]),
+        title=shorten_reference(document["name"]),
         subject="what position does inside it",
         lead=models.describe_run(document),
         headline=document_headline(document),

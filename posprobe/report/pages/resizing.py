@@ -24,7 +24,7 @@ def ways_page(document: Block) -> Page:
         title=table["name"],
         subject="ways of resizing",
         lead=resizing.ways_lead(table["layout"], document["to"]),
-        headline=run["sentence"] if run else resizing.ways_headline(ways),
+        headline=resizing.ways_headline(document),
         notes=tuple(
             f"{way} is left out: {reason}" for way, reason in document["missing"].items()
         ),
