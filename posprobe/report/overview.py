@@ -99,6 +99,8 @@ class Style:
         Share of the width that the names of several bars take.
     bar_pitch
         Distance between the upper edges of bars under each other.
+    plain_bar_pitch
+        The same where no labels stand below the upper one.
     first_bar_top
         Upper edge of the first of them.
     """
@@ -123,6 +125,7 @@ class Style:
     min_wide_share: float = 0.12
     names_share: float = 0.14
     bar_pitch: int = 62
+    plain_bar_pitch: int = 50
     first_bar_top: int = 26
 
 
@@ -258,14 +261,13 @@ def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str
     elements = [
         f'<text class="lab note" x="100%" y="16" text-anchor="end">{title}</text>'
     ]
-    descriptions = []
-    for row, (name, terms) in enumerate(budgets):
+    descriptions, top = [], STYLE.first_bar_top
+    for name, terms in budgets:
         segments, narrow_labels = _draw_bar(terms, 0, 1 - left)
         shares_text = "; ".join(f"{term.name} {term.value}" for term in terms)
         safe_name = escape(escape_invisible(name))
         descriptions.append(f"{safe_name}: {shares_text}")
         note = ", ".join(narrow_labels)
-        top = STYLE.first_bar_top + pitch * row
         # Frames of their own cut names that are too long, and give each bar its scale.
         elements.append(
             f'<svg class="slot" x="0" y="{top}" width="{100 * left - 1:.1f}%" height="44">'
@@ -274,9 +276,9 @@ def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str
             f'width="{100 - 100 * left:.1f}%" height="{pitch}">{"".join(segments)}'
             f'<text class="lab wide" x="100%" y="57" text-anchor="end">{note}</text></svg>'
         )
-    height = STYLE.first_bar_top + pitch * len(budgets)
+        top += pitch if note else STYLE.plain_bar_pitch
     return (
-        f'<svg width="100%" height="{height}" class="bars" role="img" '
+        f'<svg width="100%" height="{top}" class="bars" role="img" '
         f'aria-label="Budgets. {". ".join(descriptions)}">{"".join(elements)}</svg>'
     )
 

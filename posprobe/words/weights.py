@@ -91,7 +91,7 @@ def usage_headline(block: Block) -> str:
         return ""
     heads = format_count(block["head_count"], "head")
     return (
-        f"By the weights of {heads}, {format_whole_percent(block['never'])} of the strength "
+        f"By its weights, {format_whole_percent(block['never'])} of the strength of {heads} "
         "lies in pairs that never turn."
     )
 
