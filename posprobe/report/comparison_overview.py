@@ -49,10 +49,16 @@ FIGURE_NAMES: Mapping[str, str] = {MAP_NAMES[0]: "similarity", "dimensions": "va
 COUNTED_VARIANCE_SHARE = 0.9
 #: Colour classes of the curves of tables, as far apart as those of positions are.
 CURVE_CLASSES = ("c2", "c14", "c8", "c5", "c11", "c0", "c15", "c6")
-#: Edges of every picture, in units of its view box.
-WIDTH, HEIGHT = 216, 226
-#: Left edge, top edge and side of a plot in its picture.
-LEFT, TOP, SIDE = 34, 26, 174
+#: Width of every picture, in units of its view box.
+PANEL_WIDTH = 216
+#: Its height.
+PANEL_HEIGHT = 226
+#: Left edge of a plot in its picture.
+PLOT_LEFT = 34
+#: Its top edge.
+PLOT_TOP = 26
+#: Its side.
+PLOT_SIDE = 174
 
 
 def draw_comparison_overview(document: Block, arrays: Arrays) -> dict[str, str]:
@@ -101,40 +107,48 @@ def _draw_map(table: Block, cosines: NDArray[Any]) -> str:
     unit = f"{'patch' if is_grid else 'position'}; cosine, centred"
     elements = [
         text_element(0, 13, shorten_label(table["label"], 30), "h"),
-        cosine_map(image, LEFT, TOP, SIDE),
-        rect_element("frame", LEFT, TOP, SIDE, SIDE),
+        cosine_map(image, PLOT_LEFT, PLOT_TOP, PLOT_SIDE),
+        rect_element("frame", PLOT_LEFT, PLOT_TOP, PLOT_SIDE, PLOT_SIDE),
     ]
     ticks = position_ticks(n, first_row)
     for tick in (ticks[0], ticks[len(ticks) // 2], ticks[-1]):
-        at = SIDE * (tick - first_row) / max(n - 1, 1)
+        at = PLOT_SIDE * (tick - first_row) / max(n - 1, 1)
         anchor = "start" if tick == ticks[0] else "end" if tick == ticks[-1] else "middle"
-        elements.append(text_element(LEFT - 4, TOP + max(at, 9), str(tick), "ax", "end"))
-        elements.append(text_element(LEFT + at, TOP + SIDE + 12, str(tick), "ax", anchor))
-    elements.append(text_element(LEFT + SIDE / 2, HEIGHT - 4, unit, "ax", "middle"))
+        elements.append(
+            text_element(PLOT_LEFT - 4, PLOT_TOP + max(at, 9), str(tick), "ax", "end")
+        )
+        elements.append(
+            text_element(
+                PLOT_LEFT + at, PLOT_TOP + PLOT_SIDE + 12, str(tick), "ax", anchor
+            )
+        )
+    elements.append(
+        text_element(PLOT_LEFT + PLOT_SIDE / 2, PANEL_HEIGHT - 4, unit, "ax", "middle")
+    )
     label = f"Cosine similarity of every pair of rows of {table['label']}, centred"
-    return svg_element(WIDTH, HEIGHT, label, elements)
+    return svg_element(PANEL_WIDTH, PANEL_HEIGHT, label, elements)
 
 
 def _draw_dimensions(shares: Mapping[str, NDArray[np.float64]]) -> str:
     """Draw the variance that the leading components explain, a curve for each table."""
     n_most = max(map(len, shares.values()))
-    top = TOP + 6 + 14 * len(shares)
-    bottom = TOP + SIDE
-    scale = SIDE / (np.log(n_most) or 1.0)
+    top = PLOT_TOP + 6 + 14 * len(shares)
+    bottom = PLOT_TOP + PLOT_SIDE
+    scale = PLOT_SIDE / (np.log(n_most) or 1.0)
     elements = [text_element(0, 13, "Variance by components", "h")]
     for share in (0.0, 0.5, 1.0):
         share_y = bottom - (bottom - top) * share
-        elements.append(path_element("grid", f"M{LEFT},{share_y:.1f}h{SIDE}"))
+        elements.append(path_element("grid", f"M{PLOT_LEFT},{share_y:.1f}h{PLOT_SIDE}"))
         elements.append(
-            text_element(LEFT - 4, share_y + 4, f"{100 * share:.0f} %", "ax", "end")
+            text_element(PLOT_LEFT - 4, share_y + 4, f"{100 * share:.0f} %", "ax", "end")
         )
     for tick in (10**power for power in range(len(str(n_most)))):
-        tick_x = LEFT + scale * np.log(tick)
+        tick_x = PLOT_LEFT + scale * np.log(tick)
         elements.append(text_element(tick_x, bottom + 12, str(tick), "ax", "middle"))
     descriptions = []
     for index, (label, explained) in enumerate(shares.items()):
         css_class = f"line strong {CURVE_CLASSES[index]}"
-        x = LEFT + scale * np.log(np.arange(1, len(explained) + 1))
+        x = PLOT_LEFT + scale * np.log(np.arange(1, len(explained) + 1))
         y = bottom - (bottom - top) * np.minimum(explained, 1.0)
         count = int(np.searchsorted(explained, COUNTED_VARIANCE_SHARE - 1e-9)) + 1
         count = min(count, len(explained))
@@ -144,14 +158,20 @@ def _draw_dimensions(shares: Mapping[str, NDArray[np.float64]]) -> str:
         )
         name_y = 30 + 14 * index
         name = f"{shorten_label(label, 20)}: {count}"
-        elements.append(path_element(css_class, f"M{LEFT},{name_y - 4}h14"))
-        elements.append(text_element(LEFT + 18, name_y, name))
+        elements.append(path_element(css_class, f"M{PLOT_LEFT},{name_y - 4}h14"))
+        elements.append(text_element(PLOT_LEFT + 18, name_y, name))
         descriptions.append(f"{label} {count}")
     elements.append(
-        text_element(LEFT + SIDE / 2, HEIGHT - 4, "components; dot: 90 %", "ax", "middle")
+        text_element(
+            PLOT_LEFT + PLOT_SIDE / 2,
+            PANEL_HEIGHT - 4,
+            "components; dot: 90 %",
+            "ax",
+            "middle",
+        )
     )
     label = f"Components that explain 90 % of the variance: {', '.join(descriptions)}"
-    return svg_element(WIDTH, HEIGHT, label, elements)
+    return svg_element(PANEL_WIDTH, PANEL_HEIGHT, label, elements)
 
 
 def _draw_closeness(pairs: Sequence[Block]) -> str:
@@ -159,16 +179,16 @@ def _draw_closeness(pairs: Sequence[Block]) -> str:
     is_compared = any(chance_band(pair)[1] for pair in pairs)
     title = "CKA (grey: by chance)" if is_compared else "CKA of pairs"
     elements = [text_element(0, 13, title, "h")]
-    pitch = min((SIDE + 4) / len(pairs), 62)
-    left, length = 4, WIDTH - 10
-    bottom = TOP + pitch * len(pairs)
+    pitch = min((PLOT_SIDE + 4) / len(pairs), 62)
+    left, length = 4, PANEL_WIDTH - 10
+    bottom = PLOT_TOP + pitch * len(pairs)
     descriptions = []
     for tick, anchor in ((0, "start"), (0.5, "middle"), (1, "end")):
         tick_x = left + length * tick
-        elements.append(path_element("grid", f"M{tick_x:.1f},{TOP}V{bottom:.1f}"))
+        elements.append(path_element("grid", f"M{tick_x:.1f},{PLOT_TOP}V{bottom:.1f}"))
         elements.append(text_element(tick_x, bottom + 12, f"{tick:g}", "ax", anchor))
     for index, pair in enumerate(pairs):
-        y, names = TOP + pitch * index, " · ".join(pair["tables"])
+        y, names = PLOT_TOP + pitch * index, " · ".join(pair["tables"])
         short_names = " · ".join(shorten_label(name, 17) for name in pair["tables"])
         value, (_, band) = pair_line(pair, "").value, chance_band(pair)
         if band:
@@ -181,8 +201,8 @@ def _draw_closeness(pairs: Sequence[Block]) -> str:
         elements.append(
             f'<circle class="dotline" cx="{x:.1f}" cy="{y + pitch / 2 + 5:.1f}" r="4"/>'
         )
-        anchor, shift = ("end", -8) if x > WIDTH / 2 else ("start", 8)
+        anchor, shift = ("end", -8) if x > PANEL_WIDTH / 2 else ("start", 8)
         elements.append(text_element(x + shift, y + pitch / 2 + 9, value, "tag", anchor))
         descriptions.append(f"{names} {value}")
     label = f"CKA of pairs of tables: {', '.join(descriptions)}"
-    return svg_element(WIDTH, HEIGHT, label, elements)
+    return svg_element(PANEL_WIDTH, PANEL_HEIGHT, label, elements)

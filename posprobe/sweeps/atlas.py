@@ -129,51 +129,18 @@ def atlas(
 def _table(
     rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]
 ) -> Table:
-    comparable = compared_numbers()
-    numbers = {
-        key: comparable[key].label
-        for key in dict.fromkeys([*HEADLINE_NUMBERS, *comparable])
-    }
-    numbers = dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS])
-    user_labels = {
-        key: _shorten(key.removeprefix(USER_PREFIX))
-        for key in [*user_types][:MAX_USER_COLUMNS]
-    }
-    answer_labels = {
-        f"answers.{name}": QUESTION_TEXTS[name] for name in questions.ANALYSIS_QUESTIONS
-    }
-    texts = {**_present_labels(rows, _TEXT_LABELS), **user_labels}
-    scheme_texts = read_data("report/numbers.toml")["encodings"]
-    scheme_labels = {key: scheme_texts[key]["label"] for key in _SCHEME_NUMBERS}
-    answers = _present_labels(rows, answer_labels)
-    scheme_numbers = _present_labels(rows, scheme_labels)
-    labels = {
-        **answers,
-        **_present_labels(rows, _SIZE_COLUMN_LABELS),
-        **numbers,
-        **scheme_numbers,
-        **texts,
-    }
-    numeric = {
-        *_SIZE_COLUMN_LABELS,
-        *numbers,
-        *scheme_numbers,
-        *(key for key in user_labels if user_types[key] in ("int64", "double")),
-    }
+    columns = _columns(rows, user_types)
     pictures = any("thumbnail" in row for row in rows)
     headings = (
         Column("name"),
         *([Column("similarity")] if pictures else []),
-        *(
-            Column(label, key in numeric, key in answers, _definition(key))
-            for key, label in labels.items()
-        ),
+        *columns.values(),
     )
     cells: tuple[Row, ...] = tuple(
         (
             _name_cell(row),
             *([Cell("", thumbnail=str(index))] if pictures else []),
-            *(_format_cell(row.get(key)) for key in labels),
+            *(_format_cell(row.get(key)) for key in columns),
         )
         for index, row in enumerate(rows)
     )
@@ -183,6 +150,51 @@ def _table(
             " Similarity: cosine of every pair of positions, centred; red is 1, blue -1."
         )
     return Table(caption, headings, cells)
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]
+) -> dict[str, Column]:
+    """Return the columns by key: answers, sizes, numbers, and last what was read."""
+    answer_labels = {
+        f"answers.{name}": QUESTION_TEXTS[name] for name in questions.ANALYSIS_QUESTIONS
+    }
+    comparable = compared_numbers()
+    numbers = {
+        key: comparable[key].label
+        for key in dict.fromkeys([*HEADLINE_NUMBERS, *comparable])
+    }
+    scheme_texts = read_data("report/numbers.toml")["encodings"]
+    number_labels = {
+        **_present_labels(rows, _SIZE_COLUMN_LABELS),
+        **dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS]),
+        **_present_labels(
+            rows, {key: scheme_texts[key]["label"] for key in _SCHEME_NUMBERS}
+        ),
+    }
+    user_keys = [*user_types][:MAX_USER_COLUMNS]
+    answers = {
+        key: Column(label, is_answer=True, definition=_definition(key))
+        for key, label in _present_labels(rows, answer_labels).items()
+    }
+    return {
+        **answers,
+        **{
+            key: Column(label, is_numeric=True, definition=_definition(key))
+            for key, label in number_labels.items()
+        },
+        **{
+            key: Column(label)
+            for key, label in _present_labels(rows, _TEXT_LABELS).items()
+        },
+        **{
+            key: Column(
+                _shorten(key.removeprefix(USER_PREFIX)),
+                user_types[key] in ("int64", "double"),
+            )
+            for key in user_keys
+        },
+    }
 
 
 def _definition(key: str) -> str:
