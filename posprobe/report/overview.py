@@ -397,11 +397,16 @@ def _mark_rows(
 
 
 def _encode_cosines(cosines: NDArray[Any]) -> str:
-    """Encode cosines in hundredths as attributes, from which the page's script reads them."""
+    """Encode cosines in hundredths as attributes, from which the page's script reads them.
+
+    The matrix is symmetric, so that its lower half suffices, row by row with the diagonal.
+    """
     hundredths = np.rint(np.nan_to_num(np.clip(cosines, -1, 1), nan=-1.28) * 100).astype(
         np.int8
     )
-    encoded = base64.b64encode(hundredths.tobytes()).decode()
+    encoded = base64.b64encode(
+        hundredths[np.tril_indices(len(hundredths))].tobytes()
+    ).decode()
     return f' data-m="{len(hundredths)}" data-v="{encoded}"'
 
 
