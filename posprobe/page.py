@@ -56,6 +56,9 @@ class Cell:
     href: str = ""
     definition: str = ""
 
+    def __str__(self) -> str:
+        return self.text
+
 
 #: Cells of a row; the first names the row.
 Row: TypeAlias = tuple[str | Cell, ...]

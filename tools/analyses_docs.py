@@ -27,7 +27,11 @@ def section() -> str:
     lines = [HEAD, "| question | what is asked |", "| --- | --- |"]
     for name, sentence in DEFINITIONS["questions"].items():
         lines.append(f"| `{name}`: {QUESTION_TEXTS[name]} | {sentence} |")
-    lines += ["", "| line without an answer | what it shows |", "| --- | --- |"]
+    lines += [
+        "",
+        "| line or numbers without a question | what they show |",
+        "| --- | --- |",
+    ]
     lines += [f"| `{name}` | {text} |" for name, text in DEFINITIONS["lines"].items()]
     lines += ["", "| number of a table | key | what it is | rows |", "| --- " * 4 + "|"]
     for name, measurement in TABLE_MEASUREMENTS.items():

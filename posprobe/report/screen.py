@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from posprobe.figures.common import shorten_label
-from posprobe.page import NO_VALUE, AnswerLine, Page, Row, Table
+from posprobe.page import NO_VALUE, AnswerLine, Page, Table
 from posprobe.report.render import build_page
 from posprobe.text import Block, escape_invisible
 from posprobe.words import SHORT_QUESTION_TEXTS
@@ -108,7 +108,7 @@ def _subject_lines(page: Page, width: int) -> list[str]:
     ]
     agreeing = [row[0] for row in page.shared_answers if row not in differing]
     rows: list[Sequence[str]] = [("", *page.subjects)]
-    rows += [_row_texts(page.numbers.rows[k]) for k in page.numbers.preview_rows]
+    rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.preview_rows]
     rows += [
         (row[0].question, *(ANSWER_MARKS.get(line.answer, "–") for line in row))
         for row in differing
@@ -120,14 +120,10 @@ def _subject_lines(page: Page, width: int) -> list[str]:
     return lines
 
 
-def _row_texts(row: Row) -> list[str]:
-    return [cell if isinstance(cell, str) else cell.text for cell in row]
-
-
 def _number_lines(table: Table, width: int) -> Iterator[str]:
     """Yield the lines of a table; columns that do not fit follow below the others."""
     rows = [[column.label for column in table.columns]]
-    rows += [_row_texts(row) for row in table.rows]
+    rows += [list(map(str, row)) for row in table.rows]
     widest = max(cell_len(escape_invisible(text)) for row in rows for text in row[1:])
     count = max(width // 2 // (widest + 2), 1)
     for first_column in range(1, len(rows[0]), count):

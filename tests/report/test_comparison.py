@@ -24,7 +24,6 @@ from made_tables import (
 import posprobe as pp
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
-from posprobe.page import Row
 from posprobe.report import to_json
 from posprobe.report.render import build_page, render
 from posprobe.report.screen import render_text
@@ -311,18 +310,14 @@ def test_without_draws_similarity_is_not_compared_with_chance() -> None:
     assert "--nulls" in page.key
 
 
-def label(row: Row) -> str:
-    return row[0] if isinstance(row[0], str) else row[0].text
-
-
 def test_chosen_measurements_are_printed_as_analyze_prints_them() -> None:
     tables = pp.sinusoidal(48, 8), as_table(walk(48, 8))
     text = render_text(compare(*tables, only=["probes"], device="cpu").to_dict())
     for table in tables:
         document = pp.analyze(table, only=["probes"], nulls=0, device="cpu").to_dict()
         for row in build_page(document).numbers.rows:
-            (line,) = (line for line in text.splitlines() if line.startswith(label(row)))
-            assert str(row[1]) in line.removeprefix(label(row)).split()
+            (line,) = (line for line in text.splitlines() if line.startswith(str(row[0])))
+            assert str(row[1]) in line.removeprefix(str(row[0])).split()
 
 
 def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:

@@ -11,6 +11,7 @@ from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.page import (
     AnswerLine,
+    Cell,
     Evidence,
     Fact,
     Page,
@@ -26,6 +27,8 @@ from posprobe.words import (
     QUESTION_TEXTS,
     claim_sentence,
     comparisons,
+    define_line,
+    define_number,
     describe_pictures,
     schemes,
 )
@@ -230,11 +233,10 @@ def _kernel_numbers(records: list[Block]) -> Table:
             *(schemes.KERNEL_QUANTITIES[record["quantity"]] for record in records),
         ),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
-        *(
-            (label, *(format_cell(r[key]) for r in records))
-            for key, label in labels_by_key.items()
-        ),
     ]
+    for key, label in labels_by_key.items():
+        name = Cell(label, definition=define_line("kernel"))
+        rows.append((name, *(format_cell(record[key]) for record in records)))
     rows += _run_rows(records)
     headings = make_columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."
@@ -246,8 +248,11 @@ def _run_rows(records: list[Block]) -> Iterator[Row]:
     runs = [run for _, run in compared_runs(records)]
     numbers = MODEL_MEASUREMENTS["attention_budget"].numbers if runs else {}
     for key, number in numbers.items():
-        label = f"{number.label} ({number.meaning})"
-        yield label, *(format_cell(run[key], number.form) for run in runs)
+        name = Cell(
+            f"{number.label} ({number.meaning})",
+            definition=define_number(number.label, number.meaning),
+        )
+        yield name, *(format_cell(run[key], number.form) for run in runs)
 
 
 def _source_text(source: Block) -> str:

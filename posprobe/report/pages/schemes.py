@@ -8,7 +8,7 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.figures.schemes import MAX_SINGLE_FIGURES
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
+from posprobe.page import Cell, Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.questions.schemes import scheme_kind
 from posprobe.report.pages.parts import (
     document_headline,
@@ -17,7 +17,13 @@ from posprobe.report.pages.parts import (
     version_facts,
 )
 from posprobe.text import Block, format_cell, format_range, lookup
-from posprobe.words import PICTURE_TEXTS, claim_sentence, describe_pictures, weights
+from posprobe.words import (
+    PICTURE_TEXTS,
+    claim_sentence,
+    define_line,
+    describe_pictures,
+    weights,
+)
 from posprobe.words.schemes import describe_schemes, key_sentence, scheme_line
 
 #: Stem of the figure of how strong the pairs of each head are.
@@ -180,7 +186,9 @@ def _number_table(schemes: Sequence[Block]) -> Table:
         if any(value is not None for value in values):
             number_format = number.get("form", ".3g")
             texts = (format_cell(value, number_format) for value in values)
-            rows.append((number["label"], *texts))
+            block = key.partition(".")[0] if "." in key else "encoding"
+            name = Cell(number["label"], definition=define_line(block))
+            rows.append((name, *texts))
     if any(scheme.get("causal") for scheme in schemes):
         flag_texts = {True: "yes", False: "no", None: "–"}
         flags = (flag_texts[scheme.get("causal")] for scheme in schemes)
@@ -195,7 +203,8 @@ def _number_table(schemes: Sequence[Block]) -> Table:
     for key, label in labels["heads"].items():
         values_by_scheme = [_head_values(scheme, key) for scheme in schemes]
         if any(value is not None for values in values_by_scheme for value in values):
-            rows.append((label, *map(_format_over_heads, values_by_scheme)))
+            name = Cell(label, definition=define_line("heads"))
+            rows.append((name, *map(_format_over_heads, values_by_scheme)))
     unit = " or ".join(
         dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes)
     )
