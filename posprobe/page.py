@@ -64,11 +64,6 @@ class Cell:
 Row: TypeAlias = tuple[str | Cell, ...]
 
 
-def cell_text(cell: str | Cell) -> str:
-    """Return the text of a cell."""
-    return cell if isinstance(cell, str) else cell.text
-
-
 @dataclass(frozen=True)
 class Table:
     """A table with a caption.
