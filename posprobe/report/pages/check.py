@@ -39,7 +39,7 @@ def check_page(document: Block) -> Page:
                 "B is",
                 "=value",
                 "=tolerance",
-                "=0.1 rad off from",
+                "=matters from distance",
                 "=mean rotation",
             ),
             tuple(_number_rows(document)),
