@@ -20,10 +20,16 @@ class Column:
         Heading.
     is_numeric
         Whether it holds numbers.
+    is_answer
+        Whether it holds answers: yes, no or cannot tell.
+    definition
+        Sentence that defines what it holds; empty for none.
     """
 
     label: str
     is_numeric: bool = False
+    is_answer: bool = False
+    definition: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,21 +46,22 @@ class Cell:
         Name of the small picture that stands in its place on a page; empty for none.
     href
         Target of the link; empty for none.
+    definition
+        Sentence that defines what the row is about; empty for none.
     """
 
     text: str
     note: str = ""
     thumbnail: str = ""
     href: str = ""
+    definition: str = ""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 #: Cells of a row; the first names the row.
 Row: TypeAlias = tuple[str | Cell, ...]
-
-
-def cell_text(cell: str | Cell) -> str:
-    """Return the text of a cell."""
-    return cell if isinstance(cell, str) else cell.text
 
 
 @dataclass(frozen=True)

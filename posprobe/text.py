@@ -167,3 +167,9 @@ def _is_visible(letter: str) -> bool:
     import unicodedata
 
     return letter.isprintable() or unicodedata.category(letter) in ("Zs", "Cs")
+
+
+def shorten_reference(reference: str) -> str:
+    """Shorten a reference that is a path to its last component."""
+    is_path = reference.startswith((".", "/", "~"))
+    return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference

@@ -557,6 +557,8 @@ _TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
         drawings=(Drawing("norms", help_text="the norm of every row"),),
     ),
 )
+#: Measurements of the longest stretch without breaks and outliers, on a grid of all patches.
+STRETCH_MEASUREMENTS = frozenset({"clock", "axis_codes", "winding", "bridging"})
 #: Measurements of a table by name.
 TABLE_MEASUREMENTS: dict[str, TableMeasurement] = {
     measurement.name: measurement for measurement in _TABLE_MEASUREMENTS

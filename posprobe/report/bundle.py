@@ -19,8 +19,10 @@ from posprobe.blocks import table_block
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
+from posprobe.report.comparison_overview import COMPARED_ARRAYS
 from posprobe.report.files import (
     CHECK_SCHEMA,
+    PAGE_ARRAYS,
     PAGE_NAME,
     REPEAT_ADVICE,
     RUN_SCHEMAS,
@@ -40,9 +42,14 @@ from posprobe.report.files import (
     write_files,
     write_page,
 )
-from posprobe.report.overview import draw_overview, make_standalone
-from posprobe.report.render import is_single_table, list_figure_names, render
-from posprobe.report.run_overview import RUN_DRAWING_NAMES, draw_run_overview
+from posprobe.report.overview import make_standalone
+from posprobe.report.render import (
+    OWN_DRAWING_NAMES,
+    draw_first_screen,
+    is_single_table,
+    list_figure_names,
+    render,
+)
 from posprobe.report.svg import render_svg
 from posprobe.tables import PositionTable
 from posprobe.text import escape_invisible_json
@@ -241,18 +248,19 @@ def _render_document(document: Mapping[str, Any], folder: Path) -> tuple[str, se
 
     is_run = document["schema"] in RUN_SCHEMAS
     advice = "Run the model again." if is_run else REPEAT_ADVICE
-    arrays = read_arrays(folder / "arrays.npz", advice)
+    names = COMPARED_ARRAYS if "tables" in document else PAGE_ARRAYS
+    arrays = read_arrays(folder / "arrays.npz", advice, names)
     try:
         # The page of a table is drawn from its arrays.
         if is_single_table(document):
-            svgs = draw_overview(document, arrays)
+            svgs = draw_first_screen(document, arrays)
         else:
             # Only drawings that are made here become part of the page itself.
-            own_svgs = draw_run_overview(document, arrays)
+            own_svgs = draw_first_screen(document, arrays)
             figure_svgs = {
                 name: svg
                 for name, svg in read_drawings(folder / "figures", advice).items()
-                if name not in RUN_DRAWING_NAMES
+                if name not in OWN_DRAWING_NAMES
             }
             svgs = figure_svgs | own_svgs
             needs_figures = document["schema"] != CHECK_SCHEMA and not (
@@ -299,13 +307,13 @@ def _write_content(
         arrays = content.arrays()
         np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
     is_table = is_single_table(document)
-    svgs = (draw_overview if is_table else draw_run_overview)(document, arrays)
+    svgs = draw_first_screen(document, arrays)
     for name, svg in svgs.items():
         path = figures / f"overview-{name}.svg"
         path.write_text(make_standalone(svg), encoding="utf-8")
     if is_table and all_figures:
         _draw_figures(content, figures, text, formats)
-    elif all_figures or not svgs or "records" in document:
+    elif all_figures or not svgs or document.keys() & {"records", "tables"}:
         svgs = _draw_figures(content, figures, text, {"svg", *formats}) | svgs
     with stage("Writing the page"):
         page = seal_page(render(document, svgs), list_bundle_files(folder))

@@ -476,7 +476,7 @@ EARLIER_SCHEMAS = (
 #: Advice in messages about a damaged bundle of a table.
 REPEAT_ADVICE = "Analyse the table again."
 #: Arrays from which the pages of a table and of a run are drawn.
-_PAGE_ARRAYS = (
+PAGE_ARRAYS = (
     "similarity_centered",
     "norms",
     "pca_scores",
@@ -563,7 +563,7 @@ def _explain_damage(path: Path, advice: str) -> Iterator[None]:
 
 
 def read_arrays(
-    path: Path, advice: str, names: Sequence[str] = _PAGE_ARRAYS
+    path: Path, advice: str, names: Sequence[str] = PAGE_ARRAYS
 ) -> dict[str, NDArray[Any]]:
     """Read arrays of a bundle, by default those from which the page of a table is drawn.
 

@@ -16,6 +16,7 @@ from posprobe.page import AnswerLine, Listing, Page
 from posprobe.report.overview import draw_answer_strip
 from posprobe.report.svg import read_template
 from posprobe.text import escape_invisible
+from posprobe.words import define_line
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -111,7 +112,11 @@ def _load_template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": _mark_code, "strip": _draw_strip}
+    environment.filters |= {
+        "code": _mark_code,
+        "strip": _draw_strip,
+        "definition": lambda line: define_line(line.name),
+    }
     return environment.get_template(name)
 
 

@@ -45,6 +45,7 @@ from posprobe.words.lines import (
     budget_sums,
     budget_terms,
     compared_budgets,
+    table_budgets,
 )
 
 #: Arrays of a bundle by name.
@@ -98,6 +99,8 @@ class Style:
         Share of the width that the names of several bars take.
     bar_pitch
         Distance between the upper edges of bars under each other.
+    plain_bar_pitch
+        The same where no labels stand below the upper one.
     first_bar_top
         Upper edge of the first of them.
     """
@@ -121,7 +124,8 @@ class Style:
     letter_share: float = 0.0056
     min_wide_share: float = 0.12
     names_share: float = 0.14
-    bar_pitch: int = 68
+    bar_pitch: int = 62
+    plain_bar_pitch: int = 50
     first_bar_top: int = 26
 
 
@@ -197,11 +201,11 @@ def draw_budget(document: Block) -> str:
         '<text class="lab wide" x="100%" y="88" text-anchor="end">'
         f"{', '.join(narrow_labels)}</text>"
     )
-    for share, bracket_label in budget_sums(terms):
+    for share, value, name in budget_sums(terms):
         elements.append(
             f'<line class="br" x1="0%" x2="{100 * share:.2f}%" y1="23" y2="23"/>'
         )
-        elements.append(f'<text class="lab brt" x="0%" y="16">{bracket_label}</text>')
+        elements.append(f'<text class="lab brt" x="0%" y="16">{name} {value}</text>')
     label = "; ".join(f"{term.name} {term.value}" for term in terms)
     return (
         f'<svg width="100%" height="94" role="img" aria-label="Budget: {label}">'
@@ -257,41 +261,47 @@ def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str
     elements = [
         f'<text class="lab note" x="100%" y="16" text-anchor="end">{title}</text>'
     ]
-    descriptions = []
-    for row, (name, terms) in enumerate(budgets):
+    descriptions, top = [], STYLE.first_bar_top
+    for name, terms in budgets:
         segments, narrow_labels = _draw_bar(terms, 0, 1 - left)
         shares_text = "; ".join(f"{term.name} {term.value}" for term in terms)
         safe_name = escape(escape_invisible(name))
         descriptions.append(f"{safe_name}: {shares_text}")
         note = ", ".join(narrow_labels)
-        top = STYLE.first_bar_top + pitch * row
         # Frames of their own cut names that are too long, and give each bar its scale.
         elements.append(
             f'<svg class="slot" x="0" y="{top}" width="{100 * left - 1:.1f}%" height="44">'
             f'<title>{safe_name}</title><text class="barname" x="0" y="27">{safe_name}</text>'
             f'</svg><svg class="slot" x="{100 * left:.1f}%" y="{top}" '
             f'width="{100 - 100 * left:.1f}%" height="{pitch}">{"".join(segments)}'
-            f'<text class="lab wide" x="100%" y="59" text-anchor="end">{note}</text></svg>'
+            f'<text class="lab wide" x="100%" y="57" text-anchor="end">{note}</text></svg>'
         )
-    height = STYLE.first_bar_top + pitch * len(budgets)
+        top += pitch if note else STYLE.plain_bar_pitch
     return (
-        f'<svg width="100%" height="{height}" class="bars" role="img" '
+        f'<svg width="100%" height="{top}" class="bars" role="img" '
         f'aria-label="Budgets. {". ".join(descriptions)}">{"".join(elements)}</svg>'
     )
 
 
 def budget_legend(document: Block) -> str:
     """Return a legend of the budget, for pages on which its bar is too narrow for labels."""
-    entries = [
-        f'<li><i class="sw {term.colour_class}"></i>{term.name} <b>{term.value}</b></li>'
-        for term in budget_terms(document)
-    ]
+    entries = _legend_entries(budget_terms(document))
+    for label, terms in table_budgets(document):
+        entries.append(f'<li class="of">{escape(escape_invisible(label))}</li>')
+        entries += _legend_entries(terms)
     for _, terms in compared_budgets(document)[:1]:
         entries = [
             f'<li><i class="sw {term.colour_class}"></i>{term.name}</li>'
             for term in terms
         ]
     return f'<ul class="legend">{"".join(entries)}</ul>'
+
+
+def _legend_entries(terms: Sequence[BudgetTerm]) -> list[str]:
+    return [
+        f'<li><i class="sw {term.colour_class}"></i>{term.name} <b>{term.value}</b></li>'
+        for term in terms
+    ]
 
 
 def _bar_label(x: str, y: int, label: str, css_class: str) -> str:
@@ -387,11 +397,16 @@ def _mark_rows(
 
 
 def _encode_cosines(cosines: NDArray[Any]) -> str:
-    """Encode cosines in hundredths as attributes, from which the page's script reads them."""
+    """Encode cosines in hundredths as attributes, from which the page's script reads them.
+
+    The matrix is symmetric, so that its lower half suffices, row by row with the diagonal.
+    """
     hundredths = np.rint(np.nan_to_num(np.clip(cosines, -1, 1), nan=-1.28) * 100).astype(
         np.int8
     )
-    encoded = base64.b64encode(hundredths.tobytes()).decode()
+    encoded = base64.b64encode(
+        hundredths[np.tril_indices(len(hundredths))].tobytes()
+    ).decode()
     return f' data-m="{len(hundredths)}" data-v="{encoded}"'
 
 

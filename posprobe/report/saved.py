@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses import Result
 from posprobe.drawable import Card, Displayable, DrawPicture, format_repr
 from posprobe.errors import UsageError
-from posprobe.page import Page, cell_text
+from posprobe.page import Page
 from posprobe.report.render import build_page
 
 if TYPE_CHECKING:
@@ -122,9 +122,7 @@ def page_lines(page: Page) -> list[dict[str, str]]:
             for sentence in evidence.sentences
         ]
     labels = tuple(column.label for column in page.numbers.columns)
-    return [
-        dict(zip(labels, map(cell_text, row), strict=True)) for row in page.numbers.rows
-    ]
+    return [dict(zip(labels, map(str, row), strict=True)) for row in page.numbers.rows]
 
 
 class Plottable(Saveable):

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from posprobe.figures.common import shorten_label
-from posprobe.page import NO_VALUE, AnswerLine, Page, Table, cell_text
+from posprobe.page import NO_VALUE, AnswerLine, Page, Table
 from posprobe.report.render import build_page
 from posprobe.text import Block, escape_invisible
 from posprobe.words import SHORT_QUESTION_TEXTS
@@ -123,7 +123,7 @@ def _subject_lines(page: Page, width: int) -> list[str]:
 def _number_lines(table: Table, width: int) -> Iterator[str]:
     """Yield the lines of a table; columns that do not fit follow below the others."""
     rows = [[column.label for column in table.columns]]
-    rows += [[cell_text(cell) for cell in row] for row in table.rows]
+    rows += [list(map(str, row)) for row in table.rows]
     widest = max(cell_len(escape_invisible(text)) for row in rows for text in row[1:])
     count = max(width // 2 // (widest + 2), 1)
     for first_column in range(1, len(rows[0]), count):
@@ -166,8 +166,8 @@ def _align_columns(
     for row in rows:
         grid.add_row(
             *(
-                Text(escape_invisible(text), no_wrap=True, overflow="ellipsis")
-                for text in row
+                Text(escape_invisible(cell_text), no_wrap=True, overflow="ellipsis")
+                for cell_text in row
             )
         )
     if (

@@ -28,6 +28,8 @@ _PATH_DATA = re.compile(r'(?<= d=")[^"]*')
 _EXTRA_DIGITS = re.compile(r"(\.\d\d)\d+")
 #: PNG within a drawing, in base64.
 _PNG_DATA = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
+#: Line breaks with the space around them.
+_LINE_BREAK = re.compile(r"[ \t]*\n\s*")
 #: CSS variable of each colour that must follow the theme of the page.
 _THEME_VARIABLES = {
     INK: "var(--ink)",
@@ -101,12 +103,14 @@ def embed_svg(svg: str, label: str) -> str:
     size = re.search(r'viewBox="0 0 (\d{1,6}(?:\.\d{1,9})?) ', svg)
     # A point has 4/3 pixels; the factor 1.25 allows for screens being further away than paper.
     width = float(size[1] if size else 460) * 4 / 3 * 1.25
+    # A line break takes three letters in an address, and indents only help who reads the file.
+    svg = _LINE_BREAK.sub(" ", svg)
     for color, variable in _THEME_VARIABLES.items():
         svg = svg.replace(color, variable)
     root, _, content = svg[svg.index("<svg") :].partition(">")
     address = quote(
         f"{root}><style>{read_template('colors.css')}</style>{content}",
-        safe=" :;/?,=+()!*",
+        safe=" :;/?,=+()!*>",
     )
     return (
         f'<img alt="{escape(label)}" style="--width:{width:.0f}px" '

@@ -37,6 +37,7 @@ from posprobe.reference import parse_reference
 from posprobe.report.document import FindingBlock, answer_block, list_findings
 from posprobe.report.files import FORWARD_SCHEMA, folder_exists, path_exists
 from posprobe.report.saved import Saveable
+from posprobe.text import shorten_reference
 from posprobe.words import PICTURE_TEXTS, models
 from posprobe.words.models import INTERRUPTED_REASON, interrupted_notes, unmeasured_notes
 
@@ -199,7 +200,7 @@ class ForwardAnalysis(Saveable):
             if isinstance(result, RotaryUse)
             else models.describe_run(self.to_dict())
         )
-        name = models.shorten_reference(self.name)
+        name = shorten_reference(self.name)
         sentences = PICTURE_TEXTS["model"][kind], f"{name}, {run_text}."
         return lay_out_figure(
             lambda figure_format: (

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 #: Number of pairs of components whose periods are listed.
 MAX_LISTED_PERIODS = 3
-#: Number of cells along a side of a drawn matrix of cosines.
-MAX_POOLED_CELLS = 160
+#: Number of cells along a side of a drawn matrix of cosines: eight of more exceed 300 kB on a page.
+MAX_POOLED_CELLS = 128
 #: Distance in rows up to which two seams count as the same one.
 MAX_SEAM_SHIFT = 4
 

@@ -23,7 +23,7 @@ from posprobe.arrays import Floats
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Line
 from posprobe.report.files import RUN_SCHEMAS, read_arrays, read_bundle
-from posprobe.words.models import shorten_reference
+from posprobe.text import shorten_reference
 
 #: Advice for a run that cannot be read.
 RUN_AGAIN_ADVICE = "Run the model again: `posprobe forward REF`."

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import questions
+from posprobe.data import read_data
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table
 from posprobe.report.html import render_listing
@@ -26,7 +27,7 @@ from posprobe.report.svg import embed_svg
 from posprobe.studies.series import HEADLINE_NUMBERS, Series
 from posprobe.sweeps.columns import USER_PREFIX, ColumnType
 from posprobe.text import escape_invisible, format_cell
-from posprobe.words import QUESTION_TEXTS
+from posprobe.words import QUESTION_TEXTS, comparisons, define_line, define_number
 
 #: Number of rows on the page, which has under 3 MB per 1,000 rows; ``sweep.parquet`` has all.
 MAX_ATLAS_ROWS = 2000
@@ -49,6 +50,15 @@ _UNDEFINED_COLOUR = (150, 150, 150)
 #: Base64 of a PNG image of at most 1.5 kB.
 _THUMBNAIL = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/]{4,2000}={0,2}")
 _SIZE_COLUMN_LABELS = {"positions": "positions", "dim": "dimensions"}
+#: Columns of encodings without a table.
+_SCHEME_NUMBERS = (
+    "base",
+    "rotation.pairs",
+    "rotation.never_turn_target",
+    "rotation.first_negative",
+    "reach",
+    "smoothness.structured",
+)
 _TEXT_LABELS = {
     "family": "family",
     "scheme": "kind",
@@ -89,8 +99,9 @@ def atlas(
     table = _table(_with_lineages(rows[:MAX_ATLAS_ROWS]), user_types)
     page = Listing(
         title="Atlas",
-        subject=f"{counts['rows']} rows",
-        lead=(
+        subject=f"{counts['rows']:,} rows of {counts['references']:,} references",
+        lead=comparisons.sweep_headline(rows)
+        or (
             f"{counts['rows']:,} position tables and encodings of "
             f"{counts['references']:,} references."
         ),
@@ -118,42 +129,18 @@ def atlas(
 def _table(
     rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]
 ) -> Table:
-    comparable = compared_numbers()
-    numbers = {
-        key: comparable[key].label
-        for key in dict.fromkeys([*HEADLINE_NUMBERS, *comparable])
-    }
-    numbers = dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS])
-    user_labels = {
-        key: _shorten(key.removeprefix(USER_PREFIX))
-        for key in [*user_types][:MAX_USER_COLUMNS]
-    }
-    answer_labels = {
-        f"answers.{name}": QUESTION_TEXTS[name] for name in questions.ANALYSIS_QUESTIONS
-    }
-    texts = {**_present_labels(rows, _TEXT_LABELS), **user_labels}
-    labels = {
-        **texts,
-        **_present_labels(rows, _SIZE_COLUMN_LABELS),
-        **numbers,
-        **_present_labels(rows, answer_labels),
-    }
-    numeric = {
-        *_SIZE_COLUMN_LABELS,
-        *numbers,
-        *(key for key in user_labels if user_types[key] in ("int64", "double")),
-    }
+    columns = _columns(rows, user_types)
     pictures = any("thumbnail" in row for row in rows)
     headings = (
         Column("name"),
         *([Column("similarity")] if pictures else []),
-        *(Column(label, key in numeric) for key, label in labels.items()),
+        *columns.values(),
     )
     cells: tuple[Row, ...] = tuple(
         (
             _name_cell(row),
             *([Cell("", thumbnail=str(index))] if pictures else []),
-            *(_format_cell(row.get(key)) for key in labels),
+            *(_format_cell(row.get(key)) for key in columns),
         )
         for index, row in enumerate(rows)
     )
@@ -163,6 +150,58 @@ def _table(
             " Similarity: cosine of every pair of positions, centred; red is 1, blue -1."
         )
     return Table(caption, headings, cells)
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], user_types: Mapping[str, ColumnType]
+) -> dict[str, Column]:
+    """Return the columns by key: answers, sizes, numbers, and last what was read."""
+    answer_labels = {
+        f"answers.{name}": QUESTION_TEXTS[name] for name in questions.ANALYSIS_QUESTIONS
+    }
+    comparable = compared_numbers()
+    numbers = {
+        key: comparable[key].label
+        for key in dict.fromkeys([*HEADLINE_NUMBERS, *comparable])
+    }
+    scheme_texts = read_data("report/numbers.toml")["encodings"]
+    number_labels = {
+        **_present_labels(rows, _SIZE_COLUMN_LABELS),
+        **dict([*_present_labels(rows, numbers).items()][:MAX_NUMBER_COLUMNS]),
+        **_present_labels(
+            rows, {key: scheme_texts[key]["label"] for key in _SCHEME_NUMBERS}
+        ),
+    }
+    user_keys = [*user_types][:MAX_USER_COLUMNS]
+    answers = {
+        key: Column(label, is_answer=True, definition=_definition(key))
+        for key, label in _present_labels(rows, answer_labels).items()
+    }
+    return {
+        **answers,
+        **{
+            key: Column(label, is_numeric=True, definition=_definition(key))
+            for key, label in number_labels.items()
+        },
+        **{
+            key: Column(label)
+            for key, label in _present_labels(rows, _TEXT_LABELS).items()
+        },
+        **{
+            key: Column(
+                _shorten(key.removeprefix(USER_PREFIX)),
+                user_types[key] in ("int64", "double"),
+            )
+            for key in user_keys
+        },
+    }
+
+
+def _definition(key: str) -> str:
+    """Return the sentence that defines a column; empty for none."""
+    if number := compared_numbers().get(key):
+        return define_number(number.label, number.meaning)
+    return define_line(key.removeprefix("answers."))
 
 
 def _name_cell(row: Mapping[str, Any]) -> Cell:

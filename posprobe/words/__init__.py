@@ -43,6 +43,8 @@ REPLACED_PATCHES_NOTE = (
     "answers and in the row and column codes. All other numbers and figures "
     "are of the table as it is."
 )
+#: One sentence on each question, and on each line without a question by the start of its name.
+DEFINITIONS: Mapping[str, Mapping[str, str]] = read_data("words/definitions.toml")
 #: Phrases for the null models, by name.
 NULL_TEXTS: Mapping[str, str] = ANSWER_TEXTS["nulls"]
 #: Sentence added to a yes that is not significant given the number of questions.
@@ -112,6 +114,17 @@ def cause_clause(cause: Cause) -> str:
     causes = "; ".join(map(cause_clause, cause.causes))
     text: str = ANSWER_TEXTS["causes"][cause.kind]
     return write_minus_signs(text.format(*cause.numbers, f=cause, causes=causes))
+
+
+def define_line(name: str) -> str:
+    """Return the sentence that defines a question or measure, by the name of its line."""
+    kind = name.partition("-")[0]
+    return DEFINITIONS["questions"].get(name) or DEFINITIONS["lines"].get(kind, "")
+
+
+def define_number(label: str, meaning: str) -> str:
+    """Return the sentence that defines a number."""
+    return f"{capitalise(label)}: {meaning}."
 
 
 def describe_pictures(

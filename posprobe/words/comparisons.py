@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
+from posprobe.analyses.composition.budget import BUDGET_LABELS
 from posprobe.analyses.facts import Shared, Verdict
 from posprobe.page import AnswerLine
 from posprobe.text import Block, format_value
 from posprobe.words import QUESTION_TEXTS
-from posprobe.words.formats import capitalise, format_count, format_similarity, join_words
-from posprobe.words.lines import describe_table
+from posprobe.words.formats import (
+    capitalise,
+    format_count,
+    format_similarity,
+    join_words,
+)
+from posprobe.words.lines import budget_sums, budget_terms, describe_table
 
 #: Verdicts in the order in which sentences name them.
 _VERDICT_ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")
+#: Number of periods that a headline names of a table.
+MAX_HEADLINE_PERIODS = 5
+#: Number of tables that a headline describes one by one.
+MAX_DESCRIBED_TABLES = 3
 #: Largest number of pairs without a distance that a note names.
 MAX_SEPARATE_PAIRS = 2
 
@@ -51,7 +62,7 @@ def agreement_sentence(shared_answers: Sequence[Shared]) -> str:
     )
 
 
-def _chance_band(pair: Block) -> tuple[str, Block | None]:
+def chance_band(pair: Block) -> tuple[str, Block | None]:
     """Return what random tables of a pair are, in the plural, and the band of their CKA.
 
     Patches on a grid have no walk: random fields as smooth as the two tables take its place.
@@ -67,7 +78,7 @@ def pair_sentence(pair: Block) -> str:
     first, second = pair["tables"]
     if pair["cka"] is None:
         return f"{first} and {second}: no distance ({pair['undefined'].get('cka', 'undefined')})."
-    noun, band = _chance_band(pair)
+    noun, band = chance_band(pair)
     if band is None:
         return f"{first} and {second} have a CKA of {format_similarity(pair['cka'])} (0 to 1)."
     comparison = (
@@ -81,12 +92,61 @@ def pair_sentence(pair: Block) -> str:
     )
 
 
-def comparison_headline(pairs: Sequence[Block]) -> str:
+def comparison_headline(document: Block) -> str:
+    """Say what each table is made of, and how similar the tables are where that is known."""
+    pairs = document["pairs"]
+    composition = _composition_sentence(document["tables"])
+    if composition and not any(map(similarity_verdict, pairs)):
+        return composition
+    return f"{composition} {_similarity_sentence(pairs)}".strip()
+
+
+def _composition_sentence(tables: Sequence[Block]) -> str:
+    """Say what most of the variance of each table is; of many tables, how many rotate or break."""
+    if not all(table.get("budget") and table.get("verdict") for table in tables):
+        return ""
+    if len(tables) <= MAX_DESCRIBED_TABLES:
+        clauses = [f"{table['label']} {_composition_phrase(table)}" for table in tables]
+        return f"{'; '.join(clauses)}."
+    counts = {
+        question: sum(
+            answer["question"] == question and answer["answer"] == "yes"
+            for table in tables
+            for answer in table["verdict"]["answers"]
+        )
+        for question in ("rotations", "seams")
+    }
+    return (
+        f"Of {len(tables)} tables, {counts['rotations']} have rotations and "
+        f"{counts['seams']} break."
+    )
+
+
+def _composition_phrase(table: Block) -> str:
+    """Return the verb phrase on what a table is: a formula, or its largest term."""
+    answers = {answer["question"]: answer for answer in table["verdict"]["answers"]}
+    if answers.get("closed_form", {}).get("answer") == "yes":
+        return "follows a known formula"
+    terms = budget_terms(table)
+    if not terms:
+        return "does not vary"
+    parts = [(term.share, term.value, BUDGET_LABELS[term.kind]) for term in terms]
+    _, value, name = max([*parts, *budget_sums(terms)])
+    periods = [term.short_label for term in terms if term.kind == "rotation"]
+    of_periods = (
+        f" of {join_words(periods, MAX_HEADLINE_PERIODS)} positions"
+        if name == BUDGET_LABELS["rotation"]
+        else ""
+    )
+    return f"is {value} {name}{of_periods}"
+
+
+def _similarity_sentence(pairs: Sequence[Block]) -> str:
     """Say how similar tables are: two of them, or of several pairs how many."""
     if len(pairs) == 1 and not similarity_verdict(pairs[0]):
         return pair_sentence(pairs[0])
     nouns = dict.fromkeys(
-        _chance_band(pair)[0] for pair in pairs if similarity_verdict(pair)
+        chance_band(pair)[0] for pair in pairs if similarity_verdict(pair)
     )
     return chance_comparison(
         [(pair["tables"], similarity_verdict(pair)) for pair in pairs],
@@ -133,7 +193,7 @@ def chance_comparison(
 
 def similarity_verdict(pair: Block) -> str:
     """Return whether two tables are more similar than random ones; empty without a band."""
-    _, band = _chance_band(pair)
+    _, band = chance_band(pair)
     if pair["cka"] is None or band is None:
         return ""
     return "yes" if pair["cka"] > band["p95"] else "no"
@@ -144,7 +204,7 @@ def pair_line(pair: Block, name: str) -> AnswerLine:
     question, cka = " · ".join(pair["tables"]), pair["cka"]
     if cka is None:
         return AnswerLine(name, "", question, "CKA (0–1)")
-    _, band = _chance_band(pair)
+    _, band = chance_band(pair)
     if band is None:
         return AnswerLine(name, "", question, "CKA (0–1)", format_similarity(cka))
     # Only similarity beyond chance is a yes, so that its range has no lower end.
@@ -186,6 +246,41 @@ def citation_sentence(value: Block) -> str:
     if value["matched"] == "name":
         text += " The table was recognised by its name alone."
     return text
+
+
+def sweep_headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many tables of a sweep rotate, break, are untrained in part, or come from another.
+
+    Parameters
+    ----------
+    rows
+        Rows of the sweep; the sentence is empty where no question was asked.
+    """
+    tables = [row for row in rows if row.get("answers.order") is not None]
+    if not tables:
+        return ""
+    rotating = ("answers.rotations", "answers.axis_rotations")
+    # Both forms of the verb, for one table and for several.
+    counts = {
+        ("rotates", "rotate"): sum(
+            any(row.get(key) == "yes" for key in rotating) for row in tables
+        ),
+        ("breaks", "break"): sum(row.get("answers.seams") == "yes" for row in tables),
+        ("has untrained rows", "have untrained rows"): sum(
+            (row.get("budget.untrained") or 0) > 0 for row in tables
+        ),
+        ("comes from another", "come from another"): sum(
+            row.get("lineage") not in (None, row["reference"]) for row in tables
+        ),
+    }
+    clauses = [
+        f"{count:,} {singular if count == 1 else plural}"
+        for (singular, plural), count in counts.items()
+    ]
+    n_others = len(rows) - len(tables)
+    verb = "has" if n_others == 1 else "have"
+    others = f" {format_count(n_others, 'encoding')} {verb} no table." if n_others else ""
+    return f"Of {format_count(len(tables), 'table')}, {join_words(clauses)}.{others}"
 
 
 def comparison_key(document: Block) -> str:

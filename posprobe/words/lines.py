@@ -309,6 +309,8 @@ class BudgetTerm:
 N_ROTATION_COLOURS = 5
 
 
+#: What the parts of a table are shares of.
+TABLE_BUDGET_SUBJECT = "variance around the mean row"
 #: What the parts of attention logits are shares of.
 ATTENTION_SUBJECT = "variance of attention logits"
 #: Label and colour class of the parts of attention logits, in the order of the bar.
@@ -401,6 +403,14 @@ def compared_budgets(
     return tuple((label, _attention_terms(run)) for label, run in runs)
 
 
+def table_budgets(document: Block) -> tuple[tuple[str, tuple[BudgetTerm, ...]], ...]:
+    """Return label and variance budget of every table of a comparison that has one."""
+    budgets = (
+        (table["label"], budget_terms(table)) for table in document.get("tables") or ()
+    )
+    return tuple((label, terms) for label, terms in budgets if terms)
+
+
 def head_share_text(head: Block) -> str:
     """Return the share of a head's logits that goes with distance, as a text."""
     # The estimate of a zero share can be slightly negative.
@@ -412,7 +422,7 @@ def budget_subject(document: Block) -> str:
     if attention := document.get("attention_budget"):
         heads = format_count(len(attention["heads"]), "head")
         return f"{ATTENTION_SUBJECT}, mean of {heads}"
-    return "variance around the mean row"
+    return TABLE_BUDGET_SUBJECT
 
 
 def budget_note(document: Block) -> str:
@@ -424,14 +434,14 @@ def budget_note(document: Block) -> str:
     return f"{format_whole_percent(excess_misfit)} not explained by these parts"
 
 
-def budget_sums(terms: tuple[BudgetTerm, ...]) -> list[tuple[float, str]]:
-    """Return the total shares of terms of one kind, each with its label."""
+def budget_sums(terms: tuple[BudgetTerm, ...]) -> list[tuple[float, str, str]]:
+    """Return the total shares of terms of one kind, each with its text and its label."""
     kinds_by_name = {"rotations": ("rotation",), "row + column code": ("rows", "columns")}
     sums = []
     for name, kinds in kinds_by_name.items():
         shares = [term.share for term in terms if term.kind in kinds]
         if len(shares) > 1:
-            sums.append((sum(shares), f"{name} {format_whole_percent(sum(shares))}"))
+            sums.append((sum(shares), format_whole_percent(sum(shares)), name))
     return sums
 
 

@@ -464,12 +464,6 @@ def run_line(answer: Block) -> AnswerLine:
     return chance_line(answer, question, measure, number_format, value)
 
 
-def shorten_reference(reference: str) -> str:
-    """Shorten a reference that is a path to its last component."""
-    is_path = reference.startswith((".", "/", "~"))
-    return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
-
-
 def describe_run(document: Block) -> str:
     """Describe the model of a run and its contexts."""
     model, contexts = document["model"], document["contexts"]

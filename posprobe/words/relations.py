@@ -10,6 +10,7 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.layouts import Grid, layout_sides
+from posprobe.page import AnswerLine
 from posprobe.relations.fingerprints import (
     BLOCKS_PER_AXIS,
     MAX_RELATED_DISTANCE,
@@ -18,6 +19,7 @@ from posprobe.relations.fingerprints import (
 )
 from posprobe.relations.rules import Finding
 from posprobe.relations.values import MAX_RELATED_CHANCE, MAX_SKETCH_ROUNDING
+from posprobe.text import shorten_reference
 from posprobe.words.formats import (
     Template,
     TemplateFormatter,
@@ -154,6 +156,25 @@ def finding_sentence(finding: Finding) -> str:
     return f"{text} {_harm_sentence(finding)}."
 
 
+def finding_place(finding: Finding) -> str:
+    """Return the layers and the projection that a finding is about; empty for all."""
+    return _layers_phrase(finding).removesuffix(": ")
+
+
+def finding_line(finding: Finding, name: str, *, differs: bool) -> AnswerLine:
+    """Return one finding as a line: whether the two copies agree, and where."""
+    subject = subject_name(finding.what, finding.part)
+    distance = finding.first_distance
+    measure, value = finding_place(finding), finding.value
+    text = "differs" if differs else "equal"
+    if distance is not None and math.isfinite(distance):
+        measure = f"{measure or 'wrong'} from distance"
+        text = f"{max(math.ceil(distance), 1):,}"
+    elif value:
+        text = _format_size(value)
+    return AnswerLine(name, "no" if differs else "yes", f"Same {subject}?", measure, text)
+
+
 def _harm_sentence(finding: Finding) -> str:
     if finding.first_distance == 0:
         return "Matters from the first token"
@@ -191,9 +212,17 @@ def projection_label(relation: str, order: str | None, read: str) -> str:
     return labels["rows_only"] if read == "rows" else label
 
 
-def check_question(a: str, b: str) -> str:
-    """Return the question that a check answers."""
-    return f"Do A ({a}) and B ({b}) encode position alike?"
+def check_title(a: str, b: str) -> str:
+    """Return the names of two copies, without the folders that they are in."""
+    names = [shorten_reference(a), shorten_reference(b)]
+    return " → ".join([a, b] if len(set(names)) == 1 else names)
+
+
+def check_lead(document: Mapping[str, Any]) -> str:
+    """Return the question that a check answers, and how much was compared."""
+    layers = {projection["layer"] for projection in document.get("projections") or ()}
+    compared = f" · {format_count(len(layers), 'layer')}" if layers else ""
+    return f"Does B encode position as A does?{compared}"
 
 
 def not_compared_sentence(reason: str) -> str:

@@ -23,6 +23,20 @@ _CHANGED_NUMBERS: Mapping[str, str] = {
     "norm_mean": "mean norm",
     "norm_min": "smallest norm",
 }
+#: Ways that libraries resize grids with, as `posprobe.resizing.tables` states them, by the start of
+#: the sentence: the way, and of the tables the start of the family and a part of the tensor's name.
+LIBRARY_WAYS: Mapping[str, tuple[str, str, str]] = {
+    "The model's library, timm, resizes with": ("bicubic", "timm", ""),
+    "Most models of its library, transformers, resize with": (
+        "transformers",
+        "",
+        "embeddings.position_embedding",
+    ),
+}
+#: Relative change of a number from which a headline names it: less does not show in two digits.
+MIN_NAMED_CHANGE = 0.05
+#: Numbers below this count as this large, so that a change of next to nothing is not the largest.
+MIN_COMPARED_NUMBER = 0.1
 #: Verbs for the degree to which rows keep their relative places.
 _PLACE_VERBS: Mapping[str, str] = {
     "lost": "do not keep",
@@ -183,7 +197,52 @@ def rules_lead(document: Block) -> str:
     )
 
 
-def ways_headline(ways: Sequence[Block]) -> str:
+def ways_headline(document: Block) -> str:
+    """Return sentences on what changes most, or costs least, and on the model's library."""
+    run = document.get("run")
+    sentence = run["sentence"] if run else _largest_change_sentence(document)
+    return f"{sentence} {_library_sentence(document)}".rstrip()
+
+
+def _largest_change_sentence(document: Block) -> str:
+    """Return the sentence on the way that changes a number of the table most."""
+    ways, before = document["ways"], document["before"]
+    changes = [
+        (
+            abs(way[name] - before[name]) / max(abs(before[name]), MIN_COMPARED_NUMBER),
+            way,
+            name,
+        )
+        for way in ways
+        for name in _CHANGED_NUMBERS
+        if way[name] is not None and before[name] is not None
+    ]
+    if not changes:
+        return _kinds_sentence(ways)
+    change, way, name = max(changes, key=lambda item: item[0])
+    if change < MIN_NAMED_CHANGE:
+        return _kinds_sentence(ways)
+    return (
+        f"`{way['how']}` changes the table most: the {_CHANGED_NUMBERS[name]} becomes "
+        f"{_format_short(way[name])} (before {_format_short(before[name])})."
+    )
+
+
+def _library_sentence(document: Block) -> str:
+    """Return the sentence on the way that the model's library takes; empty if not known."""
+    table, names = document["table"], {way["how"] for way in document["ways"]}
+    for library, (how, family_start, tensor_part) in LIBRARY_WAYS.items():
+        is_library = (table["family"] or "").startswith(family_start)
+        if (
+            is_library
+            and how in names
+            and tensor_part in (table["source"]["tensor"] or "")
+        ):
+            return f"{library} `{how}`."
+    return ""
+
+
+def _kinds_sentence(ways: Sequence[Block]) -> str:
     """Return the sentence on the ways that stretch a table and those that continue it."""
     kinds = {"stretches": "stretched with", "continues": "continued at its end with"}
     names_by_kind = {

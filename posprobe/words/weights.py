@@ -85,6 +85,17 @@ def weights_line(block: Block) -> AnswerLine:
     )
 
 
+def usage_headline(block: Block) -> str:
+    """Return the sentence of a headline on the strength of pairs; empty where it is not known."""
+    if block["never"] is None:
+        return ""
+    heads = format_count(block["head_count"], "head")
+    return (
+        f"By its weights, {format_whole_percent(block['never'])} of the strength of {heads} "
+        "lies in pairs that never turn."
+    )
+
+
 def weights_sentences(block: Block) -> Iterator[str]:
     """Yield sentences on the weights of one encoding."""
     if block["missing"] in MISSING_WEIGHTS:

@@ -305,6 +305,14 @@ def test_weights_contradict_an_inverted_list_of_rotating_layers(tmp_path: Path) 
     sentences = " ".join(rotation_sentences(use))
     assert "layers 0, 2–4 rotate" in sentences
     assert "0 of 1 layer" in sentences
+    # What was measured comes before what the configuration says.
+    page = build_page(document)
+    assert [line.name for line in page.single_answers][:2] == [
+        "weights",
+        "rotating_layers",
+    ]
+    assert page.headline.startswith("By its weights, ")
+    assert page.pictures[0].name == "weights_usage"
     assert sentences in " ".join(
         sentence
         for evidence in build_page(document).evidence

@@ -24,6 +24,7 @@ from posprobe.relations import (
 from posprobe.relations.ladders import measure_harm
 from posprobe.relations.tables import resampling_weights
 from posprobe.relations.weights import relate_layer, reorder_rows
+from posprobe.words.relations import check_title, finding_line
 
 Case: TypeAlias = tuple[str, str, tuple[Finding, ...]]
 
@@ -230,3 +231,23 @@ def test_zero_projections_are_identical() -> None:
     relation = relate_layer(zeros, zeros)
     assert relation.order == "same"
     assert [finding.cause for _, finding in relation.findings()] == ["identical"]
+
+
+def test_a_finding_is_a_line_with_its_place_and_size() -> None:
+    order = Finding("pairs", "half_permuted", "same", "to_neighbours",
+                    more={"layers": [3], "projection": "keys"})  # fmt: skip
+    line = finding_line(order, "check-0", differs=True)
+    assert (line.answer, line.question) == ("no", "Same pairs?")
+    assert (line.measure, line.value) == ("layer 3, keys", "differs")
+    harm = Finding("ladder", "base", 1e4, 5e5, value=0.2, first_distance=7.4)
+    line = finding_line(harm, "check-1", differs=True)
+    assert (line.measure, line.value) == ("wrong from distance", "8")
+    same = finding_line(
+        Finding("weights", "identical", None, None, value=0.0), "c", differs=False
+    )
+    assert (same.answer, same.value) == ("yes", "equal")
+
+
+def test_two_copies_of_one_name_are_told_apart_by_their_folders() -> None:
+    assert check_title("/x/model", "/y/copy") == "model → copy"
+    assert check_title("/x/model", "/y/model") == "/x/model → /y/model"

@@ -107,7 +107,7 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     assert run.arrays()["vocabulary"].shape == (size,)
     page = build_page(document)
     rows = {
-        row[0]: dict(zip(page.numbers.columns, row, strict=True))
+        str(row[0]): dict(zip(page.numbers.columns, row, strict=True))
         for row in page.numbers.rows
     }
     assert rows["tokens"][Column("model", is_numeric=True)] == str(size)

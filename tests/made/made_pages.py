@@ -173,6 +173,7 @@ PAGES: dict[str, Callable[[], Any]] = {
     ),
     "ways": lambda: compare(as_table(walk(40, 6)), to=60),
     "rules": lambda: compare((rotary(),), to=8192),
+    "check": lambda: pp.check(as_table(walk(40, 16)), as_table(walk(40, 16)[2:])),
     **{
         name: lambda make=make: analyze_schemes(*make())  # type: ignore[misc]
         for name, make in SCHEMES.items()

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import analyses_docs
 import cli_docs
 import pytest
 
@@ -13,6 +14,7 @@ import posprobe as pp
 from posprobe.cli import app
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.report import read_bundle
+from posprobe.words import DEFINITIONS, QUESTION_TEXTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +25,17 @@ def test_the_command_reference_is_generated_from_the_code() -> None:
     assert cli_docs.TARGET.read_text(encoding="utf-8") == cli_docs.document(), (
         "run: uv run python tools/cli_docs.py"
     )
+
+
+def test_every_question_and_number_is_explained_as_on_pages() -> None:
+    assert analyses_docs.TARGET.read_text(encoding="utf-8") == analyses_docs.document(), (
+        "run: uv run python tools/analyses_docs.py"
+    )
+    assert list(DEFINITIONS["questions"]) == list(QUESTION_TEXTS)
+    for sentence in (
+        sentence for group in DEFINITIONS.values() for sentence in group.values()
+    ):
+        assert re.fullmatch(r"[A-Z][^.]*(\.\d[^.]*)*\.", sentence), sentence
 
 
 def test_every_command_stands_in_the_readme() -> None:

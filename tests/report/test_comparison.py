@@ -323,7 +323,15 @@ def test_chosen_measurements_are_printed_as_analyze_prints_them() -> None:
 def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:
     assert {path.name for path in bundle.iterdir()} == BUNDLE_FILES
     figure_names = {path.stem for path in (bundle / "figures").iterdir()}
-    assert figure_names == {"similarity", "curves", "variance", "distances"}
+    own_names = {
+        "overview-budget",
+        "overview-map-0",
+        "overview-map-1",
+        "overview-map-2",
+        "overview-dimensions",
+        "overview-closeness",
+    }
+    assert figure_names == own_names | {"similarity", "curves", "variance", "distances"}
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))
     with np.load(bundle / "arrays.npz") as arrays:
         assert arrays["0_values"].shape == (144, 24)

@@ -148,7 +148,7 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     measurement = MODEL_MEASUREMENTS[name]
     labels = [number.label for number in measurement.numbers.values()]
     labels += [label for label, _ in measurement.rows(single.to_dict())]
-    assert [row[0] for row in page_model(single.to_dict()).numbers.rows] == labels
+    assert [str(row[0]) for row in page_model(single.to_dict()).numbers.rows] == labels
     other_results = {
         name_found: result for name_found, result in results.items() if name_found != name
     }

@@ -36,7 +36,7 @@ LOOK = [
 ]
 VISIBLE_SELECTOR = (
     "all-minilm-l6-v2", "sequence", "patches", "comparison", "schemes", "run", "kernels", "ways",
-    "rules",
+    "rules", "check",
 )  # fmt: skip
 WORDS = "e => e.innerText.split(/\\s+/).filter((word) => /\\w/.test(word)).length"
 #: Running text: outside drawings, tables and lists of a drawing's colours, and without notes on

@@ -186,3 +186,27 @@ def test_a_rounded_copy_is_called_one() -> None:
     assert relations.relation_phrase(copy) == "a rounded copy of"
     assert relations.relation_phrase(original) == "the unrounded version of"
     assert "float16" in relations.evidence_sentences(copy)
+
+
+def resizing_document(family: str, tensor: str, **numbers: float) -> dict[str, Any]:
+    before = {"norm_mean": 1.0, "norm_min": 1.0, "neighbour_cosine": 0.5,
+              "translation_invariance": 0.8}  # fmt: skip
+    way = {"how": "bicubic", "kind": "stretches", **before}
+    other = {"how": "transformers", "kind": "stretches", **before, **numbers}
+    table = {"family": family, "source": {"tensor": tensor}}
+    return {"table": table, "before": before, "ways": [way, other], "run": None}
+
+
+def test_the_headline_of_a_resize_names_the_largest_change_and_the_library() -> None:
+    document = resizing_document("timm-vit", "pos_embed", norm_mean=0.7, norm_min=0.9)
+    assert resizing.ways_headline(document) == (
+        "`transformers` changes the table most: the mean norm becomes 0.70 (before 1.00). "
+        "The model's library, timm, resizes with `bicubic`."
+    )
+    document = resizing_document("vit", "vit.embeddings.position_embeddings")
+    assert resizing.ways_headline(document) == (
+        "The table is stretched with `bicubic` and `transformers`. "
+        "Most models of its library, transformers, resize with `transformers`."
+    )
+    unknown = resizing_document("whisper", "model.decoder.embed_positions.weight")
+    assert "library" not in resizing.ways_headline(unknown)

@@ -24,6 +24,7 @@ from posprobe.sweeps.atlas import (
     is_thumbnail,
     thumbnail,
 )
+from posprobe.words.comparisons import sweep_headline
 
 METADATA = {
     "options": {"only": None, "rows": None, "nulls": 9},
@@ -179,3 +180,34 @@ def test_an_atlas_without_matrices_or_rows_is_a_page(tmp_path: Path) -> None:
         swept = pp.sweep(references, out=tmp_path / name, jobs=1, nulls=0).run()
         page = (swept.folder / "atlas.html").read_text(encoding="utf-8")
         assert f"{len(swept.to_arrow())} position tables and encodings of" in page
+
+
+def test_the_headline_counts_what_tables_do() -> None:
+    rows: list[dict[str, Any]] = [
+        {"reference": "a", "lineage": "a", "answers.order": "yes", "answers.seams": "yes"},
+        {"reference": "b", "lineage": "a", "answers.order": "yes", "answers.rotations": "yes"},
+        {"reference": "c", "lineage": "c", "answers.order": "no", "answers.axis_rotations": "yes"},
+        {"reference": "d", "answers.order": "yes", "budget.untrained": 0.2},
+        {"reference": "e", "answers.rotary_turns": "no"},
+    ]  # fmt: skip
+    headline = sweep_headline(rows)
+    assert headline == (
+        "Of 4 tables, 2 rotate, 1 breaks, 1 has untrained rows and 1 comes from another. "
+        "1 encoding has no table."
+    )
+    assert sweep_headline([{"reference": "a", "pca.top3": 0.5}]) == ""
+
+
+def test_answers_come_first_and_rotary_numbers_have_columns() -> None:
+    rows: list[dict[str, Any]] = [
+        row(0) | {"bundle": "bundles/x"},
+        {"reference": "r", "scheme": "rotary", "base": 1e4, "rotation.pairs": 8,
+         "answers.rotary_turns": "no"},
+    ]  # fmt: skip
+    counts = {"rows": 2, "references": 2, "failures": 0}
+    page = "".join(atlas(rows, {}, METADATA, counts))
+    headings = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', page)
+    assert headings.index("Order matters?") < headings.index("positions")
+    assert headings.index("base of the frequencies") < headings.index("family")
+    assert headings[-1] == "kind"
+    assert 'href="bundles/x/report.html"' in page

@@ -11,6 +11,7 @@ from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.page import (
     AnswerLine,
+    Cell,
     Evidence,
     Fact,
     Page,
@@ -19,12 +20,15 @@ from posprobe.page import (
     Table,
     make_columns,
 )
-from posprobe.report.pages.parts import version_facts
+from posprobe.report.comparison_overview import COMPARISON_DRAWING_NAMES
+from posprobe.report.pages.parts import number_cell, version_facts
 from posprobe.text import Block, format_cell, format_value, lookup
 from posprobe.words import (
     QUESTION_TEXTS,
     claim_sentence,
     comparisons,
+    define_line,
+    define_number,
     describe_pictures,
     schemes,
 )
@@ -51,9 +55,12 @@ def comparison_page(document: Block) -> Page:
         title=" · ".join(table["label"] for table in tables),
         subject="compared by position",
         lead=comparisons.comparison_lead(tables),
-        headline=comparisons.comparison_headline(document["pairs"]),
+        headline=comparisons.comparison_headline(document),
         notes=(*comparisons.compared_rows_notes(document), *notes),
-        pictures=describe_pictures("tables", ("similarity", "variance")),
+        pictures=(
+            *map(Picture, COMPARISON_DRAWING_NAMES),
+            *describe_pictures("tables", ("similarity", "variance")),
+        ),
         subjects=tuple(table["label"] for table in tables),
         evidence=(
             *_pair_evidence(
@@ -137,7 +144,7 @@ def _table_numbers(tables: list[Block]) -> Table:
             if is_chosen or f"{name}.{path}" in PREVIEW_NUMBERS:
                 preview_rows.append(len(rows))
             texts = (format_cell(value, number.form) for value in values)
-            rows.append((number.label, *texts))
+            rows.append((number_cell(name, number, tables), *texts))
     headings = make_columns("number", *(f"={table['label']}" for table in tables))
     return Table(
         "Numbers of each table.", headings, tuple(rows), preview_rows=tuple(preview_rows)
@@ -226,11 +233,10 @@ def _kernel_numbers(records: list[Block]) -> Table:
             *(schemes.KERNEL_QUANTITIES[record["quantity"]] for record in records),
         ),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
-        *(
-            (label, *(format_cell(r[key]) for r in records))
-            for key, label in labels_by_key.items()
-        ),
     ]
+    for key, label in labels_by_key.items():
+        name = Cell(label, definition=define_line("kernel"))
+        rows.append((name, *(format_cell(record[key]) for record in records)))
     rows += _run_rows(records)
     headings = make_columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."
@@ -242,8 +248,11 @@ def _run_rows(records: list[Block]) -> Iterator[Row]:
     runs = [run for _, run in compared_runs(records)]
     numbers = MODEL_MEASUREMENTS["attention_budget"].numbers if runs else {}
     for key, number in numbers.items():
-        label = f"{number.label} ({number.meaning})"
-        yield label, *(format_cell(run[key], number.form) for run in runs)
+        name = Cell(
+            f"{number.label} ({number.meaning})",
+            definition=define_number(number.label, number.meaning),
+        )
+        yield name, *(format_cell(run[key], number.form) for run in runs)
 
 
 def _source_text(source: Block) -> str:

@@ -11,11 +11,11 @@ from posprobe.measurements.model.contexts import (
     SINUSOID_COLUMN,
     LabelledRow,
 )
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
+from posprobe.page import Cell, Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.report.pages.parts import document_headline, version_facts
 from posprobe.report.run_overview import RUN_DRAWING_NAMES
-from posprobe.text import Block, format_value, lookup
-from posprobe.words import claim_sentence, describe_pictures, models
+from posprobe.text import Block, format_value, lookup, shorten_reference
+from posprobe.words import claim_sentence, define_number, describe_pictures, models
 
 
 def forward_page(document: Block) -> Page:
@@ -32,7 +32,7 @@ def forward_page(document: Block) -> Page:
         for name in measured_names
     }
     return Page(
-        title=models.shorten_reference(document["name"]),
+        title=shorten_reference(document["name"]),
         subject="what position does inside it",
         lead=models.describe_run(document),
         headline=document_headline(document),
@@ -87,8 +87,17 @@ def _number_table(document: Block, measured_names: list[str]) -> Table:
     headings = [
         f"layer {column}" if isinstance(column, int) else column for column in order
     ]
+    definitions = {
+        number.label: define_number(number.label, number.meaning)
+        for name in measured_names
+        for number in MODEL_MEASUREMENTS[name].numbers.values()
+    }
     table_rows: tuple[Row, ...] = tuple(
-        (label, *(texts.get(column, "–") for column in order)) for label, texts in rows
+        (
+            Cell(label, definition=definitions.get(label, "")),
+            *(texts.get(column, "–") for column in order),
+        )
+        for label, texts in rows
     )
     return Table(
         "All numbers",

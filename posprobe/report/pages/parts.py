@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posprobe.page import Fact
+from posprobe.analyses.facts import Number
+from posprobe.measurements import STRETCH_MEASUREMENTS
+from posprobe.page import Cell, Fact
 from posprobe.text import Block
+from posprobe.words import define_number
 
 
 def origin_facts(source: Block) -> tuple[Fact, ...]:
@@ -52,6 +55,32 @@ def document_headline(document: Block) -> str:
         summary: str = verdict["summary"]
         return summary
     return " ".join(finding["text"] for finding in document["findings"])
+
+
+def number_cell(name: str, number: Number, documents: Sequence[Block]) -> Cell:
+    """Return the cell that names a number of tables: its rows, and what it is.
+
+    Parameters
+    ----------
+    name, number
+        Name of its measurement, and its label and meaning.
+    documents
+        Blocks of the tables that have it.
+    """
+    rows = dict.fromkeys(_measured_rows(name, document) for document in documents)
+    definition = define_number(number.label, number.meaning)
+    return Cell(number.label, note="; ".join(rows), definition=definition)
+
+
+def _measured_rows(name: str, document: Block) -> str:
+    """Return which rows of a table a measurement is of."""
+    is_grid = document["table"]["layout"]["type"] == "grid"
+    rows = (document.get("verdict") or {}).get("rows")
+    if name not in STRETCH_MEASUREMENTS or is_grid or rows is None:
+        return "all patches" if is_grid else "all rows"
+    if rows == document["table"].get("rows"):
+        return "all rows"
+    return f"positions {rows[0]} to {rows[1] - 1}"
 
 
 def version_facts(environment: Mapping[str, Any]) -> tuple[Fact, ...]:

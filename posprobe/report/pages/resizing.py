@@ -11,6 +11,7 @@ from posprobe.report.pages.parts import version_facts
 from posprobe.text import Block, format_cell
 from posprobe.words import (
     PICTURE_TEXTS,
+    define_number,
     describe_pictures,
     resizing,
 )
@@ -23,7 +24,7 @@ def ways_page(document: Block) -> Page:
         title=table["name"],
         subject="ways of resizing",
         lead=resizing.ways_lead(table["layout"], document["to"]),
-        headline=run["sentence"] if run else resizing.ways_headline(ways),
+        headline=resizing.ways_headline(document),
         notes=tuple(
             f"{way} is left out: {reason}" for way, reason in document["missing"].items()
         ),
@@ -46,7 +47,11 @@ def rules_page(document: Block) -> Page:
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
         (
-            Cell(number.label, note=number.meaning),
+            Cell(
+                number.label,
+                note=number.meaning,
+                definition=define_number(number.label, number.meaning),
+            ),
             *(format_cell(rule[key]) for rule in rules),
         )
         for key, number, _ in record_numbers(Rule)
@@ -115,7 +120,11 @@ def _way_numbers(document: Block) -> Table:
     }
     rows: list[Row] = [
         (
-            Cell(number.label, note=number.meaning),
+            Cell(
+                number.label,
+                note=number.meaning,
+                definition=define_number(number.label, number.meaning),
+            ),
             # Comparing the old table with itself says nothing.
             *(
                 "–"

@@ -8,7 +8,7 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.figures.schemes import MAX_SINGLE_FIGURES
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
+from posprobe.page import Cell, Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.questions.schemes import scheme_kind
 from posprobe.report.pages.parts import (
     document_headline,
@@ -17,8 +17,17 @@ from posprobe.report.pages.parts import (
     version_facts,
 )
 from posprobe.text import Block, format_cell, format_range, lookup
-from posprobe.words import PICTURE_TEXTS, claim_sentence, describe_pictures, weights
+from posprobe.words import (
+    PICTURE_TEXTS,
+    claim_sentence,
+    define_line,
+    describe_pictures,
+    weights,
+)
 from posprobe.words.schemes import describe_schemes, key_sentence, scheme_line
+
+#: Stem of the figure of how strong the pairs of each head are.
+USAGE_PICTURE = "weights_usage"
 
 
 def scheme_page(document: Block) -> Page:
@@ -35,9 +44,9 @@ def scheme_page(document: Block) -> Page:
         title=document["name"],
         subject="how attention knows position",
         lead=f"{', '.join(map(describe_schemes, schemes_by_kind.values()))} · no position table",
-        headline=document_headline(document),
+        headline=_headline(document),
         notes=tuple(_gather_notes(notes, len(schemes))),
-        pictures=tuple(_kind_pictures(first_kind)),
+        pictures=(*_usage_pictures(schemes), *_kind_pictures(first_kind)),
         evidence=tuple(_evidence(document, other_kinds)),
         key=" ".join(dict.fromkeys(map(key_sentence, schemes_by_kind.values()))),
         numbers=_number_table(schemes),
@@ -50,6 +59,25 @@ def scheme_page(document: Block) -> Page:
             ),
             *version_facts(document["environment"]),
         ),
+    )
+
+
+def _usage_pictures(schemes: Sequence[Block]) -> tuple[Picture, ...]:
+    """Return the pictures of what heads use of the rotation, where their weights were read."""
+    if not any(scheme.get("weights") for scheme in schemes):
+        return ()
+    return _pictures({USAGE_PICTURE: PICTURE_TEXTS["weights"][USAGE_PICTURE]})
+
+
+def _headline(document: Block) -> str:
+    """Say what was measured of heads first, then the leading answer; without it all answers."""
+    schemes, summary = document["schemes"], document_headline(document)
+    blocks = [scheme["weights"] for scheme in schemes if scheme.get("weights")]
+    measured = (
+        weights.usage_headline(blocks[0]) if len(blocks) == len(schemes) == 1 else ""
+    )
+    return (
+        f"{measured} {summary.partition('. ')[0].rstrip('.')}." if measured else summary
     )
 
 
@@ -76,6 +104,8 @@ def _kind_pictures(kind: str) -> tuple[Picture, ...]:
 
 def _evidence(document: Block, other_kinds: Sequence[str]) -> Iterator[Evidence]:
     """Yield the answers; drawings of ``other_kinds`` are not those of the first screen."""
+    # What was measured of heads comes before what the configuration says.
+    yield from _weight_evidence(document["schemes"])
     drawings = {kind: _kind_pictures(kind) for kind in other_kinds}
     depth_pictures = describe_pictures("encodings", ("depth",))
     for answer in document.get("verdict", {}).get("answers", ()):
@@ -89,11 +119,11 @@ def _evidence(document: Block, other_kinds: Sequence[str]) -> Iterator[Evidence]
             sentences=(claim_sentence(answer),),
             pictures=pictures_of_kind,
         )
-    yield from _weight_evidence(document["schemes"])
+    yield from _angle_evidence(document["schemes"])
 
 
 def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
-    """Yield the evidence of query and key weights, and of the precision of the angles."""
+    """Yield the evidence of query and key weights."""
     is_plural = len(schemes) > 1
     with_weights = [scheme for scheme in schemes if scheme.get("weights")]
     if with_weights:
@@ -106,7 +136,13 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
         yield Evidence(
             (first_line,),
             sentences=tuple(sentences),
-            pictures=_pictures(PICTURE_TEXTS["weights"]),
+            pictures=_pictures(
+                {
+                    stem: text
+                    for stem, text in PICTURE_TEXTS["weights"].items()
+                    if stem != USAGE_PICTURE
+                }
+            ),
         )
     tested = [scheme for scheme in with_weights if lookup(scheme, "weights.rotations")]
     if tested:
@@ -118,6 +154,10 @@ def _weight_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
                 for sentence in weights.rotation_sentences(scheme["weights"])
             ),
         )
+
+
+def _angle_evidence(schemes: Sequence[Block]) -> Iterator[Evidence]:
+    """Yield the evidence of the axes of images, and of the precision of the angles."""
     ladders = [
         ladder for scheme in schemes for ladder in lookup(scheme, "rotation.along") or ()
     ]
@@ -146,7 +186,9 @@ def _number_table(schemes: Sequence[Block]) -> Table:
         if any(value is not None for value in values):
             number_format = number.get("form", ".3g")
             texts = (format_cell(value, number_format) for value in values)
-            rows.append((number["label"], *texts))
+            block = key.partition(".")[0] if "." in key else "encoding"
+            name = Cell(number["label"], definition=define_line(block))
+            rows.append((name, *texts))
     if any(scheme.get("causal") for scheme in schemes):
         flag_texts = {True: "yes", False: "no", None: "–"}
         flags = (flag_texts[scheme.get("causal")] for scheme in schemes)
@@ -161,7 +203,8 @@ def _number_table(schemes: Sequence[Block]) -> Table:
     for key, label in labels["heads"].items():
         values_by_scheme = [_head_values(scheme, key) for scheme in schemes]
         if any(value is not None for values in values_by_scheme for value in values):
-            rows.append((label, *map(_format_over_heads, values_by_scheme)))
+            name = Cell(label, definition=define_line("heads"))
+            rows.append((name, *map(_format_over_heads, values_by_scheme)))
     unit = " or ".join(
         dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes)
     )

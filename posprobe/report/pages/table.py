@@ -5,7 +5,12 @@ from __future__ import annotations
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, make_columns
 from posprobe.report import overview
-from posprobe.report.pages.parts import origin_facts, tensor_facts, version_facts
+from posprobe.report.pages.parts import (
+    number_cell,
+    origin_facts,
+    tensor_facts,
+    version_facts,
+)
 from posprobe.text import Block, format_cell, format_range, format_value, lookup
 from posprobe.words import REPLACED_PATCHES_NOTE, claim_sentence
 from posprobe.words.captions import baselines_caption
@@ -64,7 +69,12 @@ def _number_table(document: Block) -> Table:
             bands = (format_range(band.values()) if band else "–" for band in band_values)
             sinusoid = format_cell(baselines.get("sinusoid"))
             rows.append(
-                (number.label, format_value(value, number.form), sinusoid, *bands)
+                (
+                    number_cell(name, number, [document]),
+                    format_value(value, number.form),
+                    sinusoid,
+                    *bands,
+                )
             )
     headings = make_columns(
         "number", "=this table", "=sinusoid", *(f"={name}" for name in models)

@@ -17,7 +17,8 @@ for (const map of document.querySelectorAll("svg[data-v]")) {
       [i, j] = [row * w + column, inRow * w + inColumn];
       names = `(${row}, ${column}), (${inRow}, ${inColumn})`;
     }
-    const level = levels[i * m + j];
+    const [low, high] = [Math.min(i, j), Math.max(i, j)]; // the lower half of a symmetric matrix
+    const level = levels[(high * (high + 1)) / 2 + low];
     read.textContent = `${names}: ${level < -100 ? "undefined" : (level / 100).toFixed(2)}`;
   };
 }
