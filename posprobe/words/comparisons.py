@@ -276,6 +276,7 @@ def sweep_headline(rows: Sequence[Mapping[str, Any]]) -> str:
     clauses = [
         f"{count:,} {singular if count == 1 else plural}"
         for (singular, plural), count in counts.items()
+        if count or singular == "rotates"
     ]
     n_others = len(rows) - len(tables)
     verb = "has" if n_others == 1 else "have"

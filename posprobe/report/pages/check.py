@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from posprobe.page import Cell, Evidence, Fact, Page, Row, Table, make_columns
 from posprobe.report.pages.parts import version_facts
 from posprobe.text import Block, format_cell
 from posprobe.words import PICTURE_TEXTS, define_line, describe_pictures, relations
 
+#: Measure of a question of which several parts are alike.
+ALL_PARTS = "several parts"
 #: Keys of the columns of numbers of a finding.
 FINDING_KEYS = ("value", "tolerance", "first_distance", "rotation")
 
@@ -53,13 +56,34 @@ def check_page(document: Block) -> Page:
 
 
 def _evidence(document: Block) -> Iterator[Evidence]:
-    """Yield a line and a sentence on each finding."""
+    """Yield a line and a sentence on each difference, and a line on each other question."""
     n_causes = len(document["causes"])
+    evidence: list[Evidence] = []
+    first_lines: dict[tuple[str, str], int] = {}
     for index, finding in enumerate((*document["causes"], *document["compared"])):
         line = relations.finding_line(
             relations.read_finding(finding), f"check-{index}", differs=index < n_causes
         )
-        yield Evidence((line,), sentences=(finding["sentence"],))
+        cause = next(
+            (
+                k
+                for k in range(min(n_causes, index))
+                if evidence[k].lines[0].question == line.question
+            ),
+            None,
+        )
+        same = first_lines.setdefault((line.question, line.value), len(evidence))
+        first = same if cause is None else cause
+        if index < n_causes or first == len(evidence):
+            evidence.append(Evidence((line,), sentences=(finding["sentence"],)))
+            continue
+        # What else is alike stands below the difference, or the first line of its value.
+        first_line = evidence[first].lines[0]
+        if first >= n_causes:
+            first_line = replace(first_line, measure=ALL_PARTS)
+        sentences = (*evidence[first].sentences, finding["sentence"])
+        evidence[first] = Evidence((first_line,), sentences=sentences)
+    yield from evidence
 
 
 def _number_rows(document: Block) -> Iterator[Row]:
