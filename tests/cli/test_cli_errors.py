@@ -248,7 +248,7 @@ def test_an_interrupt_ends_quietly(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("posprobe.report.bundle.draw_overview", interrupt)
+    monkeypatch.setattr("posprobe.report.bundle.render", interrupt)
     completed = cli("analyze", "sinusoidal:8x4", "--only", "norms")
     assert completed.code == 130  # as every shell expects
     assert "Traceback" not in completed.err

@@ -581,7 +581,9 @@ def test_products_of_tables() -> None:
     expected = np.add.outer(np.arange(3), np.arange(4)).ravel()
     np.testing.assert_array_equal(sum_table.values[:, 0], expected)
     bad_operand: Any
-    for bad_operand in (rows.values, "counting:3x2", load_schemes("alibi:32x4")[0]):
+    by_reference = product(rows, "counting:4x2", how="add")
+    np.testing.assert_array_equal(by_reference.values, sum_table.values)
+    for bad_operand in (rows.values, load_schemes("alibi:32x4")[0]):
         with pytest.raises(UsageError, match=r"not a table\. .*posprobe\.table"):
             product(rows, bad_operand, how="add")
     bad_operand = "sum"

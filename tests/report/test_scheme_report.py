@@ -187,7 +187,7 @@ def test_objects_that_are_no_encoding_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=phrase):
         analyze_schemes(*objects)
-    if objects and not isinstance(objects[0], PositionTable):
+    if objects and not isinstance(objects[0], PositionTable | str):
         with pytest.raises(UsageError, match=phrase):
             compare_kernels(linear(), *objects)
 
