@@ -241,6 +241,12 @@ class Answers(Displayable, tuple[Answer, ...]):
             return any(answer.question == key for answer in self)
         return super().__contains__(key)
 
+    def _locations(self) -> Mapping[str, str]:
+        by_question = {
+            answer.question: f'answers["{answer.question}"]' for answer in self
+        }
+        return {**super()._locations(), **by_question}
+
     def to_pandas(self) -> Any:
         """Return a data frame of pandas with a row per question.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from posprobe.arrays import Floats
@@ -62,7 +61,7 @@ class Finding:
     value: float | None = None
     first_distance: float | None = None
     rotation: float | None = None
-    more: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    more: Mapping[str, Any] = field(default_factory=dict)
     part: str = ""
     curve: Floats | None = field(default=None, repr=False, compare=False)
 
