@@ -102,15 +102,11 @@ def compare(
         findings += layer_findings
         not_compared += layers_not_compared
         if a.checkpoint is not None and b.checkpoint is not None:
-            sink_findings, unknown_sinks = compare_sinks(
-                a.checkpoint, b.checkpoint, weights.findings
+            attention_findings, attention_not_compared = _compare_attention(
+                a, b, weights.findings
             )
-            findings += sink_findings
-            not_compared += unknown_sinks
-        if a.checkpoint is not None and b.checkpoint is not None:
-            logit_findings, logits_not_compared = _compare_logits(a, b)
-            findings += logit_findings
-            not_compared += logits_not_compared
+            findings += attention_findings
+            not_compared += attention_not_compared
     return Comparison(findings, not_compared, projections)
 
 
@@ -279,6 +275,16 @@ def _compare_with_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotComp
         reason = "no_query" if dump.q is None else "query_tells_not"
         not_compared.append(NotCompared("pairs", reason))
     return findings, not_compared
+
+
+def _compare_attention(
+    a: Side, b: Side, weight_findings: Sequence[Finding]
+) -> tuple[list[Finding], list[NotCompared]]:
+    """Compare the sinks of two checkpoints, and the scale and cap of their logits."""
+    assert a.checkpoint is not None and b.checkpoint is not None  # noqa: S101, PT018 - callers check this
+    findings, not_compared = compare_sinks(a.checkpoint, b.checkpoint, weight_findings)
+    logit_findings, logits_not_compared = _compare_logits(a, b)
+    return findings + logit_findings, not_compared + logits_not_compared
 
 
 def _compare_logits(a: Side, b: Side) -> tuple[list[Finding], list[NotCompared]]:
