@@ -14,7 +14,7 @@ from posprobe.errors import UsageError
 from posprobe.relations import Finding
 from posprobe.schemes import Encoding
 from posprobe.studies.check import check
-from posprobe.words.formats import format_two_figures
+from posprobe.words.relations import tolerance_sentence
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,8 +54,12 @@ def assert_positions_alike(
     >>> from posprobe.testing import assert_positions_alike
     >>> assert_positions_alike("rotary:4096x64", "rotary:4096x64", tolerance=0.01)
     """
-    is_number = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
-    if not is_number or not 0 < tolerance < math.inf:
+    value: object = tolerance
+    if (
+        not isinstance(value, Real)
+        or isinstance(value, bool)
+        or not 0 < tolerance < math.inf
+    ):
         raise UsageError(
             f"tolerance: {tolerance!r} is no angle. Give a positive number, in radians."
         )
@@ -68,8 +72,7 @@ def assert_positions_alike(
         raise AssertionError(str(result))
     if largest_error > tolerance:
         raise AssertionError(
-            f"{result}\nThe largest error of an angle within {positions:,} positions is "
-            f"{format_two_figures(largest_error)} rad, above the tolerance of {tolerance:g}."
+            f"{result}\n{tolerance_sentence(largest_error, positions, tolerance)}"
         )
 
 

@@ -203,7 +203,9 @@ def _far_ladder_findings(a: Rotary, b: Rotary) -> Iterator[Finding]:
     ]
     if all(finding.alike for finding in relate_ladders(*ladders)):
         return
-    distance, rotation = measure_harm(*(x.frequencies for x in ladders), far_length)
+    distance, rotation = measure_harm(
+        ladders[0].frequencies, ladders[1].frequencies, far_length
+    )
     yield Finding(
         "ladder",
         "far_ladder",

@@ -496,9 +496,9 @@ def merge_findings(findings: Sequence[Finding]) -> list[Finding]:
         }
         worst = min(members, key=_first_distance)
         more = {**worst.more, "layers": sorted(layers)} if layers else {**worst.more}
-        key = "angle_error_per_position"
-        if errors := [f.more[key] for f in members if key in f.more]:
-            more[key] = max(errors)
+        slope = "angle_error_per_position"
+        if errors := [f.more[slope] for f in members if slope in f.more]:
+            more[slope] = max(errors)
         merged.append(replace(worst, more=more))
     return merged
 

@@ -168,7 +168,9 @@ def _unseen_encodings(a: Side) -> Iterator[NotCompared]:
     for kind, encodings in a.encodings.items():
         if kind in _UNSEEN_REASONS:
             families = (
-                x.family for x in encodings.values() if not isinstance(x, PositionTable)
+                x.family or kind
+                for x in encodings.values()
+                if not isinstance(x, PositionTable)
             )
             names = ", ".join(dict.fromkeys(families))
             yield NotCompared(kind, _UNSEEN_REASONS[kind], names)

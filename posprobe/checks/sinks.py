@@ -42,7 +42,9 @@ def compare_sinks(
     if lone_layers:
         holders = ("sinks", None) if lone_layers[0] in sinks_a else (None, "sinks")
         more = {"layers": lone_layers}
-        return [Finding("sinks", "sinks_missing", *holders, 0.0, 0.0, more=more)], []
+        return [
+            Finding("sinks", "sinks_missing", *holders, first_distance=0.0, more=more)
+        ], []
     changes = {}
     for layer, name in sorted(sinks_a.items()):
         values_a, values_b = (

@@ -212,6 +212,14 @@ def projection_label(relation: str, order: str | None, read: str) -> str:
     return labels["rows_only"] if read == "rows" else label
 
 
+def tolerance_sentence(error: float, positions: int, tolerance: float) -> str:
+    """Return that an angle is off by more than a tolerance, in radians."""
+    return (
+        f"The largest error of an angle within {positions:,} positions is "
+        f"{format_two_figures(error)} rad, above the tolerance of {tolerance:g}."
+    )
+
+
 def run_sentence(a: str, b: str) -> str:
     """Return what a run compares: a model as transformers loads it with a file."""
     file = "its own file" if a == b else f"the file of {a}"

@@ -111,10 +111,10 @@ def test_notebook_shows_a_card_of_the_ids() -> None:
 
 
 def test_inputs_go_to_the_device_of_the_model() -> None:
-    devices = []
+    devices: list[Any] = []
 
     class Recorder(torch.Tensor):
-        def to(self, *args: Any) -> Any:
+        def to(self, *args: Any) -> Any:  # type: ignore[override]
             devices.extend(args)
             return torch.Tensor(self).long()
 
