@@ -43,7 +43,9 @@ def compare_sinks(
         holders = ("sinks", None) if lone_layers[0] in sinks_a else (None, "sinks")
         more = {"layers": lone_layers}
         return [
-            Finding("sinks", "sinks_missing", *holders, first_distance=0.0, more=more)
+            Finding(
+                "sinks", "sinks_missing", holders[0], holders[1], None, 0.0, more=more
+            )
         ], []
     changes = {}
     for layer, name in sorted(sinks_a.items()):
