@@ -55,11 +55,8 @@ def assert_positions_alike(
     >>> assert_positions_alike("rotary:4096x64", "rotary:4096x64", tolerance=0.01)
     """
     value: object = tolerance
-    if (
-        not isinstance(value, Real)
-        or isinstance(value, bool)
-        or not 0 < tolerance < math.inf
-    ):
+    is_number = not isinstance(value, bool) and isinstance(value, Real)
+    if not is_number or not 0 < tolerance < math.inf:
         raise UsageError(
             f"tolerance: {tolerance!r} is no angle. Give a positive number, in radians."
         )

@@ -26,6 +26,9 @@ from posprobe.relations.weights import (
 #: A vector stands in another order than its rows if that leaves less than this share of the
 #: difference: training and rounding of the right order are not halved by a wrong one.
 MAX_VECTOR_DISTANCE_RATIO = 0.5
+#: Rounding to bfloat16 changes gains by less than this share of their size. Where a gain adds 1 to
+#: what is stored, it is no rounded number itself.
+MAX_GAIN_ROUNDING = 2**-8
 #: Relations of rows with which their vectors are as near.
 _NEAR_CAUSES = ("identical", "rounded", "quantised")
 
@@ -189,7 +192,8 @@ def _compare_vector(
         return same
     is_near = relation.finding.cause in _NEAR_CAUSES
     # Biases are trained alone in practice, gains of queries and keys with their weights.
-    if distance < RULES["moved"].tolerance and not (is_near and name != "biases"):
+    is_moved_alone = is_near and name != "biases" and distance > MAX_GAIN_ROUNDING
+    if distance < RULES["moved"].tolerance and not is_moved_alone:
         return moved_finding(in_order, b, name)
     if is_near:
         return Finding(name, "vector_unlike", value=distance)

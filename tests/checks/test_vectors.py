@@ -25,6 +25,7 @@ from test_projections import (
 
 import posprobe as pp
 from posprobe.checks.sides import open_side
+from posprobe.encodings.rotary import round_to_type
 
 #: Heads whose rows a converter permutes, by the ending of a tensor's name.
 WEIGHTS = {"q_proj.weight": HEADS, "k_proj.weight": KEY_HEADS}
@@ -133,6 +134,16 @@ def test_gains_moved_beside_equal_weights_differ(tmp_path: Path, dtype: str) -> 
     (finding,) = pp.check(tmp_path / "a", save(tmp_path / "moved", copy)).causes
     assert (finding.cause, finding.more["layers"]) == ("vector_unlike", [1])
     assert finding.value == pytest.approx(0.05, abs=1e-3)
+
+
+def test_rounding_of_gains_that_add_one_is_alike(tmp_path: Path) -> None:
+    tensors = model_with_vectors()
+    copy = {name: round_to_type(values, "bfloat16") for name, values in tensors.items()}
+    config = json.dumps({**CONFIG, "model_type": "gemma3_text"})
+    folders = [Path(folder) for folder in copies(tmp_path, tensors, copy)]
+    for folder in folders:
+        (folder / "config.json").write_text(config)
+    assert pp.check(*folders).alike
 
 
 def test_lost_biases_differ_unless_they_are_zero(tmp_path: Path) -> None:
