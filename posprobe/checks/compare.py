@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from posprobe import settings
+from posprobe.checks.layer_kinds import compare_layer_kinds
+from posprobe.checks.live import trained_length
 from posprobe.checks.orders import (
     Comparison,
     ExpectedWeights,
@@ -16,6 +18,7 @@ from posprobe.checks.orders import (
     relate_weights,
 )
 from posprobe.checks.sides import Side
+from posprobe.checks.sinks import compare_sinks
 from posprobe.checks.storage import name_declared_type, quantised_type
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families.configurations import list_sections
@@ -31,8 +34,12 @@ from posprobe.relations import (
     relate_tables,
 )
 from posprobe.relations.dumps import Dump, relate_query
+from posprobe.relations.ladders import measure_harm
 from posprobe.schemes import Encoding, LinearBias, RelativeBias, Rotary
 from posprobe.tables import PositionTable
+
+#: Ladders that depend on the length of the input are compared at so many times the trained one.
+FAR_LENGTH_RATIO = 2
 
 
 def compare(
@@ -91,10 +98,15 @@ def compare(
         findings += weights.findings
         not_compared += weights.not_compared
         projections += weights.projections
+        layer_findings, layers_not_compared = compare_layer_kinds(a, b)
+        findings += layer_findings
+        not_compared += layers_not_compared
         if a.checkpoint is not None and b.checkpoint is not None:
-            logit_findings, logits_not_compared = _compare_logits(a, b)
-            findings += logit_findings
-            not_compared += logits_not_compared
+            attention_findings, attention_not_compared = _compare_attention(
+                a, b, weights.findings
+            )
+            findings += attention_findings
+            not_compared += attention_not_compared
     return Comparison(findings, not_compared, projections)
 
 
@@ -165,17 +177,43 @@ def _rotary_findings(a: Rotary, b: Rotary) -> Iterator[Finding]:
     if a.axes != b.axes:
         yield Finding("sections", "axes", a.axes, b.axes)
         return
-    yield from relate_ladders(_rotary_ladder(a), _rotary_ladder(b))
+    ladder_findings = relate_ladders(_rotary_ladder(a), _rotary_ladder(b))
+    yield from ladder_findings
+    if all(finding.alike for finding in ladder_findings):
+        yield from _far_ladder_findings(a, b)
     if (a.rotated, a.head_dim) == (b.rotated, b.head_dim):
         yield Finding("columns", "same_columns", a.rotated, a.head_dim)
     elif a.rotated == b.rotated:
         yield Finding(
             "columns", "columns", a.head_dim, b.head_dim, more={"of": a.rotated}
         )
-    if a.window and b.window and a.window != b.window:
-        yield Finding("window", "window", a.window, b.window)
     if "formula" not in (a.family, b.family):  # a formula states no sections
         yield from _section_findings(a, [*b.sections] or None, in_turn=b.sections_in_turn)
+
+
+def _far_ladder_findings(a: Rotary, b: Rotary) -> Iterator[Finding]:
+    """Compare ladders beyond the trained length, where rules may change them."""
+    trained_lengths = [length for length in map(trained_length, (a, b)) if length]
+    if not trained_lengths:
+        return
+    far_length = FAR_LENGTH_RATIO * max(trained_lengths)
+    ladders = [
+        replace(_rotary_ladder(rotary), frequencies=rotary.frequencies(far_length))
+        for rotary in (a, b)
+    ]
+    if all(finding.alike for finding in relate_ladders(*ladders)):
+        return
+    distance, rotation = measure_harm(
+        ladders[0].frequencies, ladders[1].frequencies, far_length
+    )
+    yield Finding(
+        "ladder",
+        "far_ladder",
+        far_length,
+        first_distance=max(distance, float(min(trained_lengths))),
+        rotation=rotation,
+        curve=ladders[1].frequencies / ladders[0].frequencies,
+    )
 
 
 def _section_findings(
@@ -239,6 +277,16 @@ def _compare_with_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotComp
         reason = "no_query" if dump.q is None else "query_tells_not"
         not_compared.append(NotCompared("pairs", reason))
     return findings, not_compared
+
+
+def _compare_attention(
+    a: Side, b: Side, weight_findings: Sequence[Finding]
+) -> tuple[list[Finding], list[NotCompared]]:
+    """Compare the sinks of two checkpoints, and the scale and cap of their logits."""
+    assert a.checkpoint is not None and b.checkpoint is not None  # noqa: S101, PT018 - callers check this
+    findings, not_compared = compare_sinks(a.checkpoint, b.checkpoint, weight_findings)
+    logit_findings, logits_not_compared = _compare_logits(a, b)
+    return findings + logit_findings, not_compared + logits_not_compared
 
 
 def _compare_logits(a: Side, b: Side) -> tuple[list[Finding], list[NotCompared]]:

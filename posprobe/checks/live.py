@@ -11,6 +11,7 @@ import numpy as np
 
 from posprobe.analyses.models.positions import PositionIds, find_position_change
 from posprobe.analyses.models.rotations import (
+    SINGLE_ROUNDOFF,
     ColumnPairs,
     ObservedRotation,
     TurnedVectors,
@@ -33,10 +34,16 @@ Rotate: TypeAlias = Callable[[Any, Any], Any]
 MAX_PROBED_POSITION = 2**17
 #: Positions up to which a rotation is probed if its file states no context.
 DEFAULT_PROBED_POSITIONS = 4096
-#: The factor on cosines is measured to about this share of it.
+#: The factor on cosines is measured to about this share of it, in single precision.
 MIN_FACTOR_CHANGE = 1e-4
+#: In others it is measured to so many unit roundoffs.
+FACTOR_ROUNDOFFS = 4
+#: Unit roundoffs of half precision, the coarser first: its values are often those of the other.
+HALF_ROUNDOFFS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 #: Slower pairs are taken to have this frequency, in radians per position, for a logarithm.
 MIN_MEASURED_FREQUENCY = 1e-12
+#: Bases are tried with so many digits: published ones have few, and half precision shows few.
+N_BASE_DIGITS = (1, 2, 3, 4, 5, 15)
 #: A factor of NTK that is this near to a whole number, as a share of it, is that number.
 MAX_FACTOR_ERROR = 0.01
 #: Rules that scale a pair by its frequency, so that they scale it otherwise the second time.
@@ -132,7 +139,12 @@ def compare_with_callable(a: Side, rotate: Rotate, n_positions: int | None) -> C
         not_compared.append(NotCompared("ladder", "far_refused", reach, decides=False))
     findings: list[Finding] = []
     for rotation in observed:
-        findings += rotation_findings(rotary, rotation)
+        findings += (
+            replace(f, what="columns", cause="not_rotated")
+            if f.cause == "rotating_layers"  # a callable has no layers
+            else f
+            for f in rotation_findings(rotary, rotation)
+        )
     return Comparison(merge_findings(findings), not_compared)
 
 
@@ -173,16 +185,18 @@ def _observe_callable(
     positions = spread_positions(last_position)
     width = rotary.head_dim
     vectors = probe_rotation(rotate, width, positions)
-    is_half = any(
-        np.array_equal(round_to_type(vectors, dtype), vectors)
-        for dtype in ("float16", "bfloat16")
+    roundoff = next(
+        (
+            roundoff
+            for dtype, roundoff in HALF_ROUNDOFFS.items()
+            if np.array_equal(round_to_type(vectors, dtype), vectors)
+        ),
+        SINGLE_ROUNDOFF,
     )
-    samples = TurnedVectors(vectors, np.array(positions), "half" if is_half else "single")
+    samples = TurnedVectors(vectors, np.array(positions), roundoff)
     changed = ~np.isclose(vectors[-1], np.eye(width), atol=1e-9).all(axis=0)
     powers = (vectors[:, :, changed] ** 2).sum(axis=1)
     factor = float(np.sqrt(powers.mean())) if changed.any() else 1.0
-    # Half precision gives a factor near 1 no closer than its step.
-    factor = 1.0 if is_half and abs(factor - 1) < 2**-8 else factor
     first = vectors[0]
     regathered = factor * np.eye(width)[:, _halves_from_neighbours(width, rotary.rotated)]
     is_regathered = bool(np.allclose(first, regathered, atol=2**-6))
@@ -240,7 +254,7 @@ def rotation_findings(
         Encoding of the file.
     observed
         What the rotation did.
-    others
+    other_rotaries
         Encodings of other kinds of layers, by name.
     """
     samples, length = observed.samples, observed.length
@@ -259,15 +273,34 @@ def rotation_findings(
         rotary.seen(rotary.max_positions),
     )
     cause = None
-    if (
-        measured is not expected
-        and measured.frequencies.shape == ladder.frequencies.shape
-    ):
-        cause, measured = _name_ladder(
-            rotary, ladder, observed, measured, other_rotaries or {}
+    whole = _add_slow_pairs(measured, expected)
+    if measured is not expected and whole.frequencies.shape == ladder.frequencies.shape:
+        cause, named_pairs = _name_ladder(
+            rotary, ladder, observed, whole, other_rotaries or {}
         )
-    findings = _ladder_findings(ladder, observed.factor, measured, cause)
+        measured = measured if named_pairs is whole else named_pairs
+    findings = _ladder_findings(ladder, _settle_factor(observed, ladder), measured, cause)
+    if measured is expected:
+        error = float(samples.measure_errors(expected)[0].max())
+        slope = error / max(int(np.abs(samples.shifts).max()), 1)
+        more = {"angle_error_per_position": slope}
+        findings = [
+            replace(f, more={**f.more, **more}) if f.what == "ladder" else f
+            for f in findings
+        ]
     return [*findings, *_column_findings(rotary, expected, measured), *_offset(observed)]
+
+
+def _add_slow_pairs(measured: ColumnPairs, expected: ColumnPairs) -> ColumnPairs:
+    """Return the pairs with those that are expected and that turn too little to be seen."""
+    frequencies = dict(
+        zip(map(tuple, measured.columns.T.tolist()), measured.frequencies, strict=True)
+    )
+    expected_columns = [*map(tuple, expected.columns.T.tolist())]
+    if not frequencies.keys() < set(expected_columns):
+        return measured
+    all_frequencies = [frequencies.get(columns, 0.0) for columns in expected_columns]
+    return replace(expected, frequencies=np.array(all_frequencies))
 
 
 def _offset(observed: ObservedRotation) -> Iterator[Finding]:
@@ -275,14 +308,20 @@ def _offset(observed: ObservedRotation) -> Iterator[Finding]:
         yield Finding("positions", "rotation_offset", value=observed.offset)
 
 
+def _settle_factor(observed: ObservedRotation, ladder: Ladder) -> float | None:
+    """Return the factor on cosines: as stated, where it was measured to be so."""
+    if observed.factor is None or ladder.factor is None:
+        return observed.factor
+    min_change = max(MIN_FACTOR_CHANGE, FACTOR_ROUNDOFFS * observed.samples.roundoff)
+    is_close = abs(observed.factor / ladder.factor - 1) < min_change
+    return ladder.factor if is_close else observed.factor
+
+
 def _ladder_findings(
     ladder: Ladder, factor: float | None, measured: ColumnPairs, cause: Finding | None
 ) -> list[Finding]:
     """Return the change of the ladder: its cause if it has a name, or what the numbers show."""
     frequencies = np.maximum(np.abs(measured.frequencies), MIN_MEASURED_FREQUENCY)
-    if factor is not None and ladder.factor is not None:
-        is_close = abs(factor / ladder.factor - 1) < MIN_FACTOR_CHANGE
-        factor = ladder.factor if is_close else factor
     findings = list(relate_ladders(ladder, Ladder(frequencies, factor)))
     if cause is None:
         return findings
@@ -383,10 +422,22 @@ def _known_ladders(
         yield Finding("ladder", "other_length"), rotary.frequencies()
     for dtype in ("bfloat16", "float16"):
         yield None, round_to_type(expected, dtype)
-    # A ratio of all pairs, and a geometric series, from the fast pairs, which are exact.
+    # A ratio of all pairs, from the fastest, which is exact.
     yield None, expected * (measured[0] / expected[0])
     if len(measured) > 1:
-        yield None, measured[0] * (measured[1] / measured[0]) ** np.arange(len(measured))
+        yield from ((None, series) for series in _geometric_ladders(expected, measured))
+
+
+def _geometric_ladders(expected: Floats, measured: Floats) -> Iterator[Floats]:
+    """Yield geometric series by the pair that shows the base best, of round bases first."""
+    index = np.arange(len(measured))
+    # Angles are equally uncertain, and a change of the base moves this one most.
+    pair = int((index * measured).argmax())
+    for start in (expected[0], measured[0]):
+        base = (start / measured[pair]) ** (len(measured) / pair)
+        for n_digits in N_BASE_DIGITS:
+            rounded_base = float(f"{base:.{n_digits}g}")
+            yield start * rounded_base ** (-index / len(measured))
 
 
 def _column_findings(
@@ -444,7 +495,10 @@ def merge_findings(findings: Sequence[Finding]) -> list[Finding]:
             layer for finding in members for layer in finding.more.get("layers", ())
         }
         worst = min(members, key=_first_distance)
-        more = {**worst.more, "layers": sorted(layers)} if layers else worst.more
+        more = {**worst.more, "layers": sorted(layers)} if layers else {**worst.more}
+        slope = "angle_error_per_position"
+        if errors := [f.more[slope] for f in members if slope in f.more]:
+            more[slope] = max(errors)
         merged.append(replace(worst, more=more))
     return merged
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from posprobe.checks.layers import MAX_BLOCK_NUMBERS, RelatedLayer, relate_layer
 from posprobe.checks.sides import Side
 from posprobe.checks.vectors import relate_vectors
 from posprobe.errors import PosprobeError
-from posprobe.relations import Finding, NotCompared, relate_layouts
+from posprobe.relations import RULES, Finding, NotCompared, relate_layouts
 from posprobe.relations.weights import (
     SIDE_NAMES,
     SideName,
@@ -112,6 +113,8 @@ def relate_weights(
             not_compared.append(NotCompared("pairs", "pairs_unknown"))
         return Comparison([pairs_finding] if pairs_finding else [], not_compared)
     findings = value_findings(layers)
+    if a.weights is not None and not a.weights.normed:
+        findings += _scale_findings(layers)
     row_findings = order_findings(layers, are_neighbours)
     findings += row_findings
     if not row_findings:
@@ -188,6 +191,29 @@ def value_findings(layers: Sequence[RelatedLayer]) -> list[Finding]:
             more["read"] = "first head" if "first head" in reads else "rows"
         findings.append(replace(worst, cause=cause, more=more))
     return findings
+
+
+def _scale_findings(layers: Sequence[RelatedLayer]) -> Iterator[Finding]:
+    """Yield the layers whose logits are scaled otherwise than those of the rest."""
+    factors = {
+        layer.layer: (finding.a or 1.0, finding.b or 1.0)
+        if finding.cause == "scale_folded"
+        else (1.0, 1.0)
+        for layer in layers
+        for _, finding in layer.relation.findings()
+        if finding.alike
+    }
+    if not factors:
+        return
+    products = {layer: math.prod(pair) for layer, pair in factors.items()}
+    usual = sorted(products.values())[(len(products) - 1) // 2]
+    tolerance = RULES["scale_folded"].tolerance
+    unlike = [
+        k for k, product in products.items() if abs(product / usual - 1) > tolerance
+    ]
+    if unlike:
+        more = {"layers": unlike}
+        yield Finding("weights", "scale_unlike", *factors[unlike[0]], more=more)
 
 
 def _unlike_sides(layers: Sequence[RelatedLayer]) -> dict[int, list[SideName]]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from posprobe.analyses.models.rotations import (
-    MIN_COLUMN_TURN_RADIANS,
     ObservedRotation,
     RunningLayer,
     RunPlan,
@@ -19,6 +17,7 @@ from posprobe.analyses.models.rotations import (
 )
 from posprobe.arrays import Floats
 from posprobe.checkpoints import Checkpoint
+from posprobe.checks.layer_kinds import window_finding
 from posprobe.checks.live import (
     DEFAULT_PROBED_POSITIONS,
     MAX_PROBED_POSITION,
@@ -28,14 +27,12 @@ from posprobe.checks.live import (
     trained_length,
 )
 from posprobe.checks.orders import Comparison, ExpectedWeights, relate_weights
-from posprobe.checks.sides import Side, view_through_config
+from posprobe.checks.sides import Side, state_layers, view_through_config
+from posprobe.checks.sinks import MAX_TENSOR_CHANGE, find_sinks
 from posprobe.encodings.rotary import MAX_ANGLE_ERROR_RADIANS
-from posprobe.errors import InvalidCheckpoint
-from posprobe.families.configurations import ConfigSection, list_sections
-from posprobe.families.rotary import find_rotating_layers, read_rotary_specs
 from posprobe.layouts import Grid, Layout, Sequence as Line
 from posprobe.relations import Finding, NotCompared, relate_tables
-from posprobe.schemes import Rotary, RotarySpec
+from posprobe.schemes import Rotary
 from posprobe.tables import PositionTable
 
 #: Windows are looked for in contexts of at most this many tokens, which bounds time and memory.
@@ -46,10 +43,13 @@ N_TOKENS_BEYOND_WINDOW = 8
 DEFAULT_WINDOW_CONTEXT = 64
 #: Positions beyond the trained length at which a rule that depends on the length is run.
 MAX_FAR_REACH = 4096
-#: Learned sinks by the ends of their tensors' names.
-_SINK_NAME = re.compile(r"(?:^|.*\.)(\d+)\.(?:.*\.)?\w*sinks?(?:_bias)?$")
-#: Encodings that no run shows yet, by kind.
-_UNSEEN_KINDS = ("linear", "relative")
+#: Reason that an encoding was not compared, by its kind, of those that no run shows yet.
+_UNSEEN_REASONS = {"alibi": "alibi_not_run", "relative": "relative_not_run"}
+#: Reasons that projections were not related, so that they are compared by their names.
+_UNREAD_REASONS = ("no_projections", "lacks_projections")
+#: A column of a layer that turns leaves at least this share of its power to some position; other
+#: causes, such as rounding of single precision in the layers before, leave less than a thousandth.
+MIN_TURNING_SHARE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +151,7 @@ def compare_with_model(
                 findings.append(named_weights)
             else:
                 not_compared += weights.not_compared
-    for kind in _UNSEEN_KINDS:
-        if kind in a.encodings:
-            not_compared.append(NotCompared(kind, "not_run"))
+    not_compared += _unseen_encodings(a)
     if "rotary" not in a.encodings:
         return Comparison(findings, not_compared)
     if b.refusal:
@@ -165,15 +163,28 @@ def compare_with_model(
     )
 
 
-#: Reasons that projections were not related, so that they are compared by their names.
-_UNREAD_REASONS = ("no_projections", "lacks_projections")
+def _unseen_encodings(a: Side) -> Iterator[NotCompared]:
+    """Yield the encodings of a file that no run shows, or that it states none."""
+    for kind, encodings in a.encodings.items():
+        if kind in _UNSEEN_REASONS:
+            families = (
+                x.family or kind
+                for x in encodings.values()
+                if not isinstance(x, PositionTable)
+            )
+            names = ", ".join(dict.fromkeys(families))
+            yield NotCompared(kind, _UNSEEN_REASONS[kind], names)
+    for scheme in a.unread_schemes:
+        yield NotCompared(scheme, "not_run", scheme)
+    if not a.encodings and not a.unread_schemes:
+        yield NotCompared("encoding", "none_stated", a.name)
 
 
 def _compare_by_name(a: Checkpoint, b: Checkpoint) -> Finding | None:
     """Return that all weights of attention are equal under their names; None if they are not."""
     names = [name for name in a.tensors if "att" in name and name.endswith(".weight")]
     changes = [_relative_change(a, b, name) for name in names]
-    if not names or max(changes) > MAX_SINK_CHANGE:
+    if not names or max(changes) > MAX_TENSOR_CHANGE:
         return None
     return Finding("weights", "identical", value=max(changes))
 
@@ -310,49 +321,11 @@ def _rotating_finding(
     )
 
 
-def state_layers(a: Side, n_layers: int) -> dict[int, Rotary]:
-    """Return the rotary encoding of each layer that a file says rotates, by number."""
-    rotaries = [rotary for rotary in a.rotary_schemes if rotary.axes == 1]
-    if a.checkpoint is None:
-        return dict.fromkeys(range(n_layers), rotaries[0])
-    expected: dict[int, Rotary] = {}
-    for rotary in rotaries:
-        section = _find_section(list_sections(a.checkpoint.config), rotary)
-        layers = (
-            range(n_layers)
-            if section is None
-            else find_rotating_layers(section, n_layers, rotary.layers)
-        )
-        for layer in layers:
-            expected.setdefault(layer, rotary)
-    return expected
-
-
-def _find_section(
-    sections: Sequence[ConfigSection], rotary: Rotary
-) -> ConfigSection | None:
-    """Return the section of a configuration that states an encoding."""
-    names = [field.name for field in fields(RotarySpec)]
-    for section in sections:
-        try:
-            specs = read_rotary_specs(section)
-        except InvalidCheckpoint:
-            continue
-        for spec in specs:
-            if all(getattr(spec, name) == getattr(rotary, name) for name in names):
-                return section
-    return None
-
-
-#: A column of a layer that turns leaves at least this share of its power to some position; other
-#: causes, such as rounding in the layers before, leave less than a thousandth.
-MIN_TURNING_SHARE = 0.01
-
-
 def _turns(layer: RunningLayer) -> bool:
     """Tell whether any column of a layer's queries or keys turns."""
     return any(
-        rotation.samples.column_changes().max() > MIN_TURNING_SHARE
+        rotation.samples.column_changes().max()
+        > max(MIN_TURNING_SHARE, rotation.samples.max_residual_share)
         for rotation in layer.rotations.values()
     )
 
@@ -387,15 +360,7 @@ def _window_findings(rotary: Rotary, layer: RunningLayer) -> Iterator[Finding]:
         if rotary.window:
             yield Finding("window", "same_window", rotary.window, layer.window)
         return
-    first = min(filter(None, (rotary.window, layer.window)))
-    cause = "window"
-    if layer.window is None:
-        cause = "window_lost"
-    elif rotary.window is None:
-        cause = "window_added"
-    yield Finding(
-        "window", cause, rotary.window, layer.window, first_distance=float(first)
-    )
+    yield window_finding(rotary.window, layer.window)
 
 
 def _unseen_windows(rotary: Rotary, layer: RunningLayer) -> Iterator[NotCompared]:
@@ -415,12 +380,12 @@ def _axis_findings(
     axis_ladders = []
     for samples in axes:
         turns, _ = samples.measure_turns(*pairs.columns)
-        limit = MIN_COLUMN_TURN_RADIANS[samples.precision]
+        limit = samples.min_turn
         axis_ladders.append(
             pairs.frequencies[np.abs(np.angle(turns)).max(axis=0) > limit]
         )
     last_position = max(int(samples.shifts.max()) for samples in axes)
-    limit = MIN_COLUMN_TURN_RADIANS[axes[0].precision]
+    limit = axes[0].min_turn
     visible = [omega[omega * last_position > 2 * limit] for omega in expected]
     are_equal = all(
         np.isin(visible_omega, omega).all() and np.isin(omega, stated_omega).all()
@@ -441,11 +406,7 @@ def _sink_findings(a: Side, b: RunningModel) -> Iterator[Finding | NotCompared]:
     """Compare learned sinks: those that the file stores, and those that attention uses."""
     if a.checkpoint is None:
         return
-    stored = {
-        int(match[1]): name
-        for name in a.checkpoint.tensors
-        if (match := _SINK_NAME.fullmatch(name))
-    }
+    stored = find_sinks(a.checkpoint)
     for number, layer in sorted(b.layers.items()):
         more = {"layers": [number]}
         if number in stored and layer.has_sinks is False:
@@ -458,15 +419,11 @@ def _sink_findings(a: Side, b: RunningModel) -> Iterator[Finding | NotCompared]:
             if not math.isfinite(change):  # it has another name or shape in memory
                 yield NotCompared("sinks", "sinks_unknown")
                 continue
-            cause = "sinks_changed" if change > MAX_SINK_CHANGE else "same_sinks"
+            cause = "sinks_changed" if change > MAX_TENSOR_CHANGE else "same_sinks"
             distance = 0.0 if cause == "sinks_changed" else None
             yield Finding(
                 "sinks", cause, value=change, first_distance=distance, more=more
             )
-
-
-#: Sinks that differ by more than rounding to bfloat16, over their size.
-MAX_SINK_CHANGE = 0.01
 
 
 def _relative_change(a: Checkpoint, b: Checkpoint, name: str) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from posprobe.checkpoints import Checkpoint, open_local
 from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families import find_encodings, open_reference, read_table
+from posprobe.families.configurations import ConfigSection, list_sections
 from posprobe.families.find import pick_encodings
 from posprobe.families.projections import RotaryWeights, find_rotary_weights
 from posprobe.families.read import build_scheme, is_formula, load_any
+from posprobe.families.rotary import find_rotating_layers, read_rotary_specs
 from posprobe.progress import stage
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.relations.dumps import DUMP_ARRAYS, Dump, is_dump, read_dump
@@ -180,3 +182,37 @@ def _read_dump_arrays(archive: Checkpoint) -> Dump:
 
 def _encoding_kind(encoding: Encoding) -> str:
     return "table" if isinstance(encoding, PositionTable) else encoding.scheme
+
+
+def state_layers(side: Side, n_layers: int) -> dict[int, Rotary]:
+    """Return the rotary encoding of each layer that a file says rotates, by number."""
+    rotaries = [rotary for rotary in side.rotary_schemes if rotary.axes == 1]
+    if side.checkpoint is None:
+        return dict.fromkeys(range(n_layers), rotaries[0]) if rotaries else {}
+    expected: dict[int, Rotary] = {}
+    for rotary in rotaries:
+        section = _find_section(list_sections(side.checkpoint.config), rotary)
+        layers = (
+            range(n_layers)
+            if section is None
+            else find_rotating_layers(section, n_layers, rotary.layers)
+        )
+        for layer in layers:
+            expected.setdefault(layer, rotary)
+    return expected
+
+
+def _find_section(
+    sections: Sequence[ConfigSection], rotary: Rotary
+) -> ConfigSection | None:
+    """Return the section of a configuration that states an encoding."""
+    names = [field.name for field in fields(RotarySpec)]
+    for section in sections:
+        try:
+            specs = read_rotary_specs(section)
+        except InvalidCheckpoint:
+            continue
+        for spec in specs:
+            if all(getattr(spec, name) == getattr(rotary, name) for name in names):
+                return section
+    return None

@@ -26,6 +26,9 @@ from posprobe.relations.weights import (
 #: A vector stands in another order than its rows if that leaves less than this share of the
 #: difference: training and rounding of the right order are not halved by a wrong one.
 MAX_VECTOR_DISTANCE_RATIO = 0.5
+#: Rounding to bfloat16 changes gains by less than this share of their size. Where a gain adds 1 to
+#: what is stored, it is no rounded number itself.
+MAX_GAIN_ROUNDING = 2**-8
 #: Relations of rows with which their vectors are as near.
 _NEAR_CAUSES = ("identical", "rounded", "quantised")
 
@@ -106,19 +109,30 @@ def _relate_layer_vectors(
             for name in vectors:
                 yield side, NotCompared(name, "rows_unknown", decides=False)
         return
-    for (side, relation), vectors_a, vectors_b in zip(
-        layer.relation.sides.items(), sides_a, sides_b, strict=True
+    head_sizes = a.head_dim, a.rotated
+    for (side, relation), vectors_a, partners_a, vectors_b in zip(
+        layer.relation.sides.items(), sides_a, sides_a[::-1], sides_b, strict=True
     ):
         for name in dict.fromkeys((*vectors_a, *vectors_b)):
-            finding = _relate_vector(
-                name,
-                vectors_a.get(name),
-                vectors_b.get(name),
-                relation,
-                (a.head_dim, a.rotated),
+            vector_b = vectors_b.get(name)
+            finding, partner_finding = (
+                _relate_vector(name, vectors.get(name), vector_b, relation, head_sizes)
+                for vectors in (vectors_a, partners_a)
             )
             if finding is not None:
-                yield side, finding
+                is_swapped = _is_much_nearer(partner_finding, finding)
+                yield side, Finding(name, "vector_swapped") if is_swapped else finding
+
+
+def _is_much_nearer(other: _VectorFinding | None, finding: _VectorFinding) -> bool:
+    """Tell whether a vector is much nearer to another than to that of its own rows."""
+    if not isinstance(other, Finding) or other.cause not in (*_NEAR_CAUSES, "moved"):
+        return False
+    if isinstance(finding, NotCompared):
+        return finding.reason == "vector_moved"
+    if finding.cause in _NEAR_CAUSES or finding.value is None:
+        return False
+    return (other.value or 0.0) < MAX_VECTOR_DISTANCE_RATIO * finding.value
 
 
 def _relate_vector(
@@ -176,9 +190,12 @@ def _compare_vector(
         )
     if same is not None:
         return same
-    if distance < RULES["moved"].tolerance:
+    is_near = relation.finding.cause in _NEAR_CAUSES
+    # Biases are trained alone in practice, gains of queries and keys with their weights.
+    is_moved_alone = is_near and name != "biases" and distance > MAX_GAIN_ROUNDING
+    if distance < RULES["moved"].tolerance and not is_moved_alone:
         return moved_finding(in_order, b, name)
-    if relation.finding.cause in _NEAR_CAUSES:
+    if is_near:
         return Finding(name, "vector_unlike", value=distance)
     return NotCompared(name, "vector_moved", decides=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,17 +78,19 @@ def check(
     """Check whether two copies of a model encode position alike.
 
     Copies are checkpoints in any format, or what an engine computes, dumped to a file; with --run,
-    B is A as transformers runs it. Exit codes: 0 alike, 6 different, 7 cannot tell.
+    B, or A itself, is run by transformers and held against A's file. Exit codes: 0 alike,
+    6 different, 7 cannot tell.
     """
     if same_weights and other_weights:
         raise typer.BadParameter(
             "--same-weights and --other-weights exclude each other: give one"
         )
-    if run == (b is not None):
-        raise typer.BadParameter("name a second copy, or give --run: one of them")
+    if b is None and not run:
+        raise typer.BadParameter("name a second copy, or give --run")
     with stage("Starting"):
         from posprobe.report import check_bundle_folder
         from posprobe.studies.check import check as run_check
+        from posprobe.words.relations import run_sentence
 
         if out_folder is not None:
             check_bundle_folder(out_folder)
@@ -95,7 +98,7 @@ def check(
     if run:
         from posprobe.forward import load_model
 
-        copy = load_model(a, offline=offline)
+        copy = load_model(b or a, offline=offline)
     result = run_check(
         a,
         copy,
@@ -105,11 +108,15 @@ def check(
         offline=offline,
         command=typed_command(),
     )
+    if run:
+        result = replace(result, b=f"{b or a} as transformers loads it")
     if out_folder is not None:
         result.save(out_folder)
     if as_json:
         print_json(result.to_dict())
     else:
+        if run:
+            typer.echo(escape_invisible(run_sentence(a, b or a)))
         for line in str(result).split("\n"):
             typer.echo(escape_invisible(line))
     if out_folder is not None:

@@ -35,7 +35,7 @@ from posprobe.forward.attention_inputs import (
 )
 from posprobe.forward.averages import find_attention_layers, use_stepwise_attention
 from posprobe.forward.contexts import check_padding, generates, sum_over_contexts
-from posprobe.forward.models import import_package
+from posprobe.forward.models import import_package, unwrap_model
 from posprobe.forward.running import (
     find_hook_points,
     find_layout,
@@ -151,6 +151,7 @@ def attention_budget(
     >>> bool(abs(sum(shares) - 1) < 1e-9)
     True
     """
+    model = unwrap_model(model)
     observer = AttentionObserver(model, name or type(model).__name__)
 
     def measure(batch: torch.Tensor, *_: object) -> dict[int, LogitSums]:

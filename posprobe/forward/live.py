@@ -13,7 +13,6 @@ import numpy as np
 
 from posprobe.analyses.models.rotations import (
     ObservedRotation,
-    Precision,
     RunningLayer,
     RunPlan,
     TurnedVectors,
@@ -50,9 +49,13 @@ N_LIVE_CONTEXTS = 2
 AXIS_SHIFTS = (0, 1, 8, 64, 512)
 #: A layer is compared at positions at which the lengths of its vectors are the same up to this
 #: share: there its inputs are the same.
-MAX_LENGTH_CHANGE = {"single": 1e-3, "half": 0.03}
-#: Attention over the keys adds up to less than this where a sink takes part of it.
-MAX_SUM_WITH_SINK = 1 - 1e-3
+MIN_LENGTH_CHANGE = 1e-3
+#: Rounding changes lengths by at most so many unit roundoffs of the layer's precision.
+LENGTH_ROUNDOFFS = 8
+#: A sink takes more than this share of the attention.
+MIN_SINK_SHARE = 1e-3
+#: Rounding takes at most so many unit roundoffs: one of each weight, and those of the outputs.
+SINK_ROUNDOFFS = 4
 #: Squared norm of outputs below which nothing can be told of their scale.
 MIN_OUTPUT_POWER = 1e-30
 #: Columns changed by a rotation differ from before by more than this share of their size.
@@ -71,7 +74,7 @@ class _LayerRun:
     key: Floats
     before: Floats | None
     after: Floats | None
-    precision: Precision
+    roundoff: float
 
 
 def observe_model(model: Any, plan: RunPlan, title: str) -> dict[int, RunningLayer]:
@@ -147,7 +150,7 @@ def _run_layers(
             _to_array(inputs.key),
             None if before is None else _to_array(before),
             None if after is None else _to_array(after),
-            "half" if inputs.query.element_size() < 4 else "single",
+            _unit_roundoff(inputs.query),
         )
 
     position_ids = [shifted_positions(model, batch, shift) for shift in shifts]
@@ -160,6 +163,10 @@ def _run_layers(
     ):
         run_body(model, batch, position_ids=ids)
     return runs
+
+
+def _unit_roundoff(tensor: torch.Tensor) -> float:
+    return float(import_package("torch").finfo(tensor.dtype).eps) / 2
 
 
 def _to_array(tensor: torch.Tensor) -> Floats:
@@ -201,7 +208,8 @@ def _measure_sides(
 ) -> dict[str, ObservedRotation]:
     """Return the rotations of a layer's queries and keys; none if their inputs differ."""
     layer_runs = [run[number] for run in runs]
-    precision = layer_runs[0].precision
+    roundoff = layer_runs[0].roundoff
+    max_change = max(MIN_LENGTH_CHANGE, LENGTH_ROUNDOFFS * roundoff)
     factor, is_regathered = _measure_factor(layer_runs[0], is_first=shifts[0] == 0)
     rotations = {}
     for side in ("query", "key"):
@@ -209,11 +217,11 @@ def _measure_sides(
         vectors = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         lengths = np.linalg.norm(vectors, axis=-1)
         changes = np.linalg.norm(lengths - lengths[0], axis=1)
-        is_same = changes <= MAX_LENGTH_CHANGE[precision] * np.linalg.norm(lengths[0])
+        is_same = changes <= max_change * np.linalg.norm(lengths[0])
         if is_same.sum() < 2 or not np.isfinite(vectors).all():
             return {}
         relative_shifts = np.array(shifts)[is_same] - shifts[0]
-        samples = TurnedVectors(vectors[is_same], relative_shifts, precision)
+        samples = TurnedVectors(vectors[is_same], relative_shifts, roundoff)
         rotations[{"query": "queries", "key": "keys"}[side]] = ObservedRotation(
             samples, length, factor, is_regathered
         )
@@ -286,7 +294,8 @@ def _has_sinks(inputs: AttentionInputs) -> bool:
     weights, value, output = inputs.weights, inputs.value, inputs.output
     if weights is None or value is None or output is None:
         return False
-    if bool(weights.float().sum(dim=-1).min() < MAX_SUM_WITH_SINK):
+    min_share = max(MIN_SINK_SHARE, SINK_ROUNDOFFS * _unit_roundoff(weights))
+    if bool(weights.float().sum(dim=-1).min() < 1 - min_share):
         return True
     # Some models scale the output by what the sink leaves, with weights that add up to 1.
     shared_value = value.float().repeat_interleave(
@@ -295,7 +304,7 @@ def _has_sinks(inputs: AttentionInputs) -> bool:
     expected = weights.float() @ shared_value
     scales = (output.float().transpose(1, 2) * expected).sum(dim=-1)
     scales = scales / expected.square().sum(dim=-1).clamp(min=MIN_OUTPUT_POWER)
-    return bool(scales.median() < MAX_SUM_WITH_SINK)
+    return bool(scales.median() < 1 - min_share)
 
 
 def _run_long(

@@ -30,6 +30,7 @@ from posprobe.families.read import find_model_source
 from posprobe.forward.running import (
     find_submodels,
     is_out_of_memory,
+    is_timm,
 )
 from posprobe.progress import hide_stages, import_stage, stage
 from posprobe.reference import parse_reference
@@ -548,6 +549,30 @@ def check_module(model: object) -> None:
             f"{type(model).__name__} {model!r:.40}: a model is expected. Load one with "
             "posprobe.load_model; head=True keeps the head that predicts."
         )
+
+
+def unwrap_model(model: object) -> Any:
+    """Return the model that DataParallel, DistributedDataParallel or torch.compile wraps.
+
+    Other models are returned as they are.
+
+    Raises
+    ------
+    UsageError
+        If it is no model of transformers or timm.
+    """
+    nn = import_package("torch").nn
+    wrappers = nn.DataParallel, nn.parallel.DistributedDataParallel
+    check_module(model)
+    inner: Any = model
+    while isinstance(inner, wrappers) or hasattr(inner, "_orig_mod"):
+        inner = inner.module if isinstance(inner, wrappers) else inner._orig_mod
+    if not hasattr(inner, "config") and not is_timm(inner):
+        raise UsageError(
+            f"{type(inner).__name__}: neither a model of transformers nor a vision "
+            "transformer of timm."
+        )
+    return inner
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from posprobe.forward.experiments import (
     compute_logits,
 )
 from posprobe.forward.files import load_tokenizer
-from posprobe.forward.models import check_module, evaluation_mode, import_package
+from posprobe.forward.models import evaluation_mode, import_package, unwrap_model
 from posprobe.forward.place_embeddings import Embedder, summarise_embeddings
 from posprobe.forward.place_replacements import (
     Output,
@@ -137,8 +137,8 @@ def places(
     >>> result.output, len(result.full_length.weights)
     ('embedding', 8)
     """
+    model = unwrap_model(model)
     title = name or type(model).__name__
-    check_module(model)
     inputs = _stack_contexts(contexts, title)
     subject = Subject(model, inputs, title, seed, source)
     if image_shape(model) is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from posprobe.analyses.models.positions import PositionIds
 from posprobe.errors import UsageError
-from posprobe.forward.models import evaluation_mode, import_package
+from posprobe.forward.models import evaluation_mode, import_package, unwrap_model
 from posprobe.forward.running import explain_model_errors, layer_numbers
 
 
@@ -44,6 +44,7 @@ def positions_of(model: Any, inputs: Any) -> PositionIds:
     [[[0, 1, 2]]]
     """
     pt = import_package("torch")
+    model = unwrap_model(model)
     ids_by_cosines: dict[int, Any] = {}
     ids_by_layer: dict[int, Any] = {}
     kept_cosines: list[Any] = []
@@ -73,7 +74,12 @@ def positions_of(model: Any, inputs: Any) -> PositionIds:
                 hooks.enter_context(hook)
         with explain_model_errors(model):
             if isinstance(inputs, Mapping):
-                model(**inputs)
+                model(
+                    **{
+                        name: value.to(device) if pt.is_tensor(value) else value
+                        for name, value in inputs.items()
+                    }
+                )
             else:
                 model(input_ids=pt.as_tensor(inputs, device=device))
     if not ids_by_layer:

@@ -104,6 +104,9 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
         findings += _relate_frequencies(a, b)
     if findings and pairs_a == pairs_b:
         findings[0] = replace(findings[0], curve=b.frequencies / a.frequencies)
+        slope = float(np.abs(b.frequencies - a.frequencies).max())
+        if findings[0].cause == "same_ladder" and slope:
+            findings[0] = replace(findings[0], more={"angle_error_per_position": slope})
     if not all(finding.alike for finding in findings):
         first_distance, rotation = measure_harm(a.frequencies, b.frequencies, context)
         for index, finding in enumerate(findings):

@@ -285,8 +285,12 @@ def check(
 def _run_model(a: Side, model: Any, positions: int | None) -> RunningModel:
     """Run a model as far as its file states positions."""
     from posprobe.forward import live
+    from posprobe.forward.models import unwrap_model
 
+    model = unwrap_model(model)
     name = type(model).__name__
+    if not hasattr(model, "config"):
+        raise UsageError(f"{name}: check runs models of transformers, and no others.")
     plan = plan_run(a, positions, live.N_LIVE_TOKENS)
     refusal, layers = "", {}
     if plan is not None:

@@ -212,6 +212,20 @@ def projection_label(relation: str, order: str | None, read: str) -> str:
     return labels["rows_only"] if read == "rows" else label
 
 
+def tolerance_sentence(error: float, positions: int, tolerance: float) -> str:
+    """Return that an angle is off by more than a tolerance, in radians."""
+    return (
+        f"The largest error of an angle within {positions:,} positions is "
+        f"{format_two_figures(error)} rad, above the tolerance of {tolerance:g}."
+    )
+
+
+def run_sentence(a: str, b: str) -> str:
+    """Return what a run compares: a model as transformers loads it with a file."""
+    file = "its own file" if a == b else f"the file of {a}"
+    return f"{b} as transformers loads it, against what {file} states."
+
+
 def check_title(a: str, b: str) -> str:
     """Return the names of two copies, without the folders that they are in."""
     names = [shorten_reference(a), shorten_reference(b)]
@@ -274,7 +288,8 @@ def check_lines(
 
 
 def _finding_rows(finding: Finding, verdict: str, context: int | None) -> Iterator[str]:
-    yield f"  {subject_name(finding.what, finding.part):<16}{_finding_line(finding):<56}  {verdict}"
+    subject = subject_name(finding.what, finding.part)
+    yield f"  {subject:<15} {_finding_line(finding):<56}  {verdict}"
     if finding.first_distance is not None:
         length = (
             f"; the context is {context:,}" if context and finding.first_distance else ""

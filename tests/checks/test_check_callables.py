@@ -159,3 +159,42 @@ def test_assertion_tolerates_small_angles_within_its_positions() -> None:
     with pytest.raises(AssertionError):
         assert_positions_alike(REFERENCE, nearly, tolerance=1e-5)
     assert_positions_alike(REFERENCE, nearly, positions=64, tolerance=0.1)
+
+
+@pytest.mark.parametrize("share", [1e-6, 1e-5, 1e-4])
+def test_tolerance_binds_in_both_directions(share: float) -> None:
+    """The fastest pair turns by 1 rad per position, so that its angle shows the error."""
+    frequencies = (1 + share) * rotary_frequencies(WIDTH, base=5e5)[0]
+
+    def rotate(x: Any, positions: Any) -> Any:
+        angles = np.outer(positions, frequencies)[:, None]
+        first, second = x[..., :32].astype("f8"), x[..., 32:].astype("f8")
+        turned = first * np.cos(angles) - second * np.sin(angles)
+        return np.concatenate(
+            [turned, second * np.cos(angles) + first * np.sin(angles)], axis=-1
+        )
+
+    error = 511 * share
+    with pytest.raises(AssertionError, match="largest error of an angle"):
+        assert_positions_alike(REFERENCE, rotate, positions=512, tolerance=0.9 * error)
+    assert_positions_alike(REFERENCE, rotate, positions=512, tolerance=1.1 * error)
+
+
+@pytest.mark.parametrize("tolerance", [0, -1, math.nan, math.inf, "x", True, None])
+def test_tolerance_that_is_no_angle_is_refused(tolerance: Any) -> None:
+    with pytest.raises(UsageError, match="positive number"):
+        assert_positions_alike(REFERENCE, make_rotation(), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("positions", [0, 1, -4, 2.5, "x", None, True])
+def test_positions_that_are_no_count_are_refused(positions: Any) -> None:
+    with pytest.raises(UsageError, match="positions"):
+        assert_positions_alike(REFERENCE, make_rotation(), positions=positions)
+
+
+@pytest.mark.parametrize("rotate", [lambda x, _: x, lambda x, _: 0 * x])
+def test_callable_that_does_not_rotate_is_told_so(rotate: Rotation) -> None:
+    result = pp.check(REFERENCE, rotate)
+    assert [cause.cause for cause in result.causes] == ["not_rotated"]
+    assert "does not rotate" in str(result)
+    assert "layer" not in str(result)

@@ -17,6 +17,7 @@ from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 
 import posprobe as pp
+from posprobe.errors import UsageError
 from posprobe.studies import Check
 
 __all__ = ["cli"]
@@ -402,10 +403,123 @@ def test_run_option_loads_the_file_and_holds_it_against_itself(
     build("Llama").save_pretrained(tmp_path)
     run = cli("check", str(tmp_path), "--run")
     assert run.code == 0, run.err
+    first_sentence = run.out.partition("\n")[0]
+    assert first_sentence.endswith(
+        "as transformers loads it, against what its own file states."
+    )
     assert "rotary ladder" in run.out
 
 
-def test_run_option_with_a_second_copy_is_refused(cli: Cli) -> None:
-    run = cli("check", "sample:digits-vit", "sample:digits-vit", "--run")
-    assert run.code == 2
-    assert "one of them" in run.err
+def test_run_option_holds_a_second_copy_against_the_file(
+    tmp_path: Path, cli: Cli
+) -> None:
+    for name, base in (("a", 1e4), ("b", 5e5)):
+        rope = {"rope_type": "default", "rope_theta": base}
+        build("Llama", rope_parameters=rope).save_pretrained(tmp_path / name)
+    run = cli("check", str(tmp_path / "a"), str(tmp_path / "b"), "--run")
+    assert run.code == 6, run.err
+    assert f"against what the file of {tmp_path / 'a'} states" in run.out
+    assert "base 10,000 in A, 500,000 in B" in run.out
+
+
+#: Sound models with a ladder, factor, window or sinks of each kind.
+HALF_PRECISION: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("Llama", {}),
+    "llama3": ("Llama", {"rope_parameters": LLAMA3}),
+    "yarn": ("Llama", {"rope_parameters": YARN}),
+    "dynamic": ("Llama", {"rope_parameters": DYNAMIC}),
+    "biases": ("Qwen2", {}),
+    "norms": ("Qwen3", {"head_dim": 16}),
+    "window": ("Mistral", {"sliding_window": 16}),
+    "two ladders": ("Gemma3Text", {"head_dim": 16, "sliding_window": 16}),
+    "sinks": (
+        "GptOss",
+        {"head_dim": 16, "num_local_experts": 4, "sliding_window": 16},
+    ),
+    "partial": ("GPTNeoX", {"rotary_pct": 0.5}),
+    "layers without rotation": ("SmolLM3", {"no_rope_layer_interval": 4}),
+    "neighbours": ("Cohere", {}),
+    "encoder": (
+        "ModernBert",
+        {"local_attention": 16, "cls_token_id": 1, "sep_token_id": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", HALF_PRECISION)
+def test_sound_models_in_half_precision_are_alike(
+    tmp_path: Path, kind: str, dtype: torch.dtype
+) -> None:
+    family, settings = HALF_PRECISION[kind]
+    model = build(family, **settings)
+    model.save_pretrained(tmp_path)
+    implementations = ["eager"] if kind == "sinks" else ["eager", "sdpa"]
+    for implementation in implementations:
+        loaded = type(model).from_pretrained(
+            tmp_path, dtype=dtype, attn_implementation=implementation
+        )
+        result = pp.check(tmp_path, loaded)
+        assert result.alike is True, str(result)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("base", [1e3, 5e5, 1e6])
+def test_other_base_in_half_precision_is_named_alone(
+    tmp_path: Path, dtype: torch.dtype, base: float
+) -> None:
+    """Slow pairs turn by less than half precision shows, and are not taken to stand still."""
+    build("Llama", rope_parameters=PLAIN).save_pretrained(tmp_path)
+    config = transformers.LlamaConfig.from_pretrained(tmp_path)
+    config.rope_parameters = {"rope_type": "default", "rope_theta": base}
+    family: Any = transformers.LlamaModel
+    model = family.from_pretrained(tmp_path, config=config, dtype=dtype)
+    (cause,) = pp.check(tmp_path, model).causes
+    assert (cause.cause, round(cause.b)) == ("base", base)
+
+
+def test_wrapped_models_are_checked_as_what_they_wrap(tmp_path: Path) -> None:
+    model = build("Llama")
+    model.save_pretrained(tmp_path)
+    wrapped = torch.nn.DataParallel(model)
+    assert pp.check(tmp_path, wrapped).alike is True
+    assert pp.positions_of(wrapped, [[3, 4, 5]]).ids.shape == (4, 1, 3)
+    tokens = np.random.default_rng(0).integers(3, 128, (4, 48))
+    budgets = [pp.attention_budget(x, tokens) for x in (model, wrapped)]
+    assert budgets[0].distance == budgets[1].distance
+
+
+@pytest.mark.parametrize("model", [torch.nn.Linear(2, 2), transformers.LlamaModel])
+def test_what_is_no_model_is_refused(tmp_path: Path, model: Any) -> None:
+    build("Llama").save_pretrained(tmp_path)
+    for run in (
+        lambda: pp.check(tmp_path, model),
+        lambda: pp.attention_budget(model, np.ones((4, 48), dtype=int)),
+        lambda: pp.places(model, np.ones((4, 48), dtype=int)),
+        lambda: pp.positions_of(model, [[3, 4]]),
+    ):
+        with pytest.raises(UsageError, match="model"):
+            run()
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "reason"),
+    [
+        ("Bloom", {"n_head": 4, "hidden_size": 32, "n_layer": 1}, "ALiBi, bloom"),
+        ("Mamba", {"hidden_size": 32, "num_hidden_layers": 1}, "states no encoding"),
+        (
+            "T5",
+            {"d_model": 32, "num_layers": 1, "num_heads": 2},
+            "relative position (t5)",
+        ),
+    ],
+)
+def test_encodings_that_are_not_run_are_named(
+    tmp_path: Path, family: str, settings: dict[str, Any], reason: str
+) -> None:
+    config = getattr(transformers, f"{family}Config")(vocab_size=99, **settings)
+    model = getattr(transformers, f"{family}Model")(config)
+    model.save_pretrained(tmp_path)
+    result = pp.check(tmp_path, model)
+    assert result.alike is None
+    assert reason in str(result)

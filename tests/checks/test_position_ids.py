@@ -108,3 +108,18 @@ def test_notebook_shows_a_card_of_the_ids() -> None:
     card = PositionIds(ids, (3,), "<model>")._repr_html_()
     assert "&lt;model&gt;" in card
     assert "0 to 5; 0 to 1" in card
+
+
+def test_inputs_go_to_the_device_of_the_model() -> None:
+    devices: list[Any] = []
+
+    class Recorder(torch.Tensor):
+        def to(self, *args: Any) -> Any:  # type: ignore[override]
+            devices.extend(args)
+            return torch.Tensor(self).long()
+
+    config = transformers.LlamaConfig(**COMMON)
+    model = transformers.LlamaModel(config)
+    inputs = {"input_ids": TOKENS.as_subclass(Recorder), "use_cache": False}
+    assert pp.positions_of(model, inputs).ids.shape == (2, 1, 12)
+    assert devices[0] == torch.device("cpu")

@@ -25,6 +25,7 @@ from test_projections import (
 
 import posprobe as pp
 from posprobe.checks.sides import open_side
+from posprobe.encodings.rotary import round_to_type
 
 #: Heads whose rows a converter permutes, by the ending of a tensor's name.
 WEIGHTS = {"q_proj.weight": HEADS, "k_proj.weight": KEY_HEADS}
@@ -100,6 +101,49 @@ def test_one_vector_of_one_layer_is_named_with_its_side(tmp_path: Path) -> None:
     (finding,) = pp.check(*copies(tmp_path, tensors, copy)).causes
     assert (finding.what, finding.cause) == ("biases", "vector_unlike")
     assert (finding.more["layers"], finding.more["projection"]) == ([3], "keys")
+
+
+def test_exchanged_gains_are_named_by_side(tmp_path: Path) -> None:
+    tensors = model_with_vectors()
+    sides = {"q_norm": "k_norm", "k_norm": "q_norm"}
+
+    def take_partner(name: str, side: str) -> NDArray[Any]:
+        return tensors[name.replace(side, sides[side])]
+
+    swapped = {
+        name: next((take_partner(name, side) for side in sides if side in name), values)
+        for name, values in tensors.items()
+    }
+    result = pp.check(*copies(tmp_path, tensors, swapped))
+    assert causes(result) == [("norms", "vector_swapped")]
+    assert result.causes[0].more["layers"] == [*range(LAYERS)]
+    name = tensor_name(2, "k").replace("proj", "norm")
+    one_side = {**tensors, name: take_partner(name, "k_norm")}
+    (finding,) = pp.check(tmp_path / "a", save(tmp_path / "one", one_side)).causes
+    assert (finding.cause, finding.more["layers"]) == ("vector_swapped", [2])
+    assert finding.more["projection"] == "keys"
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_gains_moved_beside_equal_weights_differ(tmp_path: Path, dtype: str) -> None:
+    tensors = model_with_vectors()
+    copy = {name: values.astype(dtype) for name, values in tensors.items()}
+    assert pp.check(*copies(tmp_path, tensors, copy)).alike
+    name = tensor_name(1, "q").replace("proj", "norm")
+    copy[name] = (1.05 * tensors[name]).astype(dtype)
+    (finding,) = pp.check(tmp_path / "a", save(tmp_path / "moved", copy)).causes
+    assert (finding.cause, finding.more["layers"]) == ("vector_unlike", [1])
+    assert finding.value == pytest.approx(0.05, abs=1e-3)
+
+
+def test_rounding_of_gains_that_add_one_is_alike(tmp_path: Path) -> None:
+    tensors = model_with_vectors()
+    copy = {name: round_to_type(values, "bfloat16") for name, values in tensors.items()}
+    config = json.dumps({**CONFIG, "model_type": "gemma3_text"})
+    folders = [Path(folder) for folder in copies(tmp_path, tensors, copy)]
+    for folder in folders:
+        (folder / "config.json").write_text(config)
+    assert pp.check(*folders).alike
 
 
 def test_lost_biases_differ_unless_they_are_zero(tmp_path: Path) -> None:

@@ -165,7 +165,15 @@ ALLOWED_LAYERS: Mapping[str, set[str]] = {
         "studies",
         "words",
     },
-    "testing": {*BASE_MODULES, "checks", "encodings", "relations", "schemes", "studies"},
+    "testing": {
+        *BASE_MODULES,
+        "checks",
+        "encodings",
+        "relations",
+        "schemes",
+        "studies",
+        "words",
+    },
     "sweeps": {
         *BASE_MODULES,
         "analyses",

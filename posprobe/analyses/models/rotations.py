@@ -18,18 +18,22 @@ from posprobe.arrays import Floats
 
 #: Order of the columns of a head in pairs; ``other`` for neither, ``none`` if no column turns.
 PairOrder: TypeAlias = Literal["halves", "neighbours", "other", "none"]
-#: Precision in which vectors were computed.
-Precision: TypeAlias = Literal["single", "half"]
-#: Angles in radians that differ by less are equal, for vectors in single and in half precision.
-#: Training with a ladder rounded to bfloat16 would leave 0.1 at distance 50.
-MAX_ANGLE_NOISE = {"single": 0.01, "half": 0.05}
+#: Unit roundoff of numbers in single precision.
+SINGLE_ROUNDOFF = 2.0**-24
+#: Angles in radians that differ by less are equal, however exact the numbers are. Training with a
+#: ladder rounded to bfloat16 would leave 0.1 at distance 50.
+MIN_ANGLE_NOISE_RADIANS = 0.01
+#: Rounding of vectors, and of the layers before, moves an angle by at most so many unit roundoffs.
+ANGLE_NOISE_ROUNDOFFS = 13
 #: In float32, an angle is off by this share of its position.
 ANGLE_ROUNDING = 2.0**-22
-#: Largest share of the power of a pair that its angle may leave unexplained. Columns that are no
-#: pair leave a quarter or more.
-MAX_RESIDUAL_SHARE = {"single": 1e-3, "half": 0.02}
-#: Columns turn if some position turns them by more, in radians: rounding turns the others by less.
-MIN_COLUMN_TURN_RADIANS = {"single": 3e-4, "half": 0.05}
+#: Largest share of the power of a pair that its angle may leave unexplained, however exact the
+#: numbers are. Columns that are no pair leave a quarter or more.
+MIN_RESIDUAL_SHARE = 1e-3
+#: Rounding leaves the square of at most so many unit roundoffs, as a share of the power.
+RESIDUAL_ROUNDOFFS = 36
+#: Columns turn if some position turns them by more, in radians, in single precision.
+MIN_COLUMN_TURN_RADIANS = 3e-4
 #: Columns with less than this share of the power of an average column tell nothing.
 MIN_COLUMN_POWER = 1e-9
 #: Positions grow by this factor, so that each angle tells how often the next one went round.
@@ -37,7 +41,7 @@ POSITION_RATIO = 8
 
 
 def spread_positions(last_position: int) -> list[int]:
-    """Return positions from 0 to ``last`` from which every frequency up to 1 can be told."""
+    """Return positions up to ``last_position`` that show each frequency up to 1."""
     powers = []
     position = 1
     while position < last_position:
@@ -115,13 +119,13 @@ class TurnedVectors:
         ``[positions, vectors, width]``.
     shifts
         ``[positions]``: how much later each is than the first.
-    precision
-        Whether the numbers were computed in ``single`` or in ``half`` precision.
+    roundoff
+        Unit roundoff of the precision in which they were computed.
     """
 
     vectors: Floats
     shifts: NDArray[np.int64]
-    precision: Precision = "single"
+    roundoff: float = SINGLE_ROUNDOFF
     _products: Floats = field(init=False, repr=False)
     _powers: Floats = field(init=False, repr=False)
 
@@ -138,8 +142,19 @@ class TurnedVectors:
 
     def angle_limits(self) -> Floats:
         """Return the largest error of an angle at each shift that rounding explains."""
+        noise = max(MIN_ANGLE_NOISE_RADIANS, ANGLE_NOISE_ROUNDOFFS * self.roundoff)
         rounding = ANGLE_ROUNDING * np.abs(self.shifts)
-        return np.asarray(MAX_ANGLE_NOISE[self.precision] + rounding, dtype=np.float64)
+        return np.asarray(noise + rounding, dtype=np.float64)
+
+    @property
+    def max_residual_share(self) -> float:
+        """Largest share of the power of a pair that rounding leaves beside its angle."""
+        return max(MIN_RESIDUAL_SHARE, (RESIDUAL_ROUNDOFFS * self.roundoff) ** 2)
+
+    @property
+    def min_turn(self) -> float:
+        """Angle in radians by which columns turn that do not seem to by rounding alone."""
+        return max(MIN_COLUMN_TURN_RADIANS, ANGLE_NOISE_ROUNDOFFS * self.roundoff)
 
     def measure_turns(
         self, first: NDArray[np.int64], second: NDArray[np.int64]
@@ -172,20 +187,30 @@ class TurnedVectors:
         power = self._powers[0][pairs.columns].sum(axis=0)
         return np.asarray(power >= floor, dtype=np.bool_)
 
+    def measure_errors(self, pairs: ColumnPairs) -> tuple[Floats, Floats]:
+        """Return how far pairs turned from their frequencies, and the share that this leaves.
+
+        Returns
+        -------
+        tuple
+            ``[positions, pairs]`` each; angles in radians, 0 for pairs without values.
+        """
+        turns, shares = self.measure_turns(*pairs.columns)
+        angles = np.outer(self.shifts, pairs.frequencies)
+        errors = np.abs(np.angle(turns * np.exp(-1j * angles))) * self.has_values(pairs)
+        return np.asarray(errors, dtype=np.float64), shares
+
     def fits(self, pairs: ColumnPairs) -> bool:
         """Tell whether these pairs turned by their frequencies, and nothing else changed."""
         if pairs.width != self.width or (pairs.columns >= self.width).any():
             return False
-        turns, shares = self.measure_turns(*pairs.columns)
-        angles = np.outer(self.shifts, pairs.frequencies)
-        is_seen = self.has_values(pairs)
-        errors = np.abs(np.angle(turns * np.exp(-1j * angles))) * is_seen
+        errors, shares = self.measure_errors(pairs)
         limits = self.angle_limits()[:, None]
         still = np.setdiff1d(np.arange(self.width), pairs.columns)
         return bool(
             (errors <= limits).all()
-            and (shares <= MAX_RESIDUAL_SHARE[self.precision]).all()
-            and (self.column_changes()[still] <= MAX_RESIDUAL_SHARE[self.precision]).all()
+            and (shares <= self.max_residual_share).all()
+            and (self.column_changes()[still] <= self.max_residual_share).all()
         )
 
     def column_changes(self) -> Floats:
@@ -203,7 +228,7 @@ class ObservedRotation:
 
     Parameters
     ----------
-    turned
+    samples
         The vectors.
     length
         Length of the input, on which frequencies may depend; None for at most the trained one.
@@ -232,7 +257,7 @@ class RunningLayer:
         Number of the layer.
     rotations
         Rotations of ``queries`` and ``keys``; empty if their inputs differ between positions.
-    far
+    far_rotations
         The same at positions beyond the trained length, where they were run.
     axes
         Queries of which one axis of positions was moved alone, for each axis; empty for one axis.
@@ -278,9 +303,9 @@ def measure_pairs(samples: TurnedVectors, expected: ColumnPairs) -> ColumnPairs:
 
     Parameters
     ----------
-    turned
+    samples
         Vectors at several positions.
-    stated
+    expected
         Pairs that are expected. They stand for those that turn too little to be told.
 
     Returns
@@ -289,7 +314,7 @@ def measure_pairs(samples: TurnedVectors, expected: ColumnPairs) -> ColumnPairs:
         A frequency is negative where a pair turns backwards.
     """
     # Vectors that turn by an angle leave the square of its sine.
-    min_change = MIN_COLUMN_TURN_RADIANS[samples.precision] ** 2
+    min_change = samples.min_turn**2
     turning = np.flatnonzero(samples.column_changes() > min_change)
     columns = _complete_pairs(samples, expected, _match_columns(samples, turning))
     turns, _ = samples.measure_turns(*columns)
@@ -308,7 +333,7 @@ def _match_columns(
     misfits = shares.max(axis=0).reshape(len(turning), len(turning))
     np.fill_diagonal(misfits, np.inf)
     best = misfits.argmin(axis=1)
-    limit = MAX_RESIDUAL_SHARE[samples.precision]
+    limit = samples.max_residual_share
     chosen = [
         (turning[i], turning[j])
         for i, j in enumerate(best)
@@ -333,12 +358,12 @@ def _complete_pairs(
         samples.width, usual_gap, expected
     ):
         turns, shares = samples.measure_turns(*candidate)
-        is_pair = bool((shares <= MAX_RESIDUAL_SHARE[samples.precision]).all())
+        is_pair = bool((shares <= samples.max_residual_share).all())
         if 2 * len(usual_first) <= len(gaps) or not is_pair:
             continue
         if not np.isin(usual_first, candidate[0]).all():
             continue
-        limit = MIN_COLUMN_TURN_RADIANS[samples.precision]
+        limit = samples.min_turn
         is_turning = np.abs(np.angle(turns)).max(axis=0) > limit
         return candidate[:, is_turning | (slowest_angles * last_position <= limit)]
     return columns
