@@ -88,10 +88,6 @@ def execute(notebook: Any, folder: Path, fence: str = "") -> None:
     code_cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for number, cell in enumerate(code_cells, 1):
         cell.execution_count = number
-        # Warnings of libraries depend on the machine, and name its folders.
-        cell.outputs = [
-            output for output in cell.outputs if output.get("name") != "stderr"
-        ]
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = number

@@ -162,7 +162,8 @@ def test_notebooks_use_public_names_only(path: Path) -> None:
                 used_names.add((modules[name], attribute))
 
     own_modules = {name for name in imported if name.partition(".")[0] == "posprobe"}
-    assert own_modules <= {"posprobe", *(f"posprobe.{place}" for place in SUBMODULES)}
+    places = (*SUBMODULES, "callbacks")
+    assert own_modules <= {"posprobe", *(f"posprobe.{place}" for place in places)}
     assert {name.partition(".")[0] for name in imported} <= {
         "matplotlib",
         "transformers",

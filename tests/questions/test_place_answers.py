@@ -139,8 +139,8 @@ FACTS: Mapping[str, Any] = {
 SENTENCES = {
     ("weigh_alike", "ends"): (
         "In embeddings of 256 tokens, the first quarter of a text weighs 1.6 times as much as the "
-        "last. Its last half weighs 0.74 of the mean: use chunks of at most 128 tokens. Chunks explain "
-        "77 % of an embedding."
+        "last. Its last half weighs 0.74 of the mean: use chunks of at most 128 tokens. Chunks "
+        "explain 77 % of an embedding."
     ),
     ("by_table", "moves"): (
         "With position rows reversed, 79 % of this preference moves with them."
