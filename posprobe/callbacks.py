@@ -30,6 +30,8 @@ _log = logging.getLogger("posprobe")
 
 #: List of the saved steps, for ``posprobe sweep --from``.
 STEP_LIST_FILE = "steps.csv"
+#: Columns of that list.
+STEP_LIST_COLUMNS = ("reference", "step", "distance_share")
 #: Time of a measurement before one was timed, seconds: a table of 512 x 384 takes 2 on a core.
 EXPECTED_SECONDS = 2.0
 #: Largest share of a run's time that measurements take by default: 36 seconds of an hour.
@@ -162,20 +164,42 @@ def _save_table(model: Any, folder: Path) -> str | None:
 
 
 def write_step_list(records: Sequence[PositionRecord], folder: Path) -> None:
-    """Write the list of saved steps, with the distance share of each."""
+    """Write the list of saved steps, with the distance share of each.
+
+    Steps of the list before the first record stay: a training that is resumed goes on with it.
+    """
+    saved = [record for record in records if record.reference is not None]
+    if not saved:
+        return
     target = folder / STEP_LIST_FILE
+    earlier_rows = _read_earlier_rows(target, saved[0].step)
     with (
         write_files(target) as scratch,
         (scratch / target.name).open("w", newline="") as file,
     ):
         rows = csv.writer(file)
-        rows.writerow(("reference", "step", "distance_share"))
-        saved = (record for record in records if record.reference is not None)
+        rows.writerow(STEP_LIST_COLUMNS)
+        rows.writerows(earlier_rows)
         for record in saved:
             share = (
                 "" if record.distance_share is None else f"{record.distance_share:.6g}"
             )
             rows.writerow((record.reference, record.step, share))
+
+
+def _read_earlier_rows(path: Path, first_step: int) -> list[list[str]]:
+    """Return the rows of an earlier list that are of steps before the first; none without one."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    return [
+        row
+        for row in rows[1:]
+        if len(row) == len(STEP_LIST_COLUMNS)
+        and row[1].isdecimal()
+        and int(row[1]) < first_step
+    ]
 
 
 class PositionCallback(TrainerCallback):
@@ -217,8 +241,12 @@ class PositionCallback(TrainerCallback):
         contexts: Array | Iterable[Array] | None = None,
         max_time_share: float = MAX_TIME_SHARE,
     ) -> None:
-        if every < 1:
-            raise UsageError(f"every={every}: choose 1 step or more.")
+        if type(every) is not int or every < 1:
+            raise UsageError(f"every={every!r}: choose a number of steps, 1 or more.")
+        if not 0 < max_time_share <= 1:
+            raise UsageError(
+                f"max_time_share={max_time_share!r}: choose a share above 0, up to 1."
+            )
         self.every, self.folder = every, Path(folder)
         self.contexts = None if contexts is None else list(split_batches(contexts))
         self.max_time_share = max_time_share
@@ -262,7 +290,9 @@ class PositionCallback(TrainerCallback):
         if not self.records:
             return
         n_measured = sum(bool(record.summary) for record in self.records)
-        _log.info(
+        level = logging.INFO if n_measured else logging.WARNING
+        _log.log(
+            level,
             "positions: %d of %d steps were measured in %.1f s, %.1f %% of the run. All of them: "
             "posprobe sweep --from %s",
             n_measured,

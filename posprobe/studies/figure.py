@@ -398,7 +398,7 @@ class PaperFigure(Displayable):
 
     def _card(self) -> Card:
         title = f"{self.venue}, {self.span}"
-        return Card(title, {}, self.caption, pictures=(lambda: self.figure,))
+        return Card(title, {}, self.caption.strip(), pictures=(lambda: self.figure,))
 
     def _draw(self, suffix: str) -> bytes:
         import matplotlib as mpl

@@ -27,7 +27,7 @@ _CHANGED_NUMBERS: Mapping[str, str] = {
 #: the sentence: the way, and of the tables the start of the family and a part of the tensor's name.
 LIBRARY_WAYS: Mapping[str, tuple[str, str, str]] = {
     "The model's library, timm, resizes with": ("bicubic", "timm", ""),
-    "Most models of its library, transformers, resize with": (
+    "Most models of transformers resize as the way named": (
         "transformers",
         "",
         "embeddings.position_embedding",

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import posprobe as pp
-from posprobe.callbacks import PositionCallback, record_positions
+from posprobe.callbacks import PositionCallback, record_positions, write_step_list
 from posprobe.errors import UsageError
 
 SIZES: dict[str, Any] = {
@@ -112,8 +112,40 @@ def test_an_error_ends_the_watch_and_not_the_training(tmp_path: Path) -> None:
     trainer = train(gpt2(), callback, tmp_path, 3)
     assert trainer.state.global_step == 3
     assert callback.records == []
-    with pytest.raises(UsageError, match="choose 1 step or more"):
-        PositionCallback(0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"every": 0}, {"every": 2.5}, {"every": "5"}, {"max_time_share": -1},
+     {"max_time_share": float("nan")}, {"max_time_share": 1.5}],
+)  # fmt: skip
+def test_settings_of_the_callback_that_cannot_be_are_refused(
+    arguments: dict[str, Any],
+) -> None:
+    with pytest.raises(UsageError, match="choose a"):
+        PositionCallback(**arguments)
+
+
+def test_a_resumed_training_keeps_the_steps_before_it(tmp_path: Path) -> None:
+    records = [
+        record_positions(gpt2(), step, tmp_path, analyse=False) for step in (0, 2, 4)
+    ]
+    write_step_list(records[:2], tmp_path)
+    write_step_list(records[2:], tmp_path)
+    assert [row["step"] for row in rows(tmp_path)] == ["0", "2", "4"]
+    write_step_list(records[:1], tmp_path)
+    assert [row["step"] for row in rows(tmp_path)] == ["0"]
+
+
+def test_a_model_without_a_table_is_watched_by_its_attention(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    folder = tmp_path / "positions"
+    callback = PositionCallback(1, folder, contexts=tokens(8), max_time_share=1.0)
+    train(model, callback, tmp_path, 3)
+    assert [record.step for record in callback.records] == [0, 1, 2, 3]
+    assert {record.reference for record in callback.records} == {None}
+    assert not folder.exists()
 
 
 def test_series_has_the_numbers_of_the_list(tmp_path: Path) -> None:
