@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from posprobe.arrays import Array
-from posprobe.errors import OutputError, PosprobeError, UsageError, explain_errors
+from posprobe.errors import OutputError, UsageError, explain_errors
 from posprobe.families import load
 from posprobe.families.find import is_named_position
 from posprobe.forward import attention_budget
@@ -207,8 +207,8 @@ class PositionCallback(TrainerCallback):
 
     Each time the table is saved, which takes milliseconds. It is measured where all measurements
     together stay below a share of the run's time; ``posprobe sweep --from FOLDER/steps.csv``
-    measures every step afterwards, and ``posprobe figure series`` draws them. An error of posprobe
-    is logged and ends the watch, not the training.
+    measures every step afterwards, and ``posprobe figure series`` draws them. An error is logged
+    and ends the watch, not the training.
 
     Parameters
     ----------
@@ -318,14 +318,14 @@ class PositionCallback(TrainerCallback):
             )
             self.records.append(record)
             write_step_list(self.records, self.folder)
-        except PosprobeError as error:
+        except Exception as error:  # noqa: BLE001 - no error here may end a training
             _log.warning("positions are no longer watched: %s", error)
             self._is_watching = False
             return
         self._seconds += record.seconds
         if not record.summary:
             return
-        self._longest = record.seconds
+        self._longest = max(self._longest, record.seconds)
         _log.info("step %d: %s", record.step, record.summary)
         if record.distance_share is not None:
             share = {"step": record.step, "distance_share": record.distance_share}

@@ -69,13 +69,7 @@ def random_tokens(
     >>> [batch.shape for batch in batches]
     [(8, 16), (2, 16)]
     """
-    settings = getattr(config, "config", config)
-    if not isinstance(getattr(settings, "vocab_size", None), int):
-        raise UsageError(
-            f"{type(config).__name__}: it states no vocabulary. Give the configuration of a text "
-            "model of transformers, such as model.config."
-        )
-    allowed = _list_ordinary_tokens(settings)
+    allowed = _list_ordinary_tokens(getattr(config, "config", config))
     rng = np.random.default_rng(seed)
     for size in _batch_sizes(count, batch_size):
         yield allowed[rng.integers(0, len(allowed), (size, length))]

@@ -89,10 +89,14 @@ class Embedder:
         return np.concatenate([prefix, chunks, suffix], axis=1)
 
     def strip_special_tokens(self, contexts: NDArray[Any]) -> NDArray[Any]:
-        """Take special tokens off contexts ``[n, t]`` that all have them."""
-        prefix, suffix = len(self.prefix), len(self.suffix)
-        if prefix and (contexts[:, :prefix] == self.prefix).all():
-            contexts = contexts[:, prefix:]
+        """Take special tokens off contexts ``[n, t]`` that all have them; a prompt may lack."""
+        suffix = len(self.suffix)
+        n_shared = max(
+            n
+            for n in range(len(self.prefix) + 1)
+            if (contexts[:, :n] == self.prefix[:n]).all()
+        )
+        contexts = contexts[:, n_shared:]
         if suffix and (contexts[:, -suffix:] == self.suffix).all():
             contexts = contexts[:, :-suffix]
         return contexts

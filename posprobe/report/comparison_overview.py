@@ -54,7 +54,7 @@ PANEL_WIDTH = 216
 #: Its height.
 PANEL_HEIGHT = 226
 #: Left edge of a plot in its picture.
-PLOT_LEFT = 34
+PLOT_LEFT = 38
 #: Its top edge.
 PLOT_TOP = 26
 #: Its side.

@@ -167,8 +167,10 @@ def finding_line(finding: Finding, name: str, *, differs: bool) -> AnswerLine:
     distance = finding.first_distance
     measure, value = finding_place(finding), finding.value
     text = "differs" if differs else "equal"
+    if "reordered" in finding.more and not differs:
+        text = "reordered"
     if distance is not None and math.isfinite(distance):
-        measure = f"{measure or 'wrong'} from distance"
+        measure = f"{measure}, from distance" if measure else "wrong from distance"
         text = f"{max(math.ceil(distance), 1):,}"
     elif value:
         text = _format_size(value)

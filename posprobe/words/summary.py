@@ -135,9 +135,12 @@ def _name_part(name: str, shares: Sequence[Share], *, is_grid: bool) -> tuple[st
         return " plus ".join(
             names[code] for code in ("rows", "columns") if code in codes
         ), False
-    if name == "curves":
-        name = "slow" if any(share.part == "slow" for share in shares) else "smooth"
     names = ANSWER_TEXTS["kinds"]["names"]
+    if name == "curves":
+        parts = {share.part for share in shares}
+        if parts >= {"smooth", "slow"}:
+            return f"{names['smooth']} with {names['slow']}", False
+        name = "slow" if "slow" in parts else "smooth"
     grid_keys = {"smooth": "surface", "special": "special_patches"}
     key = grid_keys.get(name, name) if is_grid else name
     return names[key], name in {"special", "breaks", "slow", "untrained", "alternating"}

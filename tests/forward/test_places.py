@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.analyses.models.places import Places
 from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.forward.place_embeddings import Embedder
 from posprobe.forward.pooling import EmbeddingRecipe, frame_text, read_recipe
 
 torch = pytest.importorskip("torch")
@@ -205,6 +206,16 @@ def test_cells_of_images_are_replaced_for_a_vision_model() -> None:
 def test_too_few_contexts_are_refused() -> None:
     with pytest.raises(UsageError, match="16 chunks"):
         pp.places(tiny_bert(), random_contexts(2, 8), lengths=[64])
+
+
+@pytest.mark.parametrize("start", [[50], [50, 7, 8], []])
+def test_what_stands_before_a_text_is_taken_off_with_or_without_its_prompt(
+    start: list[int],
+) -> None:
+    embedder = Embedder(None, EmbeddingRecipe("mean"), "made", (50, 7, 8), (51,))
+    texts = random_contexts(4, 6) % 40
+    contexts = np.array([[*start, *text, 51] for text in texts])
+    np.testing.assert_array_equal(embedder.strip_special_tokens(contexts), texts)
 
 
 def test_arguments_that_cannot_be_measured_are_refused() -> None:
