@@ -24,6 +24,8 @@ MAX_HIDING_SPREAD = 0.25
 MIN_LAST_HALF_WEIGHT = 0.8
 #: A grid with fewer rows or columns of cells has only a border.
 MIN_CELL_ROWS = 3
+#: A reach is below its range by chance with so many standard errors added.
+N_REACH_ERRORS = 2.0
 #: Smallest share of a preference that is said to move with positions.
 MIN_MOVED_SHARE = 0.1
 #: A larger share by chance would hide one that matters.
@@ -253,7 +255,8 @@ def ask_reach(places: Places | None) -> Answer | None:
         N_PLACE_PERMUTATIONS,
         _LEAST_PLACE_P if is_near else 0.0,
     )
-    if is_near and full_length.p <= MAX_YES_P and facts.error > facts.reach:
+    is_sure = facts.reach + N_REACH_ERRORS * facts.error < chance[0]
+    if is_near and full_length.p <= MAX_YES_P and not is_sure:
         return Answer("reach", "cannot tell", "vague", facts, test, keys)
     if is_near and full_length.p <= MAX_YES_P:
         return Answer("reach", "yes", "near", facts, test, keys)

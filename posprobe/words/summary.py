@@ -139,7 +139,7 @@ def _name_part(name: str, shares: Sequence[Share], *, is_grid: bool) -> tuple[st
     if name == "curves":
         parts = {share.part for share in shares}
         if parts >= {"smooth", "slow"}:
-            return f"{names['smooth']} with {names['slow']}", False
+            return f"{names['smooth_part']} with {names['slow']}", False
         name = "slow" if "slow" in parts else "smooth"
     grid_keys = {"smooth": "surface", "special": "special_patches"}
     key = grid_keys.get(name, name) if is_grid else name

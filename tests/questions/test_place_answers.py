@@ -88,6 +88,7 @@ def test_causes_are_asked_only_where_a_preference_was_found() -> None:
         ({}, "yes: near"),
         ({"reach": 28.0}, "no: far"),
         ({"p": 0.4}, "cannot tell: open"),
+        ({"reach_error": 20.0}, "cannot tell: vague"),
         ({"reach": 28.0, "reach_chance": (3.0, 30.0)}, "cannot tell: open"),
     ],
 )
