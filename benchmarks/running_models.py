@@ -60,6 +60,9 @@ OWN_SETTINGS: dict[str, dict[str, Any]] = {
 KNOWN = {
     "moshi": "window_lost",  # its decoder makes a mask without the window of its configuration
     "qwen3_vl_moe_text": "window_lost",  # its attention sets the window to None
+    "qwen3_vl_moe": "window_lost",
+    "qwen3_omni_moe_thinker": "window_lost",
+    "minimax_m3_vl": "columns",
     "minimax_m3_vl_text": "columns",  # it rotates by partial_rotary_factor and ignores rotary_dim
 }
 #: A type that takes more time of the processor is ``failed``.

@@ -89,7 +89,7 @@ def plan_run(a: Side, positions: int | None, n_tokens: int) -> RunPlan | None:
     n_tokens
         Tokens of a context.
     """
-    rotaries = [rotary for rotary in a.rotary_schemes if rotary.axes == 1]
+    rotaries = a.text_rotaries
     if not rotaries:
         return None
     contexts = [rotary.max_positions for rotary in rotaries if rotary.max_positions]
@@ -218,7 +218,7 @@ def _compare_tables(
 def _relate_memory(
     table: PositionTable, tensor: str, a: Checkpoint, b: Checkpoint
 ) -> Sequence[Finding]:
-    """Relate the table in memory, without the rows in front that are no positions."""
+    """Relate the table in memory, without the rows that are no positions."""
     name_b = next((name for name in b.tensors if _is_same_name(name, tensor)), None)
     if name_b is None or tensor not in a.tensors:
         return ()
@@ -230,13 +230,23 @@ def _relate_memory(
     memory = (
         b.read(name_b).values.astype(np.float64).reshape(-1, b.tensors[name_b].shape[-1])
     )
-    memory = memory[n_rows - len(values) :]
+    memory = memory[_position_rows(table, len(memory), n_rows)]
     side = math.isqrt(len(memory))
     is_square = isinstance(table.layout, Grid) and side**2 == len(memory)
     layout: Layout = Grid(side, side) if is_square else Line(len(memory))
     if len(memory) == len(values):
         layout = table.layout
     return relate_tables(values, memory, (table.layout, layout))
+
+
+def _position_rows(
+    table: PositionTable, n_stored_rows: int, n_file_rows: int
+) -> list[int]:
+    """Return the rows in memory that are positions, if those of the file are left out there too."""
+    others = {row.row for row in table.dropped} | {row.row for row in table.prefix_rows}
+    if n_file_rows - len(others) != len(table):
+        return list(range(n_file_rows - len(table), n_stored_rows))
+    return [row for row in range(n_stored_rows) if row not in others]
 
 
 def _distinct(findings: Sequence[Finding]) -> list[Finding]:
@@ -255,7 +265,7 @@ def _compare_layers(a: Side, b: RunningModel) -> Comparison:
     findings: list[Finding] = []
     not_compared: list[NotCompared] = []
     expected = state_layers(a, max(b.layers, default=-1) + 1)
-    kinds = {rotary.layers: rotary for rotary in a.rotary_schemes}
+    kinds = {rotary.layers: rotary for rotary in a.text_rotaries}
     still_layers, turning_layers, unlike_layers = [], [], []
     for number, layer in sorted(b.layers.items()):
         rotary = expected.get(number)
@@ -310,7 +320,7 @@ def _rotating_finding(
     turning_layers: list[int],
 ) -> Finding:
     """Return the finding that layers do not rotate as stated."""
-    fastest = max(float(rotary.frequencies().max()) for rotary in a.rotary_schemes)
+    fastest = max(float(rotary.frequencies().max()) for rotary in a.text_rotaries)
     return Finding(
         "layers",
         "rotating_layers",

@@ -26,6 +26,8 @@ from posprobe.relations.dumps import DUMP_ARRAYS, Dump, is_dump, read_dump
 from posprobe.schemes import Encoding, Rotary, RotarySpec
 from posprobe.tables import PositionTable
 
+#: Name of the part of a model that reads text, and start of the names of its encodings.
+TEXT_PART = "text"
 #: An array of a dump has at most this many numbers: 128 MiB as float64.
 MAX_DUMP_NUMBERS = 2**24
 #: Integer and boolean dtypes that are allowed in a dump, by their name in safetensors.
@@ -54,6 +56,13 @@ class Side:
         """The rotary encodings: several if types of layers have ladders of their own."""
         encodings = self.encodings.get("rotary", {}).values()
         return tuple(encoding for encoding in encodings if isinstance(encoding, Rotary))
+
+    @property
+    def text_rotaries(self) -> tuple[Rotary, ...]:
+        """The rotary encodings along a sequence: those of the text where parts have their own."""
+        along = [rotary for rotary in self.rotary_schemes if rotary.axes == 1]
+        of_text = [r for r in along if r.name.partition("-")[0] == TEXT_PART]
+        return tuple(of_text or along)
 
 
 def open_side(copy: str | PathLike[str] | Encoding, *, offline: bool) -> Side:
@@ -186,7 +195,7 @@ def _encoding_kind(encoding: Encoding) -> str:
 
 def state_layers(side: Side, n_layers: int) -> dict[int, Rotary]:
     """Return the rotary encoding of each layer that a file says rotates, by number."""
-    rotaries = [rotary for rotary in side.rotary_schemes if rotary.axes == 1]
+    rotaries = side.text_rotaries
     if side.checkpoint is None:
         return dict.fromkeys(range(n_layers), rotaries[0]) if rotaries else {}
     expected: dict[int, Rotary] = {}

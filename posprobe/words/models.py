@@ -92,7 +92,7 @@ def displacement_name(displacement: int | Sequence[int]) -> str:
 
 def _favourite_clause(facts: PreferredDistances) -> str:
     """Return the distance that most heads prefer, as a clause."""
-    if facts.preferred is None:
+    if facts.preferred is None or facts.agreeing == 1 < facts.yes:
         return ""
     name = displacement_name(facts.preferred)
     article = "the " if isinstance(facts.preferred, int) else ""

@@ -523,3 +523,35 @@ def test_encodings_that_are_not_run_are_named(
     result = pp.check(tmp_path, model)
     assert result.alike is None
     assert reason in str(result)
+
+
+def test_a_model_of_sound_and_text_is_held_against_its_text(tmp_path: Path) -> None:
+    sizes = {**COMMON, "head_dim": 16}
+    audio = {
+        key: size
+        for key, size in sizes.items()
+        if key.endswith(("size", "layers", "heads"))
+    }
+    config = transformers.GlmAsrConfig(
+        audio_config={**audio, "num_key_value_heads": 4},
+        text_config={**sizes, "model_type": "llama"},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.GlmAsrForConditionalGeneration(config).eval()
+    model.save_pretrained(tmp_path)
+    rotated = {rotary.name: rotary.rotated for rotary in pp.load_schemes(str(tmp_path))}
+    assert rotated["audio"] < rotated["text"]
+    assert pp.check(tmp_path, model).alike
+
+
+def test_a_token_behind_the_rows_of_a_table_is_left_out_of_both(tmp_path: Path) -> None:
+    vision = {
+        "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 64, "image_size": 56, "patch_size": 14,
+    }  # fmt: skip
+    text = {**COMMON, "head_dim": 16, "num_local_experts": 2, "intermediate_size_mlp": 32}
+    config = transformers.Llama4Config(vision_config=vision, text_config=text)
+    torch.manual_seed(0)
+    model = transformers.Llama4ForConditionalGeneration(config).eval()
+    causes = check_changed(tmp_path, model).causes
+    assert "rows" not in {cause.what for cause in causes}
