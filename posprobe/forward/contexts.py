@@ -126,7 +126,8 @@ def sampled_tokens(
         raise UsageError(
             f"{title}: it does not predict the next token, so it cannot be "
             "sampled. Use a text (--text), token ids (--tokens FILE.npy) "
-            "or random ones (--tokens random)."
+            "or random ones (--tokens random). In Python, load_model(..., head=True) keeps "
+            "the head that predicts."
         )
     config = model.config
     start_tokens = (config.bos_token_id, config.eos_token_id)

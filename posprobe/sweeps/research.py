@@ -136,7 +136,7 @@ def research_table(
     named_cells = [(row_name(row), _format_row(row, keys, band)) for row in table_rows]
     band_description = (
         f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}"
-        if band
+        if band and nulls
         else ""
     )
     caption = _caption(table_rows, named_cells, band_description, position_range)
@@ -375,6 +375,8 @@ def _caption(
     ]
     if any(ends for _, cells in lines for _, ends in cells):
         sentences.append(f"In small type: 5 to 95 % of {band_description}.")
+    elif band_description:
+        sentences.append("No number here has a range by a null model: grids have none.")
     if any(text == "–" for _, cells in lines for text, _ in cells):
         sentences.append("– not measured.")
     if position_range:

@@ -537,9 +537,11 @@ def test_a_model_of_sound_and_text_is_held_against_its_text(tmp_path: Path) -> N
         text_config={**sizes, "model_type": "llama"},
     )  # fmt: skip
     torch.manual_seed(0)
-    model = transformers.GlmAsrForConditionalGeneration(config).eval()
+    model: Any = transformers.GlmAsrForConditionalGeneration(config)
+    model.eval()
     model.save_pretrained(tmp_path)
-    rotated = {rotary.name: rotary.rotated for rotary in pp.load_schemes(str(tmp_path))}
+    schemes: Any = pp.load_schemes(str(tmp_path))
+    rotated = {rotary.name: rotary.rotated for rotary in schemes}
     assert rotated["audio"] < rotated["text"]
     assert pp.check(tmp_path, model).alike
 
@@ -552,6 +554,7 @@ def test_a_token_behind_the_rows_of_a_table_is_left_out_of_both(tmp_path: Path) 
     text = {**COMMON, "head_dim": 16, "num_local_experts": 2, "intermediate_size_mlp": 32}
     config = transformers.Llama4Config(vision_config=vision, text_config=text)
     torch.manual_seed(0)
-    model = transformers.Llama4ForConditionalGeneration(config).eval()
+    model: Any = transformers.Llama4ForConditionalGeneration(config)
+    model.eval()
     causes = check_changed(tmp_path, model).causes
     assert "rows" not in {cause.what for cause in causes}
