@@ -30,6 +30,7 @@ from posprobe.checks.orders import Comparison, ExpectedWeights, relate_weights
 from posprobe.checks.sides import Side, state_layers, view_through_config
 from posprobe.checks.sinks import MAX_TENSOR_CHANGE, find_sinks
 from posprobe.encodings.rotary import MAX_ANGLE_ERROR_RADIANS
+from posprobe.families.configurations import list_sections
 from posprobe.layouts import Grid, Layout, Sequence as Line
 from posprobe.relations import Finding, NotCompared, relate_tables
 from posprobe.schemes import Rotary
@@ -157,6 +158,9 @@ def compare_with_model(
     if b.refusal:
         not_compared.append(NotCompared("ladder", b.refusal))
         return Comparison(findings, not_compared)
+    if a.checkpoint is not None and _compresses_keys(a.checkpoint):
+        not_compared.append(NotCompared("layers", "compressed_keys"))
+        return Comparison(findings, not_compared)
     rotation_results = _compare_layers(a, b)
     return Comparison(
         findings + rotation_results.findings, not_compared + rotation_results.not_compared
@@ -178,6 +182,15 @@ def _unseen_encodings(a: Side) -> Iterator[NotCompared]:
         yield NotCompared(scheme, "not_run", scheme)
     if not a.encodings and not a.unread_schemes:
         yield NotCompared("encoding", "none_stated", a.name)
+
+
+def _compresses_keys(checkpoint: Checkpoint) -> bool:
+    """Tell whether layers attend to compressed keys, which stand for several positions each."""
+    return any(
+        "compressed" in str(name)
+        for section in list_sections(checkpoint.config)
+        for name in section.config.get("layer_types") or ()
+    )
 
 
 def _compare_by_name(a: Checkpoint, b: Checkpoint) -> Finding | None:

@@ -558,3 +558,12 @@ def test_a_token_behind_the_rows_of_a_table_is_left_out_of_both(tmp_path: Path) 
     model.eval()
     causes = check_changed(tmp_path, model).causes
     assert "rows" not in {cause.what for cause in causes}
+
+
+def test_layers_with_compressed_keys_cannot_be_told(tmp_path: Path) -> None:
+    model = build("Llama")
+    model.config.layer_types = ["compressed_sparse_attention"] * 4
+    model.save_pretrained(tmp_path)
+    result = pp.check(tmp_path, model)
+    assert result.alike is None
+    assert "compressed keys" in str(result)
