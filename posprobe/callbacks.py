@@ -151,7 +151,9 @@ def _save_table(model: Any, folder: Path) -> str | None:
         return None
     from safetensors.torch import save_file
 
-    with explain_errors(OutputError, f"{folder}: it cannot be made", "", OSError):
+    with explain_errors(
+        OutputError, f"{folder}: it cannot be made", "Choose another folder.", OSError
+    ):
         folder.mkdir(parents=True, exist_ok=True)
     weights, settings = folder / "model.safetensors", folder / "config.json"
     config: Any = getattr(model, "config", None)
@@ -291,15 +293,16 @@ class PositionCallback(TrainerCallback):
             return
         n_measured = sum(bool(record.summary) for record in self.records)
         level = logging.INFO if n_measured else logging.WARNING
+        has_list = any(record.reference is not None for record in self.records)
+        advice = f" All of them: posprobe sweep --from {self.folder / STEP_LIST_FILE}"
         _log.log(
             level,
-            "positions: %d of %d steps were measured in %.1f s, %.1f %% of the run. All of them: "
-            "posprobe sweep --from %s",
+            "positions: %d of %d steps were measured in %.1f s, %.1f %% of the run.%s",
             n_measured,
             len(self.records),
             self._seconds,
             100 * self._seconds / (time.perf_counter() - self._start),
-            self.folder / STEP_LIST_FILE,
+            advice if has_list else "",
         )
 
     def _record(self, state: TrainerState, model: Any) -> None:

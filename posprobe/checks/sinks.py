@@ -38,15 +38,17 @@ def compare_sinks(
         Findings on their queries and keys: of weights that were trained, sinks were trained, too.
     """
     sinks_a, sinks_b = find_sinks(a), find_sinks(b)
-    lone_layers = sorted(sinks_a.keys() ^ sinks_b.keys())
-    if lone_layers:
-        holders = ("sinks", None) if lone_layers[0] in sinks_a else (None, "sinks")
-        more = {"layers": lone_layers}
-        return [
-            Finding(
-                "sinks", "sinks_missing", holders[0], holders[1], None, 0.0, more=more
-            )
-        ], []
+    lone_layers = {
+        ("sinks", None): sorted(sinks_a.keys() - sinks_b.keys()),
+        (None, "sinks"): sorted(sinks_b.keys() - sinks_a.keys()),
+    }
+    missing = [
+        Finding("sinks", "sinks_missing", *holders, None, 0.0, more={"layers": layers})
+        for holders, layers in lone_layers.items()
+        if layers
+    ]
+    if missing:
+        return missing, []
     changes = {}
     for layer, name in sorted(sinks_a.items()):
         values_a, values_b = (

@@ -104,7 +104,7 @@ def places(
         1,024.
     special_tokens
         Token ids before and after each text; where None, what stands first, and last, in all
-        contexts.
+        contexts, or what the tokenizer puts there if the model's folder states a prompt.
     source
         Kind of the contexts, for the result.
     seed

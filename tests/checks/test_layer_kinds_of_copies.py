@@ -165,3 +165,16 @@ def test_sinks_that_are_lost_or_changed_differ(tmp_path: Path) -> None:
     other = {**model(), **sinks, name: sinks[name] + 1}
     (cause,) = pp.check(copy, save(tmp_path / "c", other)).causes
     assert (cause.cause, cause.more["layers"]) == ("sinks_changed", [1])
+
+
+def test_sinks_that_each_copy_lacks_in_another_layer_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    sinks = np.ones(HEADS, "f4")
+    copies = [
+        save(tmp_path / name, {**model(), f"model.layers.{layer}.self_attn.sinks": sinks})
+        for name, layer in (("a", 1), ("b", 2))
+    ]
+    causes = pp.check(*copies).causes
+    lone_layers = [(cause.a, cause.b, cause.more["layers"]) for cause in causes]
+    assert lone_layers == [("sinks", None, [1]), (None, "sinks", [2])]

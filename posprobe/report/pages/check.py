@@ -55,8 +55,8 @@ def check_page(document: Block) -> Page:
     )
 
 
-def _evidence(document: Block) -> Iterator[Evidence]:
-    """Yield a line and a sentence on each difference, and a line on each other question."""
+def _evidence(document: Block) -> list[Evidence]:
+    """Return a line and a sentence for each difference, and a line for each other question."""
     n_causes = len(document["causes"])
     evidence: list[Evidence] = []
     first_lines: dict[tuple[str, str], int] = {}
@@ -83,7 +83,7 @@ def _evidence(document: Block) -> Iterator[Evidence]:
             first_line = replace(first_line, measure=ALL_PARTS)
         sentences = (*evidence[first].sentences, finding["sentence"])
         evidence[first] = Evidence((first_line,), sentences=sentences)
-    yield from evidence
+    return evidence
 
 
 def _number_rows(document: Block) -> Iterator[Row]:
