@@ -40,6 +40,8 @@ N_DENSE_POSITIONS = 2 * SAMPLING_RATIO
 #: The bound of a chance is the minimum over this many slopes: 20 in each decade, which suffices
 #: because the minimum is flat.
 N_CHERNOFF_SLOPES = 160
+#: Stride in the slopes of the coarse grid, near the square root of their number: fewest are tried.
+COARSE_SLOPE_STRIDE = 10
 #: Beyond this relative distance, little of one related table may be left in the other.
 MAX_RELATED_DISTANCE = 0.5
 #: The causes of `posprobe.relations` that relate two fingerprints.
@@ -412,20 +414,36 @@ def _chernoff_bound(trace: float, singular_values: NDArray[np.float64]) -> float
     Directions are treated as independent. The mean of ``exp(x u)``, where ``u`` is a coordinate of
     a random direction, is the hypergeometric function ``0F1(k / 2, x**2 / 4)``, a Bessel function.
     """
-    from scipy.special import gammaln, ive
-
     if trace <= 0:
         return 1.0
-    half_dim = len(singular_values) / 2
     relative_values = singular_values / singular_values[0]
+    relative_trace = trace / singular_values[0]
     slopes = np.geomspace(1e-2, 1e6, N_CHERNOFF_SLOPES)
-    x = slopes[:, None] * relative_values
+    # The bound has one minimum over the slopes, so that a coarse grid says where it is.
+    coarse_bounds = _log_chernoff_bounds(
+        slopes[::COARSE_SLOPE_STRIDE], relative_trace, relative_values
+    )
+    nearest = COARSE_SLOPE_STRIDE * int(np.argmin(coarse_bounds))
+    near_slopes = slopes[
+        max(0, nearest - COARSE_SLOPE_STRIDE) : nearest + COARSE_SLOPE_STRIDE + 1
+    ]
+    log_bounds = _log_chernoff_bounds(near_slopes, relative_trace, relative_values)
+    return math.exp(min(0.0, float(np.min(log_bounds))))
+
+
+def _log_chernoff_bounds(
+    slopes: NDArray[np.float64], trace: float, singular_values: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the logarithm of the bound at each slope, ``[slopes]``."""
+    from scipy.special import gammaln, ive
+
+    half_dim = len(singular_values) / 2
+    x = slopes[:, None] * singular_values
     large_x = np.maximum(x, 1e-2)
     log_bessel = np.log(ive(half_dim - 1, large_x)) + large_x
     log_means = log_bessel + gammaln(half_dim) + (1 - half_dim) * np.log(large_x / 2)
     log_means = np.where(x < 1e-2, np.square(x) / (4 * half_dim), log_means)
-    log_bound = float(np.min(log_means.sum(axis=1) - slopes * trace / singular_values[0]))
-    return math.exp(min(0.0, log_bound))
+    return np.asarray(log_means.sum(axis=1) - slopes * trace)
 
 
 # --- reading ----------------------------------------------------------------------------------
