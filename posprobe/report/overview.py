@@ -468,14 +468,22 @@ def _draw_norms(
         text_element(left_edge, 342, "row norm", "h2"),
         rect_element("plotbg", left_edge, top - 4, side, height + 8),
         path_element("line", line_commands(curve_x, curve_y)),
-        text_element(left_edge - 5, top + 6, _format_briefly(highest), "ax", "end"),
-        text_element(
-            left_edge - 5, top + height + 4, _format_briefly(lowest), "ax", "end"
+        *(
+            text_element(left_edge - 5, top + y, label, "ax", "end")
+            for label, y in _norm_limits(lowest, highest, height)
         ),
         *(path_element("seamline", commands) for commands in seam_lines),
         *(path_element("mark", commands) for commands in outlier_marks),
         *small_labels,
     ]
+
+
+def _norm_limits(lowest: float, highest: float, height: float) -> list[tuple[str, float]]:
+    """Return the labels of the limits of an axis, one if both round to it, and their heights."""
+    low_label, high_label = _format_briefly(lowest), _format_briefly(highest)
+    if low_label == high_label:
+        return [(low_label, height / 2 + 5)]
+    return [(high_label, 6), (low_label, height + 4)]
 
 
 def _format_briefly(value: float) -> str:
@@ -678,7 +686,7 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
     ]
     terms = (document.get("budget") or {}).get("parts") or ()
     for rotation_period in (
-        term["period"] for term in terms if term["part"] == "rotation"
+        term["period"] for term in terms if term["part"] == "rotation" and term["period"]
     ):
         is_near = (period > rotation_period / 1.15) & (period < rotation_period * 1.15)
         if is_near.any():
