@@ -115,16 +115,15 @@ def _compare_parts(answers: Document, shares: Mapping[str, float]) -> Iterator[s
         share = sum(shares.get(part, 0.0) for part in parts)
         if answer["answer"] == "no" and share >= MIN_PART_SHARE:
             yield f"{question}: no, beside a part of {share:.1%}"
-        is_formula = answers.get("closed_form", {}).get("answer") == "yes"
         is_other = question == "seams" and ("untrained" in shares or "other" in shares)
         # On a grid, the question is whether the steps of surface and codes are smooth.
         is_other |= question == "smooth" and "rows_and_columns" in answers
-        if answer["answer"] == "yes" and not share > 0 and not (is_formula or is_other):
+        if answer["answer"] == "yes" and not share > 0 and not is_other:
             yield f"{question}: yes, beside a part of {share:.1%}"
         if question not in {"rotations", "rows_and_columns"} or answer["answer"] != "yes":
             continue
         stated = (answer.get("facts") or {}).get("share", share)
-        if not is_formula and abs(stated - share) > MAX_SHARE_DIFFERENCE:
+        if abs(stated - share) > MAX_SHARE_DIFFERENCE:
             yield f"{question}: {stated:.1%} in the answer, {share:.1%} in the bar"
 
 

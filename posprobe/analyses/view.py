@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.seams import Seams
 from posprobe.analyses.composition.bridging import Bridging, bridging
+from posprobe.analyses.composition.formulas import apply_formula
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import RotationFit, find_rotations
 from posprobe.analyses.composition.processes import Kernel, fit_kernel
@@ -20,6 +21,7 @@ from posprobe.analyses.descriptive.sinusoid import BaseFit, SinusoidFit, fit_bas
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.linear import half_length, leading_coordinates, scaled_points
 from posprobe.arrays import Floats
+from posprobe.encodings.recognise import NearFormula, nearly_formula
 from posprobe.layouts import Grid, Layout, Sequence
 
 #: With this many draws of each null model the smallest p-value, 1 / 50, is the level.
@@ -118,9 +120,20 @@ class View:
         return fit_base(prepare_cloud(self.points), width)
 
     @cached_property
+    def near_formula(self) -> NearFormula | None:
+        """The formula whose columns the table has, up to a factor and a little noise."""
+        return nearly_formula(self.values, self.layout)
+
+    @cached_property
     def rotation_fit(self) -> RotationFit:
-        """The fitted waves and rotations of the table."""
-        return find_rotations(self.points, self.seed)
+        """The fitted waves and rotations of the table, or those of the formula it follows."""
+        n, dim = self.points.shape
+        return apply_formula(
+            find_rotations(self.points, self.seed),
+            self.near_formula,
+            self.base_fit,
+            (n, dim),
+        )
 
     @cached_property
     def null_offsets(self) -> Floats:

@@ -45,12 +45,15 @@ class NearFormula:
         Factor of the waves.
     error
         Root mean squared error, relative to the size of the waves.
+    frequencies
+        ``[d/2]``, in radians per position, fastest first; None of a formula of patches.
     """
 
     name: str
     base: float
     scale: float
     error: float
+    frequencies: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -262,9 +265,8 @@ def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | 
         bases = {fitted, rounded} if is_near else {fitted}
         for base, start in product(bases, (0,) if order.is_grid else _FIRST_POSITIONS):
             positions = np.arange(start, start + len(values))
-            expected = order.compute_rows(
-                positions, np.exp(-np.log(base) / n_steps * ladder_index)
-            )
+            ladder = np.exp(-np.log(base) / n_steps * ladder_index)
+            expected = order.compute_rows(positions, ladder)
             sum_of_squares = float(np.square(expected).sum())
             factor = float((expected * values).sum()) / sum_of_squares
             if factor <= 0:
@@ -276,10 +278,9 @@ def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | 
             penalised_error = error if base == rounded else 1.2 * error + 1e-6
             if error <= _MAX_FORMULA_ERROR and penalised_error < min_error:
                 description = order.describe(endpoint=n_steps == max_index, start=start)
-                best, min_error = (
-                    NearFormula(description, base, factor, error),
-                    penalised_error,
-                )
+                line_frequencies = None if order.is_grid else ladder
+                best = NearFormula(description, base, factor, error, line_frequencies)
+                min_error = penalised_error
     return best
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from posprobe.analyses.composition.formulas import MIN_FORMULA_CKA
 from posprobe.analyses.descriptive.closeness import cka, prepare_cloud
 from posprobe.analyses.facts import Answer, Verdict
 from posprobe.analyses.view import View
-from posprobe.encodings.recognise import fixed_formula, nearly_formula
+from posprobe.encodings.recognise import fixed_formula
 from posprobe.encodings.tables import sincos2d
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 from posprobe.questions.rank_tests import small_table_answer
 
-#: Smallest CKA with a formula at which a table follows it, up to a rotation.
-MIN_FORMULA_CKA = 0.99
 #: Largest relative distance from a formula that rounding explains.
 MAX_ROUNDING_ERROR = 5e-4
 #: Factor on that distance by number format, for formats with fewer digits.
@@ -79,7 +78,7 @@ def ask_closed_form(view: View) -> Answer:
 
     if formula := fixed_formula(values, layout, view.dtype):
         return answer("exact", formula=formula, base=PUBLISHED_BASE)
-    if nearest_formula := nearly_formula(values, layout):
+    if nearest_formula := view.near_formula:
         max_error = MAX_ROUNDING_ERROR * ROUNDING_FACTORS.get(view.dtype, 1.0)
         return answer(
             "exact" if nearest_formula.error <= max_error else "nearly",

@@ -149,8 +149,8 @@ SEQUENCE_CORRECTIONS: tuple[Correction[View], ...] = (
     lambda answers, _: rotations.ladder_by_formula(
         answers["ladder"], answers["closed_form"]
     ),
-    lambda answers, _: rotations.rotations_by_formula(
-        answers["rotations"], answers["closed_form"], answers["ladder"]
+    lambda answers, _: rotations.rotations_by_ladder(
+        answers["rotations"], answers["ladder"]
     ),
     lambda answers, _: rotations.rotations_by_winding(
         answers["rotations"], answers["winding"]

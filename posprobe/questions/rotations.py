@@ -82,6 +82,9 @@ class Rotations:
         fastest and the slowest tenth are left out.
     own_share
         Share of the variance of the stretch that was tested; None where that is the whole table.
+    count, periods
+        Number of the rotations of the formula that the table follows, and the shortest and the
+        longest of their periods, in positions; None of other tables.
     """
 
     rows: int
@@ -93,6 +96,8 @@ class Rotations:
     similar: float | None = None
     own_share: float | None = None
     turn: tuple[float, float] | None = None
+    count: int | None = None
+    periods: tuple[float, float] | None = None
 
     @property
     def value(self) -> list[dict[str, Any]]:
@@ -121,6 +126,12 @@ def ask_rotations(view: View) -> Answer:
         )
     rotation_fit = view.rotation_fit
     facts = _rotation_facts(view, rotation_fit)
+    if (formula := rotation_fit.formula) is not None:
+        periods = formula.shortest, formula.longest
+        facts = replace(
+            facts, lines=(), share=formula.share, count=formula.count, periods=periods
+        )
+        return Answer("rotations", "yes", "formula", facts, keys=ROTATIONS_KEYS)
     test = _rotation_test(facts, rotation_fit)
     answer: Verdict
     if n < MIN_FIXED_PERIOD_ROWS:
@@ -194,21 +205,16 @@ def _rotation_test(facts: Rotations, rotation_fit: RotationFit) -> Test:
     return replace(test, least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1)))
 
 
-def rotations_by_formula(
-    rotations_answer: Answer, formula_answer: Answer, ladder_answer: Answer
-) -> Answer | None:
-    """Affirm that a formula or a geometric series consists of many rotations.
+def rotations_by_ladder(rotations_answer: Answer, ladder_answer: Answer) -> Answer | None:
+    """Affirm that a geometric series consists of many rotations.
 
     They are too many, and too close to each other, for any line to stand out.
     """
     if rotations_answer.yes or not isinstance(rotations_answer.facts, Rotations):
         return None
-    for answer in (formula_answer, ladder_answer):
-        if answer.yes:
-            return rotations_answer.with_correction(
-                "yes", "formula", answer.question, test=None
-            )
-    return None
+    if not ladder_answer.yes or ladder_answer.reason != "base":
+        return None
+    return rotations_answer.with_correction("yes", "series", "ladder", test=None)
 
 
 def rotations_by_winding(
@@ -540,10 +546,10 @@ LADDER_KEYS = ("sinusoid.base",)
 
 @dataclass(frozen=True)
 class Sinusoid:
-    """The sinusoid of one base, and its CKA with the table."""
+    """The sinusoid of one base, and its CKA with the table; None where a formula states it."""
 
     base: float
-    cka: float
+    cka: float | None
 
 
 @dataclass(frozen=True)
@@ -563,8 +569,6 @@ class Ladder:
         steps; and largest difference of a step from the mean step, as a share of it.
     similar
         CKA with the most similar sinusoid, where it is high and no single base fits best.
-    fits
-        Sinusoid of the base that fits best, whether or not it shows a series.
     """
 
     lines: int = 0
@@ -573,13 +577,13 @@ class Ladder:
     off: float | None = None
     worst: float | None = None
     similar: float | None = None
-    fits: Sinusoid | None = None
 
     @property
     def value(self) -> dict[str, float] | None:
-        """Base with its CKA, or the factor."""
+        """Base with its CKA where that was tested, or the factor."""
         if self.series is not None:
-            return {"base": self.series.base, "cka": self.series.cka}
+            cka = {} if self.series.cka is None else {"cka": self.series.cka}
+            return {"base": self.series.base} | cka
         return None if self.factor is None else {"factor": self.factor}
 
 
@@ -603,9 +607,9 @@ def ask_ladder(view: View) -> Answer:
         if not has_lone_lines or fit.best >= MIN_SIMILAR_SINUSOID_CKA:
             test = _test_base(view, fit.best)
             if test.p <= MAX_YES_P:
-                facts = Ladder(len(lines), series=sinusoid, fits=sinusoid)
+                facts = Ladder(len(lines), series=sinusoid)
                 return Answer("ladder", "yes", "base", facts, test, LADDER_KEYS)
-    facts = Ladder(len(lines), similar=nearest_sinusoid_cka(view), fits=sinusoid)
+    facts = Ladder(len(lines), similar=nearest_sinusoid_cka(view))
     if len(lines) >= MIN_LADDER_LINES:
         return _ask_even_periods(view, facts)
     answer: Verdict = "cannot tell"
@@ -682,13 +686,14 @@ def _test_base(view: View, best_cka: float) -> Test:
 
 
 def ladder_by_formula(ladder_answer: Answer, formula_answer: Answer) -> Answer | None:
-    """Affirm that the frequencies of a formula form a ladder if a base fits best."""
-    sinusoid = getattr(ladder_answer.facts, "fits", None)
-    if ladder_answer.yes or not formula_answer.yes or sinusoid is None:
+    """Affirm that the frequencies of a formula form a ladder: they have a base."""
+    base = getattr(formula_answer.facts, "base", None)
+    is_series = isinstance(ladder_answer.facts, Ladder)
+    if ladder_answer.yes or not formula_answer.yes or not is_series or base is None:
         return None
-    facts = replace(ladder_answer.facts, series=sinusoid)
+    facts = replace(ladder_answer.facts, series=Sinusoid(base, None))
     return ladder_answer.with_correction(
-        "yes", "base", "closed_form", facts=facts, test=None
+        "yes", "formula", "closed_form", facts=facts, test=None
     )
 
 

@@ -251,6 +251,8 @@ def ask_smooth(view: View) -> Answer:
     if not rotation_fit.family_tests:
         return Answer("smooth", "cannot tell", "too_few", TooFew(n, d), keys=SMOOTH_KEYS)
     families, ranges = rotation_fit.families, rotation_fit.slow_ranges
+    if rotation_fit.formula is not None:
+        return _smooth_by_formula(view, families.get("smooth", 0.0))
     smooth_share, line_share = families.get("smooth", 0.0), families.get("line", 0.0)
     limit, least = (
         max(rotation_fit.smooth_limit, ranges.get("smooth", (0.0, 0.0))[1]),
@@ -276,6 +278,19 @@ def ask_smooth(view: View) -> Answer:
         answer, reason = "yes", "line" if facts.is_line else "curve"
         reason = reason if least is None else "slow"
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
+
+
+def _smooth_by_formula(view: View, share: float) -> Answer:
+    """State what the waves of a formula hold that make too few turns to be rotations."""
+    facts = Smooth(len(view), share, 0.0, MIN_EFFECT_SHARE, view.half_length)
+    is_part = share >= MIN_EFFECT_SHARE
+    return Answer(
+        "smooth",
+        "yes" if is_part else "no",
+        "formula" if is_part else "none",
+        facts,
+        keys=SMOOTH_KEYS,
+    )
 
 
 #: Largest participation ratio of a table with fewer directions, over that of tables as smooth.

@@ -18,6 +18,7 @@ from posprobe.words.formats import (
     capitalise,
     format_count,
     format_hundredths,
+    format_rounded,
     format_two_figures,
     format_whole_percent,
     join_words,
@@ -164,6 +165,31 @@ _FACT_COLUMNS: Mapping[str, Callable[[Block], dict[str, Any]]] = {
 }
 
 
+def _formula_rotations(facts: Block) -> tuple[str, str]:
+    if facts.get("count") is None:  # as in bundles of 0.1
+        return "periodic components", "many"
+    return "share of variance", _format_share(facts["share"])
+
+
+#: Measure and value of answers that state what they did not test, by question and reason.
+_STATED_MEASURES: Mapping[tuple[str, str], Callable[[Block], tuple[str, str]]] = {
+    ("rotations", "formula"): _formula_rotations,
+    ("rotations", "series"): lambda _: ("periodic components", "many"),
+    ("smooth", "formula"): lambda facts: (
+        "share of variance",
+        _format_share(facts["share"]),
+    ),
+    ("ladder", "formula"): lambda facts: (
+        "base",
+        format_rounded(facts["series"]["base"]),
+    ),
+    ("absolute_position", "clock"): lambda facts: (
+        "pace of the clock",
+        f"± {format_whole_percent(facts['variation'])}",
+    ),
+}
+
+
 def table_lines(verdict: Block, *, grid: bool) -> tuple[AnswerLine, ...]:
     """Return one line for each answer of a block ``verdict``, in the order of the page.
 
@@ -207,8 +233,8 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
             "R²: curve, rotations",
             f"{format_hundredths(facts['curve'])}, {format_hundredths(facts['waves'])}",
         )
-    if name == "rotations" and answer["reason"] == "formula" and not facts.get("lines"):
-        return AnswerLine(name, answer["answer"], question, "periodic components", "many")
+    if stated_measure := _STATED_MEASURES.get((name, answer["reason"])):
+        return AnswerLine(name, answer["answer"], question, *stated_measure(facts))
     if name == "rotations" and facts.get("preferred") and not facts.get("lines"):
         share = _format_share(facts["preferred"]["share"])
         return AnswerLine(name, answer["answer"], question, "noise with a period", share)
@@ -216,19 +242,25 @@ def answer_line(answer: Block, *, grid: bool = False) -> AnswerLine:
         return AnswerLine(name, answer["answer"], question, **_FACT_COLUMNS[name](facts))
     if answer.get("interval") and name in _TEST_MEASURES:
         measure, number_format = _TEST_MEASURES[name](facts)
-        value = ""
-        if name == "low_dimensional" and facts.get("columns"):
-            value = f"{number_format(answer['tested'])} of {facts['columns']}"
+        value = _stated_value(answer, facts, number_format)
         return chance_line(answer, question, measure, number_format, value)
-    if answer["reason"] == "clock":
-        value = f"± {format_whole_percent(facts['variation'])}"
-        return AnswerLine(name, answer["answer"], question, "pace of the clock", value)
     if name == "absolute_position" and facts.get("invariance") is not None:
         share = _format_share(facts["invariance"])
         return AnswerLine(
             name, answer["answer"], question, "explained by distance", share
         )
     return AnswerLine(name, answer["answer"], question)
+
+
+def _stated_value(answer: Block, facts: Block, number_format: NumberFormat) -> str:
+    """Return a tested number with its range or its largest value; empty if it has neither."""
+    name, tested = answer["question"], number_format(answer["tested"])
+    if name == "low_dimensional" and facts.get("columns"):
+        return f"{tested} of {facts['columns']}"
+    if name == "smooth" and facts.get("least") is not None:
+        # Slow changes that may not be smooth are the difference.
+        return f"{number_format(facts['least']).removesuffix(' %')} to {tested}"
+    return ""
 
 
 def chance_line(
@@ -342,8 +374,8 @@ def budget_terms(document: Block) -> tuple[BudgetTerm, ...]:
             period = format_period(block["period"])
             label, short_name = f"{period} positions", period
             name = f"{label} ({BUDGET_LABELS[kind]})"
+            name = f"rotation, period {label}" if kind == "rotation" else name
         if kind == "rotation":
-            name = f"rotation, period {label}"
             colour_class = f"r{_colour_index(rank, n_rotations)}"
             rank += 1
         share = block["share"] / total

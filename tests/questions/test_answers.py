@@ -96,7 +96,8 @@ EXPECTED_ANSWERS: dict[str, dict[str, str]] = {
     "line": {"smooth": "yes: line", "absolute_position": "yes: straight_line"},
     "rotations": {"rotations": "yes: stand_out", "absolute_position": "no: bounded"},
     "sinusoid": {
-        "closed_form": "yes: exact", "ladder": "yes: base", "smooth": "yes: curve",
+        "closed_form": "yes: exact", "ladder": "yes: base", "smooth": "yes: formula",
+        "rotations": "yes: formula",
         "absolute_position": "no: exact",
     },
     "helix": {"smooth": "yes: line", "winding": "yes: rotation"},

@@ -23,7 +23,7 @@ from posprobe.questions.rotations import (
     N_SINGLE_YES_DRAWS,
     ladder_by_formula,
     measure_turns,
-    rotations_by_formula,
+    rotations_by_ladder,
     rotations_by_winding,
     winding_by_rotations,
 )
@@ -120,6 +120,7 @@ TABLES_BY_QUESTION: dict[str, dict[str, Floats | View]] = {
     },
     "rotations": {
         "yes: stand_out": waves(256, [9.0, 31.0], noise=0.1),
+        "yes: formula": sinusoid(128, 64),
         "no: small": make_weak_circle(0.01),
         "no: none": gaussian(200, 32),
         "cannot tell: few_rows": gaussian(40, 8),
@@ -141,6 +142,7 @@ TABLES_BY_QUESTION: dict[str, dict[str, Floats | View]] = {
     },
     "smooth": {
         "yes: curve": smooth(128, 16, 6.0),
+        "yes: formula": sinusoid(128, 64),
         "yes: line": np.sqrt(3) * LINE_ROWS + gaussian(96, 16),
         "yes: slow": mixture(),
         "no: none": gaussian(200, 32),
@@ -176,7 +178,8 @@ TABLES_BY_QUESTION: dict[str, dict[str, Floats | View]] = {
 }
 #: Reasons that only corrections give.
 CORRECTED_REASONS = {
-    "rotations": {"formula", "pace", "elsewhere"},
+    "rotations": {"series", "pace", "elsewhere"},
+    "ladder": {"formula"},
     "winding": {"rotation", "mixed", "mixed_waves"},
     "smooth": {"elsewhere", "slow_elsewhere"},
     "absolute_position": {
@@ -365,13 +368,9 @@ def test_a_fitting_formula_confirms_the_series() -> None:
     formula, series = ask("closed_form", table_view), ask("ladder", table_view)
     unsure = series.with_correction("cannot tell", "among_many", "number of questions")
     answer: Any = ladder_by_formula(unsure, formula)
-    assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
-    assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
-    for series_answer in (
-        series,
-        answer_about("ladder", "none"),
-        ask("ladder", gaussian(6, 4)),
-    ):
+    assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
+    assert answer.value == {"base": pytest.approx(1e4, rel=1e-3)}
+    for series_answer in (series, ask("ladder", gaussian(6, 4))):
         assert ladder_by_formula(series_answer, formula) is None
     assert ladder_by_formula(unsure, answer_about("closed_form", "none")) is None
 
@@ -428,25 +427,56 @@ def test_alternating_rows_have_their_share_of_alternating_signs() -> None:
     assert answer_about("rotations", "none").facts.alternating < 0.02
 
 
-def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
-    table_view = view(sinusoid(64, 128, 30.0) @ rotation(128))
-    original, form, series = (
-        ask(name, table_view) for name in ("rotations", "closed_form", "ladder")
+def test_a_series_is_made_of_periodic_components() -> None:
+    series, no_series = (
+        ask("ladder", table) for table in (sinusoid(64, 128, 30.0), gaussian(64, 16))
     )
-    assert not original.yes
-    no_rotations = answer_about("rotations", "none")
-    for first, second, cause in (
-        (form, series, "closed_form"),
-        (no_rotations, series, "ladder"),
-    ):
-        answer: Any = rotations_by_formula(original, first, second)
-        assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
-        assert answer.change.by == cause
-    assert rotations_by_formula(original, no_rotations, no_rotations) is None
-    assert (
-        rotations_by_formula(answer_about("rotations", "stand_out"), form, series) is None
-    )
-    assert rotations_by_formula(ask("rotations", gaussian(12, 4)), form, series) is None
+    original: Any = answer_about("rotations", "none")
+    answer: Any = rotations_by_ladder(original, series)
+    assert (answer.answer, answer.reason, answer.p) == ("yes", "series", None)
+    assert answer.change.by == "ladder"
+    assert rotations_by_ladder(original, no_series) is None
+    assert rotations_by_ladder(answer_about("rotations", "stand_out"), series) is None
+    assert rotations_by_ladder(ask("rotations", gaussian(12, 4)), series) is None
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "base", "is_rotated"),
+    [
+        (64, 16, 1e4, False),
+        (512, 128, 1e4, False),
+        (512, 128, 1e4, True),
+        (96, 64, 50.0, False),
+        (96, 64, 50.0, True),
+    ],
+)
+def test_a_formula_has_the_shares_of_its_frequencies(
+    n: int, d: int, base: float, is_rotated: bool
+) -> None:
+    values = sinusoid(n, d, base)
+    omega = base ** (-np.arange(d // 2) / (d // 2))
+    turning = omega * n / (2 * np.pi) >= 1.75
+    centred = values - values.mean(axis=0)
+    # Columns of a pair stand side by side.
+    pair_amounts = np.square(centred).sum(axis=0).reshape(-1, 2).sum(axis=1)
+    share = pair_amounts[turning].sum() / pair_amounts.sum()
+    table_view = view(values @ rotation(d) if is_rotated else values)
+    answer, smooth_answer = ask("rotations", table_view), ask("smooth", table_view)
+    assert (answer.answer, answer.reason) == ("yes", "formula")
+    assert answer.facts.share == pytest.approx(share, abs=0.02)
+    assert answer.facts.count == pytest.approx(turning.sum(), abs=1)
+    assert answer.facts.periods[0] == pytest.approx(2 * np.pi, rel=1e-3)
+    assert smooth_answer.yes == (share < 0.98)
+    assert answer.facts.share + smooth_answer.facts.share == pytest.approx(1, abs=0.01)
+
+
+def test_the_budget_of_a_formula_is_that_of_its_answers() -> None:
+    budget = pp.budget(pp.sinusoidal(256, 64))
+    facts = ask("rotations", sinusoid(256, 64)).facts
+    parts = {part.part: part for part in budget.around_mean()}
+    assert {"rotation", "smooth"} == set(parts)
+    assert parts["rotation"].share == pytest.approx(facts.share, abs=1e-9)
+    assert parts["rotation"].period is None
 
 
 def test_winding_of_varying_pace_denies_fixed_periods() -> None:

@@ -32,12 +32,12 @@ from posprobe.analyses.composition.clocks import (
     measure_lead,
     orient_forward,
 )
+from posprobe.analyses.composition.formulas import fit_sequence
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
     MAX_PERIOD_RATIO,
     Rotation,
     RotationFit,
-    find_rotations,
     measure_path,
 )
 from posprobe.analyses.facts import Number
@@ -91,7 +91,8 @@ class Share:
     share
         Share of the sum of squares of all numbers of the table.
     period
-        Period of a wave, in positions.
+        Period of a wave, in positions; None of other parts, and of the rotations of a formula,
+        which are one part.
     error
         Half the width of an interval that held 95 % of planted shares or more, given that the table
         has this part; None where no such interval is known, or the model does not explain it.
@@ -259,7 +260,7 @@ def budget(
         models = {}
     elif models is None:
         models = {
-            run: find_rotations(scaled_points(values[slice(*run)]), 0)
+            run: fit_sequence(values[slice(*run)], 0)
             for run in long_stretches(found_seams)
         }
     # Where one model covers all rows, none is an outlier.
@@ -372,7 +373,9 @@ class _Ledger:
         if fit.model is None:
             self.add("other", amount)
         else:
-            for rotation in fit.rotations:
+            if fit.formula is not None:
+                self.add("rotation", fit.formula.share * amount)
+            for rotation in fit.rotations if fit.formula is None else ():
                 period = _nearest_period(rotation, main_fit)
                 name: PartName = "rotation" if rotation.is_circular else "sway"
                 self.add(name, rotation.share * amount, period)
@@ -469,6 +472,8 @@ def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel
 
 #: Reason why there is no clock.
 NO_ROTATIONS_REASON = "there are no rotations"
+#: Reason why there is no clock of a formula.
+DENSE_ROTATIONS_REASON = "its rotations are too close in period to be told apart"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -566,7 +571,7 @@ def clock(table: PositionTable | Positions | Array) -> Clock:
     rows = find_stretch(seams(replace(given_positions, values=values))).rows
     layout, first_position = given_positions.layout, given_positions.start + rows.start
     points = scaled_points(values[rows])
-    fit = RotationFit() if isinstance(layout, Grid) else find_rotations(points, 0)
+    fit = RotationFit() if isinstance(layout, Grid) else fit_sequence(values[rows], 0)
     return describe_clock(fit, points, layout, first_position)
 
 
@@ -588,7 +593,8 @@ def describe_clock(
     """
     circular = [k for k, rotation in enumerate(fit.rotations) if rotation.is_circular]
     if not circular:
-        return Clock(layout, first=first_position, undefined=NO_ROTATIONS_REASON)
+        reason = DENSE_ROTATIONS_REASON if fit.formula else NO_ROTATIONS_REASON
+        return Clock(layout, first=first_position, undefined=reason)
     paths = np.stack([points @ fit.planes[k].T for k in circular])
     periods = np.array([fit.rotations[k].period for k in circular])
     ratios = periods[1:] / periods[:-1]

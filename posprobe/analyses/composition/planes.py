@@ -151,6 +151,26 @@ class NarrowbandNoise:
     p: float
 
 
+@dataclass(frozen=True)
+class FormulaRotations:
+    """The rotations of a table that follows a formula.
+
+    Parameters
+    ----------
+    count
+        Number of frequencies that make `MIN_LINE_TURNS` turns or more.
+    shortest, longest
+        Periods of the fastest and the slowest of them, in positions.
+    share
+        Share of the variance that they explain together.
+    """
+
+    count: int
+    shortest: float
+    longest: float
+    share: float
+
+
 @dataclass(frozen=True, eq=False)
 class RotationFit:
     """The rotations of a table, and the noise that only prefers a period.
@@ -194,6 +214,9 @@ class RotationFit:
         the table, preferred periods included; empty where there are too few rows.
     misfit
         Comparison of the fit with fits of draws from it; None where there are too few rows.
+    formula
+        Rotations of the formula that the table follows, if it does; the shares are then those of
+        its frequencies, and ``rotations`` those that stand out.
     """
 
     rotations: tuple[Rotation, ...] = ()
@@ -212,6 +235,7 @@ class RotationFit:
     slow_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     null_offsets: Floats = field(default_factory=lambda: np.zeros(0))
     misfit: Misfit | None = None
+    formula: FormulaRotations | None = None
 
 
 @dataclass(frozen=True, eq=False)
