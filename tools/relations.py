@@ -100,6 +100,25 @@ def _permuted(values: Floats, draw: Draw) -> Floats:
     return values[draw.permutation(len(values))]
 
 
+def _zeroed(weight: Floats, draw: Draw) -> Floats:
+    """Set some rows or columns to zero, but not all."""
+    axis = int(draw.integers(2))
+    count = int(draw.integers(1, weight.shape[axis] // 2))
+    lines = draw.permutation(weight.shape[axis])[:count]
+    copy = weight.copy()
+    copy[(slice(None),) * axis + (lines,)] = 0
+    return copy
+
+
+def _columns_exchanged(values: Floats, draw: Draw) -> Floats:
+    """Exchange two columns that vary about as much as most do."""
+    usual_columns = np.argsort(values.std(axis=0))[values.shape[1] // 2 :]
+    columns = draw.permutation(usual_columns)[:2]
+    copy = values.copy()
+    copy[:, columns] = values[:, columns[::-1]]
+    return copy
+
+
 #: Changes of a table's values, by the cause that is to be named.
 TABLE_CHANGES: Mapping[str, Callable[[Floats, Draw], Floats]] = {
     "identical": lambda v, _: v.copy(),
@@ -119,6 +138,8 @@ TABLE_CHANGES: Mapping[str, Callable[[Floats, Draw], Floats]] = {
     ),
     "retrained": _retrained,
     "scaled": lambda v, draw: v * float(draw.choice([math.sqrt(v.shape[1]), 0.5, 8.0])),
+    "zeroed": _zeroed,
+    "replaced": _columns_exchanged,
     "constant_row": lambda v, draw: v + draw.normal(size=v.shape[1]) * v.std(),
     "reversed": lambda v, _: v[::-1],
     "permuted": _permuted,
@@ -385,6 +406,44 @@ def _with_side(projections: Projections, side: str, weight: Floats) -> Projectio
     )
 
 
+def _replaced(weight: Floats, draw: Draw) -> Floats:
+    """Replace some rows by others of the same sizes, at most a sixth."""
+    rows = draw.permutation(len(weight))[: int(draw.integers(1, len(weight) // 6))]
+    copy = weight.copy()
+    sizes = np.linalg.norm(weight[rows], axis=1, keepdims=True)
+    usual_size = np.median(np.linalg.norm(weight, axis=1))
+    new_rows = draw.normal(size=(len(rows), weight.shape[1]))
+    new_rows /= np.linalg.norm(new_rows, axis=1, keepdims=True)
+    copy[rows] = new_rows * np.maximum(sizes, usual_size)
+    return copy
+
+
+def _damaged_copies(
+    sound: list[Projections],
+    rounding: Callable[[Floats], Floats],
+    side: str,
+    faulty: set[int],
+    draw: Draw,
+) -> dict[str, list[Projections]]:
+    """Damage one side of some layers after it was rounded; a gain shows in little noise alone."""
+    gain = np.exp(draw.normal(size=sound[0].query.shape[1]))
+    rounded_layers = [_each(layer, rounding) for layer in sound]
+    changes: tuple[tuple[str, Callable[[Floats], Floats], list[Projections]], ...] = (
+        ("zeroed", lambda w: _zeroed(w, draw), rounded_layers),
+        ("replaced", lambda w: _replaced(w, draw), rounded_layers),
+        ("gain_unlike", lambda w: w * gain, sound),
+    )
+    return {
+        cause: [
+            _with_side(layer, side, change(getattr(layer, side)))
+            if k in faulty
+            else layer
+            for k, layer in enumerate(layers)
+        ]
+        for cause, change, layers in changes
+    }
+
+
 def layer_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     """Yield cause and findings of faults of one projection or one layer of three."""
     draw = np.random.default_rng([11, seed])
@@ -436,9 +495,14 @@ def layer_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
             for k, layer in enumerate(sound)
         ],
     }
-    for cause, copy in copies.items():
+    rounded_copies = {
+        cause: [_each(layer, rounding) for layer in copy]
+        for cause, copy in copies.items()
+    }
+    rounded_copies |= _damaged_copies(sound, rounding, side, faulty, draw)
+    for cause, copy in rounded_copies.items():
         layers = [
-            RelatedLayer(k, relate_layer(a, _each(b, rounding)), "all", None, (4, 4))
+            RelatedLayer(k, relate_layer(a, b), "all", None, (4, 4))
             for k, (a, b) in enumerate(zip(sound, copy, strict=True))
         ]
         findings = (*value_findings(layers), *order_findings(layers, (False, False)))

@@ -254,7 +254,7 @@ class _LayerPair:
                 )
                 # Rows of other heads among those of the first: all heads must be seen.
                 if not any(
-                    relation.match is not None and not relation.is_related
+                    relation.may_cross_heads
                     for relation in (related.relation.query, related.relation.key)
                 ):
                     return related
@@ -393,7 +393,7 @@ class _LayerPair:
         joined = []
         for relations, (sketch_a, sketch_b) in zip(sides, sketches, strict=True):
             related = join_relations([*relations.values()])
-            if not related.is_related:
+            if not related.is_related or related.may_cross_heads:
                 match = match_sketched_rows(
                     np.concatenate(sketch_a), np.concatenate(sketch_b), head_dim, rotated
                 )

@@ -13,6 +13,7 @@ import numpy as np
 
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.arrays import Floats
+from posprobe.checks.head_counts import compare_head_counts
 from posprobe.checks.layers import MAX_BLOCK_NUMBERS, RelatedLayer, relate_layers
 from posprobe.checks.sides import Side
 from posprobe.checks.vectors import relate_vectors
@@ -125,6 +126,7 @@ def relate_weights(
     if a.weights is not None and b.weights is not None:
         vector_findings, unknown_vectors = relate_vectors(a.weights, b.weights, layers)
         findings += vector_findings
+        findings += compare_head_counts(a.weights, b.weights, layers)
         not_compared += unknown_vectors
     if expected_weights is None:
         not_compared += _undecided_weights(layers)
@@ -184,8 +186,8 @@ def value_findings(layers: Sequence[RelatedLayer]) -> list[Finding]:
     for (cause, side, _), members in groups.items():
         worst = max((finding for _, finding in members), key=lambda f: f.value or 0.0)
         more = {**worst.more, "layers": [layer.layer for layer, _ in members]}
-        if side:
-            more["projection"] = side
+        if side or not RULES[cause].alike:
+            more["projection"] = side or " and ".join(SIDE_NAMES)
         reads = {layer.read for layer, _ in members} - {"all"}
         if reads:
             more["read"] = "first head" if "first head" in reads else "rows"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence, layout_sides
+from posprobe.relations.damage import find_damage
 from posprobe.relations.rules import RULES, Finding
 from posprobe.relations.values import find_same_values, moved_finding, relative_distance
 
@@ -128,8 +129,14 @@ def find_row_lag(a: Floats, b: Floats) -> int:
 
 def _relate_values(a: Floats, b: Floats) -> Finding:
     """Relate the values of rows of the same positions."""
+    damage = find_damage(a, b, "values")
+    if damage is not None and damage.cause == "zeroed":
+        return damage
     if finding := find_same_values(a, b, "values"):
         return finding
+    # Rows that are unlike were trained again, as far as a table shows.
+    if damage is not None and damage.more["axis"] == "columns":
+        return damage
     direct_distance, errors = relative_distance(a, b), _row_errors(a, b)
     for finding in _simple_changes(a, b):
         # One number that changes all values explains all but a third of the difference.

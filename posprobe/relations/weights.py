@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
+from posprobe.relations.damage import find_damage
 from posprobe.relations.rules import RULES, Finding
 from posprobe.relations.values import find_same_values, moved_finding, relative_distance
 
@@ -42,9 +43,14 @@ _MIN_GAIN_ROWS = 8
 #: Of a head that was permuted together with other heads, at least this share of the rows is found
 #: in the same head of A; of unrelated weights none is.
 MIN_FOUND_ROW_SHARE = 0.1
+#: At least this share of the rows must be near to one of A for their order to be that of all.
+MIN_NEAR_ROW_SHARE = 0.5
 #: Weights that moved further are compared by the strengths of their pairs as well: training rarely
 #: moves them so far, and noise of this size changes the loss.
 MAX_MOVED_UNSEEN = 0.1
+
+#: The gain of a norm is folded into queries and keys alike, up to rounding to 4 bits.
+MAX_GAIN_DIFFERENCE = 0.05
 
 #: Side of attention that a projection makes.
 SideName: TypeAlias = Literal["queries", "keys"]
@@ -133,6 +139,12 @@ class ProjectionRelation:
         is_other = self.finding.cause in ("other_weights", "weights_transposed")
         return self.match is not None and not is_other
 
+    @property
+    def may_cross_heads(self) -> bool:
+        """Whether some rows were found and others may be those of heads that were not seen."""
+        is_found = self.match is not None
+        return is_found and (not self.is_related or self.finding.cause == "replaced")
+
 
 def reorder_rows(weight: Floats, order: str, head_dim: int, rotated: int) -> Floats:
     """Put the rotated rows of each head into another order of pairs.
@@ -199,12 +211,19 @@ def relate_projection(
                     "weights", cause, float(scales.min()), float(scales.max())
                 )
                 return ProjectionRelation(scaled_match, finding)
+    reordered_a = a[match.rows]
     if match.distance < RULES["moved"].tolerance:
-        reordered_a = a[match.rows]
-        same_finding = find_same_values(reordered_a, b, "weights")
-        return ProjectionRelation(
-            match, same_finding or moved_finding(reordered_a, b, "weights")
+        value_finding = find_damage(reordered_a, b, "weights") or find_same_values(
+            reordered_a, b, "weights"
         )
+        return ProjectionRelation(
+            match, value_finding or moved_finding(reordered_a, b, "weights")
+        )
+    if (
+        match.order != "other"
+        and (damage := find_damage(reordered_a, b, "weights")) is not None
+    ):
+        return ProjectionRelation(match, damage)
     is_square = a.shape[0] == a.shape[1]
     if is_square and relative_distance(a.T, b) < RULES["weights_transposed"].tolerance:
         return ProjectionRelation(None, Finding("weights", "weights_transposed"))
@@ -221,9 +240,9 @@ def _list_scales(a: Floats, b: Floats) -> Iterator[tuple[str, Floats]]:
     norm_a, norm_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
     if norm_a and norm_b:
         yield "scale_folded", np.full(1, norm_b / norm_a)
-    column_norms = np.linalg.norm(a, axis=0)
-    if len(a) >= _MIN_GAIN_ROWS and column_norms.all():
-        yield "gain_folded", np.linalg.norm(b, axis=0) / column_norms
+    column_norms_a, column_norms_b = (np.linalg.norm(x, axis=0) for x in (a, b))
+    if len(a) >= _MIN_GAIN_ROWS and column_norms_a.all() and column_norms_b.all():
+        yield "gain_folded", column_norms_b / column_norms_a
 
 
 def match_rows(a: Floats, b: Floats, head_dim: int, rotated: int) -> RowMatch:
@@ -246,10 +265,27 @@ def match_rows(a: Floats, b: Floats, head_dim: int, rotated: int) -> RowMatch:
     def cost(order: NDArray[np.intp]) -> float:
         return float(distances[row_index, order].sum())
 
-    found = distances[row_index, rows] < RULES["moved"].tolerance ** 2 * powers_a[rows]
-    return _name_match(
+    max_distances = RULES["moved"].tolerance ** 2 * powers_a
+    found = distances[row_index, rows] < max_distances[rows]
+    nearest_rows = distances.argmin(axis=1)
+    is_near = distances[row_index, nearest_rows] < max_distances[nearest_rows]
+    match = _name_match(
         rows, cost, float(powers_a.sum()), head_dim, rotated, float(found.mean())
     )
+    if match.order != "other" or is_near.mean() < MIN_NEAR_ROW_SHARE:
+        return match
+    # Rows without a near one go anywhere in the best assignment: the others have an order.
+    for order, heads_ratio, order_rows in _list_orders(rows, head_dim, rotated):
+        if np.array_equal(order_rows[is_near], nearest_rows[is_near]):
+            distance = float(np.sqrt(cost(order_rows) / powers_a.sum()))
+            return replace(
+                match,
+                rows=order_rows,
+                order=order,
+                distance=distance,
+                heads_ratio=heads_ratio,
+            )
+    return match
 
 
 def match_sketched_rows(
@@ -407,7 +443,15 @@ class LayerRelation:
         if self.gauge_order:
             yield None, Finding("weights", "gauge", more={"order": self.gauge_order})
             return
-        if "scale_folded" in (query.cause, key.cause) and {query.cause, key.cause} <= {
+        query_gains, key_gains = (
+            (finding.a, finding.b) if finding.cause == "gain_folded" else (1.0, 1.0)
+            for finding in (query, key)
+        )
+        if not np.allclose(query_gains, key_gains, rtol=MAX_GAIN_DIFFERENCE):
+            for side, finding in zip(SIDE_NAMES, (query, key), strict=True):
+                is_gain = finding.cause == "gain_folded"
+                yield side, replace(finding, cause="gain_unlike") if is_gain else finding
+        elif "scale_folded" in (query.cause, key.cause) and {query.cause, key.cause} <= {
             "scale_folded",
             "identical",
         }:
@@ -456,7 +500,11 @@ def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelatio
         return relations[0]
     worst = max(
         (relation.finding for relation in relations),
-        key=lambda finding: (finding.cause == "other_weights", finding.value or 0.0),
+        key=lambda finding: (
+            finding.cause == "other_weights",
+            not finding.alike,
+            finding.value or 0.0,
+        ),
     )
     rows: list[NDArray[np.intp]] = []
     orders: set[tuple[str, float]] = set()

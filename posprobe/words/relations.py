@@ -123,6 +123,7 @@ FINDING_PARTS: Mapping[str, Template] = {
     "scaled": lambda f: "divided" if (f.value or 0) >= 1 else "multiplied",
     "side": lambda f: f.more["side"].upper(),
     "size": lambda f: _format_size(f.value),
+    "subject": lambda f: f.more.get("projection", "the table"),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tracemalloc
 from functools import cache
 from importlib import import_module
@@ -420,6 +421,32 @@ def test_a_fused_projection_of_unknown_order_is_not_compared(
     assert "num_attention_heads" in reason or reason == "no_projections"
 
 
+@pytest.mark.parametrize(
+    ("changes", "sides"),
+    [
+        ({"num_key_value_heads": 4}, ["keys"]),
+        ({"num_key_value_heads": 1}, ["keys"]),
+        ({"num_key_value_heads": None}, ["keys"]),
+        ({"num_attention_heads": 8}, ["queries"]),
+        ({}, []),
+    ],
+)
+def test_heads_that_are_stated_and_not_stored_make_copies_different(
+    changes: dict[str, Any], sides: list[str], tmp_path: Path
+) -> None:
+    made("Llama", num_key_value_heads=2, head_dim=16).save_pretrained(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    (tmp_path / "b" / "config.json").write_text(json.dumps({**config, **changes}))
+    for copies in (("a", "b"), ("b", "a")):
+        result = pp.check(*(tmp_path / name for name in copies))
+        assert [finding.cause for finding in result.causes] == ["head_count"] * len(sides)
+        assert [finding.more["projection"] for finding in result.causes] == sides
+        assert {finding.more["side"] for finding in result.causes} <= {
+            "ab"[copies.index("b")]
+        }
+
+
 def test_a_phi_that_was_split_into_a_llama_is_alike(tmp_path: Path) -> None:
     model = made("Phi3", num_key_value_heads=2)
     model.save_pretrained(tmp_path / "a")
@@ -444,4 +471,4 @@ def test_a_phi_that_was_split_into_a_llama_is_alike(tmp_path: Path) -> None:
         assert [
             (finding.cause, finding.more["layers"], finding.more["projection"])
             for finding in causes
-        ] == [("unlike_rest", [1], "queries")]
+        ] == [("zeroed", [1], "queries")]

@@ -226,6 +226,19 @@ def test_a_ladder_that_is_off_by_little_more_than_float32_is_named() -> None:
     assert finding.cause == "positions_scaled"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_merged_adapters_of_low_rank_replace_no_rows(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    a = made.projections(draw, heads=16, head_dim=32, width=128)
+    for rank, size in ((1, 0.08), (1, 0.14), (4, 0.14), (1, 0.3)):
+        update = draw.normal(size=(512, rank)) @ draw.normal(size=(rank, 128))
+        update *= size * np.linalg.norm(a.query) / np.linalg.norm(update)
+        b = Projections(a.query + update, a.key + update, 32, 32)
+        assert {finding.cause for _, finding in relate_layer(a, b).findings()} == {
+            "moved"
+        }
+
+
 def test_zero_projections_are_identical() -> None:
     zeros = Projections(np.zeros((32, 8)), np.zeros((32, 8)), 16, 16)
     relation = relate_layer(zeros, zeros)
