@@ -269,7 +269,7 @@ def check_device(device: Device) -> None:
     """
     if device in ("auto", "cpu"):
         return
-    check_installed("torch", "models", f"--device {device}")
+    check_installed("torch", "models", f"`device={device!r}`")
     find_devices(device)
 
 
@@ -291,7 +291,8 @@ def find_devices(requested: Device = "auto") -> tuple[str, ...]:
     devices = (*(name for name, available in is_available.items() if available), "cpu")
     if requested not in ("auto", *devices):
         raise UsageError(
-            f"--device {requested}: PyTorch finds no such device here. Use --device cpu, or auto."
+            f"`device={requested!r}`: PyTorch finds no such device here. "
+            "Use `device='cpu'`, or auto."
         )
     return devices
 

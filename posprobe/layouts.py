@@ -154,8 +154,8 @@ def check_no_video(layout: Layout, name: str) -> None:
     if isinstance(layout, Video):
         raise UsageError(
             f"{name}: it is a {layout}, and this is known for lines and grids only. Take "
-            f"one frame, such as the first with --rows 0:{layout.frame.size}; "
-            "`posprobe analyze` and `resize` take the whole table."
+            f"one frame, such as the first with `table[0:{layout.frame.size}]`; "
+            "analyses of the model and resizing take the whole table."
         )
 
 

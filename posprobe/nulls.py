@@ -157,7 +157,7 @@ def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
     max_draws = min(MAX_DRAWS, MAX_SURROGATE_NUMBERS // (values.size * len(NULL_MODELS)))
     if not 0 <= draws <= max_draws:
         raise UsageError(
-            f"--nulls {draws}: between 0 and {max_draws} draws of each null "
+            f"`nulls={draws}`: between 0 and {max_draws} draws of each null "
             f"model can be made of a table of {values.shape[0]} x "
             f"{values.shape[1]}."
         )

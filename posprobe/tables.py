@@ -196,7 +196,7 @@ class PositionTable(Drawable):
         if values.ndim != 2:
             raise InvalidTable(
                 f"{subject}: a position table has two dimensions, positions "
-                "and width. Pick another tensor with --tensor NAME; "
+                "and width. Pick another tensor with `tensor=NAME`; "
                 "`posprobe inspect` lists them."
             )
         if values.dtype.kind != "f":
@@ -205,7 +205,7 @@ class PositionTable(Drawable):
             )
         if values.shape[0] == 0 or values.shape[1] == 0:
             raise InvalidTable(
-                f"{subject}: it is empty. Check the rows that --rows keeps."
+                f"{subject}: it is empty. Check which rows were chosen (`rows`)."
             )
         if values.shape[0] != self.layout.size:
             raise InvalidTable(

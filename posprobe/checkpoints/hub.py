@@ -189,7 +189,7 @@ class RemoteFiles(FormerNames):
     def _not_cached_error(self, file: str) -> Unreachable:
         return Unreachable(
             f"{self.display_name(file)}: not in the local cache. Run once "
-            "without --offline and HF_HUB_OFFLINE, or run `hf download "
+            "without `offline` and HF_HUB_OFFLINE, or run `hf download "
             f"{self.repo_id} {file} --revision {self.commit}`."
         )
 
@@ -369,7 +369,7 @@ def _resolve(repo_id: str, revision: str | None, *, offline: bool) -> RemoteFile
     snapshot = _find_snapshot(repo_id, revision or constants.DEFAULT_REVISION)
     if snapshot is None:
         raise Unreachable(
-            f"{repo_id}: not in the local cache. Run once without --offline "
+            f"{repo_id}: not in the local cache. Run once without `offline` "
             f"and HF_HUB_OFFLINE.{did_you_mean(repo_id, _cached_models())}"
         )
     return snapshot

@@ -146,7 +146,7 @@ def request_patiently(
             pause(max(planned_wait, requested_wait))
     raise Unreachable(
         f"{subject}: {_describe_failure(failure)}. Check the network, the "
-        "proxy and HF_ENDPOINT, or try later; --offline uses the local "
+        "proxy and HF_ENDPOINT, or try later; `offline=True` uses the local "
         "cache."
     ) from failure
 

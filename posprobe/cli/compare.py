@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from posprobe.cli import options
+from posprobe.cli.parameters import name_options
 from posprobe.cli.process import print_note, typed_command
 from posprobe.cli.show import print_analysis, print_json, print_report_path
 from posprobe.progress import stage
@@ -117,7 +118,7 @@ def check(
     else:
         if run:
             typer.echo(escape_invisible(run_sentence(a, b or a)))
-        for line in str(result).split("\n"):
+        for line in name_options(str(result)).split("\n"):
             typer.echo(escape_invisible(line))
     if out_folder is not None:
         print_report_path(out_folder)

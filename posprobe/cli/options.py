@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_h
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from posprobe.cli.parameters import command_options
 from posprobe.cli.process import print_note, set_up_logging
 from posprobe.cli.show import describe_loaded
 from posprobe.errors import UsageError
@@ -70,6 +71,7 @@ def add_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
         *((key, hint, getattr(LoadOptions, key)) for key, hint in load_hints.items()),
     ]
     texts = {**_texts()["all"], **_texts().get(name, {})}
+    flags = [flag for key, *_ in options for flag in texts[key].get("flags", ())]
 
     @wraps(command)
     def run(**arguments: Any) -> None:
@@ -77,7 +79,8 @@ def add_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
         if load_hints:
             load_values = {key: arguments.pop(key) for key in load_hints}
             arguments["load_options"] = LoadOptions(**load_values)
-        command(**arguments)
+        with command_options(flags):
+            command(**arguments)
 
     run.__annotations__ = {key: _annotate(hint, **texts[key]) for key, hint, _ in options}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

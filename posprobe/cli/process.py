@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import TextIO, cast
 
+from posprobe.cli.parameters import name_options
 from posprobe.progress import handle_signals
 from posprobe.text import escape_invisible
 
@@ -138,7 +139,7 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a message, with control characters of quoted names escaped."""
-        print_message(escape_invisible(self.format(record)))
+        print_message(escape_invisible(name_options(self.format(record))))
 
 
 def set_up_logging(*, quiet: bool) -> None:

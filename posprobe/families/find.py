@@ -596,7 +596,7 @@ def _undecided_message(
         f"{families} share this name and do not all take every row as a "
         "position; model_type is "
         f'{checkpoint.config.get("model_type")!r}. Add "model_type" to config.json, or take every '
-        f"row as it stands with --tensor {info.name}."
+        f"row as it stands with `tensor={info.name!r}`."
     )
 
 
@@ -665,8 +665,8 @@ def _unknown_offset_message(info: TensorInfo, n_rows: int, missing: str) -> str:
         f"{info.file}: tensor {info.name}, shape {list(info.shape)}: "
         f"{missing}, and {n_rows} is a round number and a few more, as "
         "where RoBERTa, BART and OPT keep rows for no position. Put the "
-        "model's config.json beside it, or read all rows with --tensor "
-        f"{info.name} (and leave out the first two with --rows 2:)."
+        "model's config.json beside it, or read all rows with "
+        f"`tensor={info.name!r}` (and leave out the first two with `table[2:]`)."
     )
 
 

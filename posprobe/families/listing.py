@@ -119,8 +119,8 @@ def describe_no_table(checkpoint: Checkpoint) -> str:
     if ADAPTER_KEY in checkpoint.config or any(map(_ADAPTER_NAME.search, tensors)):
         return (
             f"{checkpoint.location}: it is an adapter, which changes other weights and "
-            f"holds no positions. They are those of {_describe_base(checkpoint)}: run "
-            "posprobe on that."
+            f"holds no positions. They are those of {_describe_base(checkpoint)}: "
+            "name that one."
         )
     listed_names = ", ".join(name[:80] for name in tensors[:_MAX_LISTED_TENSORS])
     model = checkpoint.config.get("model_type")
@@ -130,7 +130,7 @@ def describe_no_table(checkpoint: Checkpoint) -> str:
         f"{listed_names}{', ...' if len(tensors) > _MAX_LISTED_TENSORS else ''})"
         + (f" of a {model}" if isinstance(model, str) else "")
         + ", nor another scheme in the configuration."
-        + f" If a tensor holds positions, name it with --tensor NAME.{notes}"
+        + f" If a tensor holds positions, name it with `tensor=NAME`.{notes}"
     )
 
 

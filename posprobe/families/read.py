@@ -119,8 +119,8 @@ def build_scheme(
         raise InvalidCheckpoint(f"{checkpoint.location}: {error}") from error
     if encoding.scheme == "fixed":
         raise NoPositionTable(
-            f"{checkpoint.location}: {encoding.evidence}. `posprobe analyze "
-            "sinusoidal:NxD` (or sincos2d:HxWxD) shows it; the checkpoint "
+            f"{checkpoint.location}: {encoding.evidence}. The reference "
+            "sinusoidal:NxD (or sincos2d:HxWxD) shows it; the checkpoint "
             "stores none of it."
         )
     raise NoPositionTable(
@@ -420,11 +420,11 @@ def open_reference(
     source = reference.source
     if revision and reference.revision and revision != reference.revision:
         raise UsageError(
-            f"{reference.text}: --revision {revision} contradicts the reference."
+            f"{reference.text}: `revision={revision!r}` contradicts the reference."
         )
     if revision and (reference.is_path or ":" in source):
         raise UsageError(
-            f"{source}: only Hub repositories have revisions. Leave out --revision."
+            f"{source}: only Hub repositories have revisions. Leave out `revision`."
         )
     if reference.is_path:
         checkpoint = translate_config(open_local(reference.path, reference.table))
@@ -656,7 +656,7 @@ def _choose_tensor(
 ) -> StoredEncoding:
     if reference.table:
         raise UsageError(
-            f"{reference.text}: --tensor and #TABLE both pick a table. Use one of them."
+            f"{reference.text}: `tensor` and #TABLE both pick a table. Use one of them."
         )
     info = checkpoint.tensors.get(tensor)
     if info is None:
@@ -672,9 +672,9 @@ def _choose_tensor(
     rule = TableRule(())
     rows = replace(
         resolve_rows(checkpoint, info, rule),
-        notes=("named with --tensor: every stored row is taken as a position, in order",),
+        notes=("named by the user: every stored row is taken as a position, in order",),
     )
-    return StoredEncoding("learned", "", "named with --tensor", info, rule, rows=rows)
+    return StoredEncoding("learned", "", "named by the user", info, rule, rows=rows)
 
 
 def _list_tables(stored_encodings: tuple[StoredEncoding, ...], source: str) -> str:
@@ -684,7 +684,7 @@ def _list_tables(stored_encodings: tuple[StoredEncoding, ...], source: str) -> s
         for encoding in stored_encodings
         if encoding.rule is not None and (info := encoding.tensor)
     ]
-    return f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
+    return f"It has {', '.join(tables) or 'none'}; `tensor=NAME` reads any tensor as a table."
 
 
 def find_model_source(reference: Reference) -> str:

@@ -136,7 +136,7 @@ def _check_grid(
     if declared is None and (is_bare_array or (rule.tensors and not rule.grid)):
         raise InvalidCheckpoint(
             f"{info.subject}: one row per position, [n, d], is expected. Of "
-            f"a grid of patches state --grid {stored.height}x{stored.width}."
+            f"a grid of patches state `grid=({stored.height}, {stored.width})`."
         )
 
 
@@ -332,7 +332,7 @@ def stored_layout(info: TensorInfo) -> Layout:
             return Grid(height, width)
     raise InvalidCheckpoint(
         f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, "
-        "d] or [1, d, h, w]. Pick another tensor with --tensor NAME; "
+        "d] or [1, d, h, w]. Pick another tensor with `tensor=NAME`; "
         "`posprobe inspect` lists the candidates."
     )
 
@@ -360,7 +360,7 @@ def _check_promised_length(
         n_rows - count in (0, extra_rows) for count in promised.values()
     ):
         promise_text = " and ".join(f"{key} = {count}" for key, count in promised.items())
-        alternative = f", or read all rows with --tensor {info.name}"
+        alternative = f", or read all rows with `tensor={info.name!r}`"
         raise settings.contradiction_error(info.subject, promise_text, alternative)
 
 
@@ -379,8 +379,8 @@ def _count_reserved(
         raise InvalidCheckpoint(
             f"{info.subject}: which rows are positions follows from {key}, "
             f"which the configuration gives as {config_value!r}. State it "
-            "in config.json, or take every row as it stands with --tensor "
-            f"{info.name}."
+            "in config.json, or take every row as it stands with "
+            f"`tensor={info.name!r}`."
         )
     if rule.reserved == "beyond":
         return n_rows - config_value, f"{n_rows} rows for max_positions = {config_value}"
@@ -395,7 +395,7 @@ def _unfit_grid_error(
     token_counts: list[int],
 ) -> InvalidCheckpoint:
     """Return the error of rows that are no grid with any number of special tokens."""
-    advice = "State the grid with --grid HEIGHTxWIDTH"
+    advice = "State the grid with `grid=(HEIGHT, WIDTH)`"
     if stated_grid is not None:
         sizes = " or ".join(str(n_rows - count) for count in token_counts)
         advice = f"State a grid of {sizes} patches"
@@ -404,7 +404,7 @@ def _unfit_grid_error(
         f"{info.subject}: {n_rows} rows do not fit a "
         f"{declared_grid or 'square grid'} of patches with {counts} "
         f"special tokens. {advice}, or "
-        f"take every row as a sequence with --tensor {info.name}."
+        f"take every row as a sequence with `tensor={info.name!r}`."
     )
 
 

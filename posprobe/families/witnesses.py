@@ -233,8 +233,9 @@ def read_by_witnesses(
     counts = " or ".join(str(len(tokens)) for tokens in options)
     raise InvalidCheckpoint(
         f"{info.subject}: the {kernel} says that its rows are patches, and {n_rows} rows "
-        f"with {counts} special tokens are no square. State the grid with --grid "
-        f"HEIGHTxWIDTH, or take every row as a sequence with --tensor {info.name}."
+        f"with {counts} special tokens are no square. State the grid with "
+        "`grid=(HEIGHT, WIDTH)`, or take every row as a sequence with "
+        f"`tensor={info.name!r}`."
     )
 
 
@@ -251,12 +252,12 @@ def _no_video_error(
         [(n_rows - len(tokens)) / side**2 for tokens in options] if side else []
     )
     fits = [int(count) for count in frame_counts if count > 1 and count.is_integer()]
-    example = f", such as {fits[0]}x{side}x{side}" if fits else ""
+    example = f"{fits[0]}, {side}, {side}" if fits else "FRAMES, ROWS, COLUMNS"
     return InvalidCheckpoint(
         f"{info.subject}: the {kernel} says that its rows are patches of a video, and "
-        "nothing says how many frames it has. State them with --grid "
-        f"FRAMESxROWSxCOLUMNS{example}, or take every row as a sequence with "
-        f"--tensor {info.name}."
+        "nothing says how many frames it has. State them with "
+        f"`grid=({example})`, or take every row as a sequence with "
+        f"`tensor={info.name!r}`."
     )
 
 
@@ -294,8 +295,8 @@ def note_square(values: NDArray[np.floating[Any]]) -> tuple[str, ...]:
             after = f" after {n_special} special rows" if n_special else ""
             note = (
                 f"its rows look like {side} x {side} patches{after}: a row code plus a column "
-                f"code explains {sum(shares):.0%} of the variance. If they are patches, read "
-                f"them so with --grid {side}x{side}"
+                f"code explains {sum(shares):.0%} of the variance. If they are patches, "
+                f"state the grid: {side}x{side}"
             )
             return (note,)
     return ()

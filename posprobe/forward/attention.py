@@ -209,7 +209,7 @@ class AttentionObserver:
         if next(iter(measured.values())).contexts < 2:
             raise UsageError(
                 f"{self.title}: one context cannot tell position from content. Use "
-                f"{MIN_HEAD_CONTEXTS} or more (--contexts)."
+                f"{MIN_HEAD_CONTEXTS} or more (`contexts`)."
             )
         return build_attention_budget(
             measured,
@@ -237,7 +237,7 @@ def _check_length(batch: torch.Tensor, title: str) -> None:
     if batch.ndim == 2 and batch.shape[1] < MIN_BUDGET_TOKENS:
         raise UsageError(
             f"{title}: contexts of {batch.shape[1]} tokens are too short to tell "
-            f"distances apart: use {MIN_BUDGET_TOKENS} or more (--length)."
+            f"distances apart: use {MIN_BUDGET_TOKENS} or more (`length`)."
         )
 
 

@@ -197,7 +197,7 @@ class StateObserver:
         ):
             raise InvalidTable(
                 f"{self.title}: sums of its hidden states leave the range of "
-                "numbers. Run it in float64: --dtype float64."
+                "numbers. Run it in float64: `dtype='float64'`."
             )
         layout, start = self._layout
         return build_decomposition(

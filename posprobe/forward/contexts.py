@@ -125,9 +125,9 @@ def sampled_tokens(
     if not generates(model):
         raise UsageError(
             f"{title}: it does not predict the next token, so it cannot be "
-            "sampled. Use a text (--text), token ids (--tokens FILE.npy) "
-            "or random ones (--tokens random). In Python, load_model(..., head=True) keeps "
-            "the head that predicts."
+            "sampled. Load it with the head that predicts "
+            "(`head=True`), or use a text (`text`), token ids (`tokens=FILE.npy`) or "
+            "random ones (`tokens='random'`)."
         )
     config = model.config
     start_tokens = (config.bos_token_id, config.eos_token_id)
@@ -260,7 +260,7 @@ def _list_ordinary_tokens(config: Any) -> NDArray[np.int64]:
         raise UsageError(
             f"{type(config).__name__}: {ordinary_tokens.size} of the "
             f"{config.vocab_size} tokens of its vocabulary are not special, "
-            "too few to draw contexts from. Use a text: --text."
+            "too few to draw contexts from. Use a text: `text`."
         )
     return ordinary_tokens
 
@@ -355,8 +355,8 @@ def sum_over_contexts(
             raise
         raise UsageError(
             f"{title}: a batch of contexts does not fit into memory. Use "
-            "smaller ones (--batch-size), shorter contexts, --dtype "
-            "bfloat16 or another device."
+            "smaller ones (`batch_size`), shorter contexts, "
+            "`dtype='bfloat16'` or another device."
         ) from error
     if not sums:
         raise UsageError(
@@ -418,7 +418,7 @@ def check_token_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None
         raise UsageError(
             f"{type(model).__name__}: contexts of {batch.shape[1]} tokens "
             f"are longer than the {max_length} positions of the model. Use "
-            "shorter ones: --length."
+            "shorter ones (`length`)."
         )
 
 

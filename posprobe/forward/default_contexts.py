@@ -25,7 +25,7 @@ def read_documentation() -> str:
         If this Python has been installed without it.
     """
     subject = "Python's documentation is not installed"
-    with explain_errors(UsageError, subject, "Use a text: --text FILE.", ImportError):
+    with explain_errors(UsageError, subject, "Use a text: `text=FILE`.", ImportError):
         from pydoc_data.topics import topics
     return "\n\n".join(topics.values())
 
@@ -58,7 +58,7 @@ def documentation_windows(tokenizer: Any, length: int, count: int) -> NDArray[np
     n_letters = min(MAX_LETTERS_PER_TOKEN * length, len(text) // 2)
     starts = np.linspace(0, len(text) - n_letters - 1, count).astype(int)
     with explain_errors(
-        InvalidCheckpoint, "its tokenizer breaks off", "Use --tokens random."
+        InvalidCheckpoint, "its tokenizer breaks off", "Use `tokens='random'`."
     ):
         windows = []
         for start in starts:
@@ -70,7 +70,7 @@ def documentation_windows(tokenizer: Any, length: int, count: int) -> NDArray[np
     if min(map(len, windows)) < length:
         raise UsageError(
             f"Python's documentation is too short for contexts of {length} tokens. Use a "
-            "longer text: --text FILE."
+            "longer text: `text=FILE`."
         )
     return np.array(windows, dtype=np.int64)
 

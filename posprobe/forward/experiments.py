@@ -180,7 +180,7 @@ def find_position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
     if tables[0][1].device.type == "meta":
         raise UsageError(
             f"{title}: {tables[0][0]} is kept on disk and cannot be "
-            "changed. Use a --device-map that keeps it in memory."
+            "changed. Use a `device_map` that keeps it in memory."
         )
     return tables[0]
 
@@ -633,7 +633,7 @@ def token_losses(
         if logits is None or targets is None:
             raise UsageError(
                 f"{name}: {type(model).__name__} predicts no tokens of a "
-                "text, so that it has no loss. Leave out --text."
+                "text, so that it has no loss. Leave out `text`."
             )
         losses = measure_losses(logits, targets)
         check_finite(model, losses, "the losses", name, n_previous)

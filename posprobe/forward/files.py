@@ -105,7 +105,7 @@ def file_tokens(
     if length and length > token_ids.shape[1]:
         raise UsageError(
             f"{path}: its contexts have {token_ids.shape[1]} tokens, fewer "
-            f"than {length} (--length)."
+            f"than {length} (`length`)."
         )
     return np.array(token_ids[:count, :length], np.int64)
 
@@ -151,7 +151,7 @@ def text_windows(
     id_chunks: list[NDArray[np.int64]] = []
     subject, advice = (
         f"{path}: its tokenizer breaks off",
-        "Leave out --text, or cut other text.",
+        "Leave out `text`, or cut other text.",
     )
     for chunk in _read_chunks(path):
         with explain_errors(InvalidCheckpoint, subject, advice):
@@ -331,7 +331,7 @@ _TOKENIZER_FILES = re.compile(
 )
 #: Models whose tokens are bytes or characters, so that their tokenizers need no file.
 _BYTE_MODELS = ("canine", "perceiver")
-_TOKENIZER_ADVICE = "Leave out --text to run it on random tokens."
+_TOKENIZER_ADVICE = "Leave out `text` to run it on random tokens."
 
 
 def check_tokenizer_files(reference: str) -> None:
@@ -443,7 +443,7 @@ def _check_tokenizer_steps(text: str, subject: str) -> None:
         raise InvalidCheckpoint(
             f"{subject}: its tokenizer makes a text more than "
             f"{_MAX_TEXT_GROWTH} times as long, which could take all "
-            "memory. Leave out --text, or use a sound copy."
+            "memory. Leave out `text`, or use a sound copy."
         )
 
 
@@ -472,7 +472,7 @@ def _check_replacement_table(table: bytes, subject: str) -> None:
     ):
         raise InvalidCheckpoint(
             f"{subject}: its tokenizer has a table of {len(table)} bytes "
-            f"and says that {size} of them come first. Leave out --text, or "
+            f"and says that {size} of them come first. Leave out `text`, or "
             "use a sound copy."
         )
 
@@ -494,7 +494,7 @@ def load_preparation(
         )
         return transform
     subject = f"{reference}: nothing beside the model says how it takes pictures"
-    advice = "Put its preprocessor_config.json there, or leave out --images."
+    advice = "Put its preprocessor_config.json there, or leave out `images`."
     with (
         explain_errors(UsageError, subject, advice),
         stage("Reading how pictures are prepared"),
@@ -510,7 +510,7 @@ def load_preparation(
             f"{reference}: what is written beside the model cannot prepare a picture"
         )
         with explain_errors(
-            UsageError, subject, "Fix preprocessor_config.json, or leave out --images."
+            UsageError, subject, "Fix preprocessor_config.json, or leave out `images`."
         ):
             return processor(picture, return_tensors="np")["pixel_values"][0]
 

@@ -149,8 +149,8 @@ def check_kernels(config: Mapping[str, Any]) -> None:
     if any("/" in str(implementation) for implementation in implementations):
         raise UsageError(
             "the configuration names code on the Hub to compute its "
-            "attention, which is not run unless you say --trust-remote-code "
-            "(trust_remote_code=True)."
+            "attention, which is not run unless you say "
+            "`trust_remote_code=True`."
         )
 
 
@@ -258,8 +258,7 @@ def check_lost_weights(
     if not allow_missing:
         raise InvalidCheckpoint(
             f"{message}, which show nothing: use the whole checkpoint and "
-            "its own configuration, or --allow-missing "
-            "(allow_missing=True) to run it as it is."
+            "its own configuration, or `allow_missing=True` to run it as it is."
         )
     _log.warning("%s.", message)
     return lost_weights
@@ -403,7 +402,7 @@ def _choose_device(device: Device, device_map: str | None) -> str:
         import_package("accelerate")
         if device != "auto":
             raise UsageError(
-                f"--device {device} and --device-map {device_map}: the map "
+                f"`device={device!r}` and `device_map={device_map!r}`: the map "
                 "chooses the devices. Leave one of them out."
             )
     available_devices = find_devices(device)
@@ -424,8 +423,8 @@ def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[
         if "trust_remote_code" in str(error):
             raise UsageError(
                 f"{reference}: it needs Python code out of its checkpoint, "
-                "which is not run unless you say --trust-remote-code "
-                "(trust_remote_code=True)."
+                "which is not run unless you say "
+                "`trust_remote_code=True`."
             ) from error
         if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(
             error
@@ -434,8 +433,8 @@ def _explain_build_errors(reference: str, source: str, device: str) -> Iterator[
         if is_out_of_memory(error):
             raise UsageError(
                 f"{reference}: the model does not fit into the memory of "
-                f"{device}. Use --dtype bfloat16, or --device-map auto to "
-                "spread it."
+                f"{device}. Use `dtype='bfloat16'`, or "
+                "`device_map='auto'` to spread it."
             ) from error
         cause = first_line(error)
         is_missing = not Path(source).exists() and isinstance(error, OSError)

@@ -192,17 +192,17 @@ def _chunk_lengths(
         raise UsageError(
             f"{subject.title}: places need {MIN_PLACE_UNITS * N_PLACE_SLOTS} chunks of "
             f"{max(1, min(chunk_lengths, default=1))} tokens, and {count} contexts of "
-            f"{inner_tokens} hold fewer. Use more or longer ones: --contexts, --length."
+            f"{inner_tokens} hold fewer. Use more or longer ones (`contexts`, `length`)."
         )
     if lengths and len(possible) < len(chunk_lengths):
         raise UsageError(
             f"{subject.title}: contexts of {inner_tokens} tokens are too few or too short for "
-            f"documents of {max(lengths)} tokens. Use more or longer ones: --contexts, --length."
+            f"documents of {max(lengths)} tokens. Use more or longer ones (`contexts`, `length`)."
         )
     if len(possible) < len(chunk_lengths):
         _log.warning(
             "%s: contexts of %d tokens are too few or too short for documents of more than "
-            "%d tokens. Use longer ones: --length.",
+            "%d tokens. Use longer ones (`length`).",
             subject.title,
             inner_tokens,
             possible[-1] * N_PLACE_SLOTS + embedder.n_special,

@@ -170,7 +170,7 @@ def _stack_contexts(contexts: Array | Iterable[Array], title: str) -> NDArray[An
     if len(stacked) < MIN_PLACE_UNITS:
         raise UsageError(
             f"{title}: {len(stacked)} contexts are too few to take other content from. "
-            "Use more: --contexts."
+            "Use more (`contexts`)."
         )
     return stacked
 
@@ -242,7 +242,7 @@ def _choose_recipe(
     if generates(model):
         return None, ()
     return EmbeddingRecipe("mean"), (
-        f"{title} does not say how it pools token states: the mean is assumed (--pooling)",
+        f"{title} does not say how it pools token states: the mean is assumed",
     )
 
 
@@ -273,7 +273,7 @@ def _summarise_predictions(subject: Subject, lengths: Sequence[int] | None) -> P
     if not fitting:
         raise UsageError(
             f"{subject.title}: contexts of {contexts.shape[1]} tokens are too short to tell "
-            f"{N_PLACE_SLOTS} places apart. Use longer ones: --length."
+            f"{N_PLACE_SLOTS} places apart. Use longer ones (`length`)."
         )
     tasks = [
         _prediction_task(subject, contexts, start_tokens, tokens) for tokens in fitting

@@ -101,7 +101,7 @@ def read_recipe(
     if unknown := sorted(paths.keys() - {"Pooling", "Normalize"}):
         raise UsageError(
             f"{reference}: its modules.json names {', '.join(unknown)} after the model, "
-            "which is not run. Choose a pooling: --pooling mean (pooling='mean')."
+            "which is not run. Choose a pooling: `pooling='mean'`."
         )
     folder = paths.get("Pooling", "")
     if not re.fullmatch(r"[\w-]+", folder):
@@ -143,7 +143,7 @@ def _read_settings(
 def _form_error(reference: str, name: str) -> InvalidCheckpoint:
     return InvalidCheckpoint(
         f"{reference}: its {name} is not of the form that sentence-transformers writes. "
-        "Fix it, or choose a pooling: --pooling mean (pooling='mean')."
+        "Fix it, or choose a pooling: `pooling='mean'`."
     )
 
 
@@ -167,7 +167,7 @@ def _find_pooling(reference: str, settings: Mapping[str, Any]) -> Pooling:
     if pooling is None:
         raise UsageError(
             f"{reference}: it pools by {' and '.join(stated) or 'nothing'}, which is not "
-            "supported. Choose one pooling: --pooling mean, cls or last."
+            "supported. Choose one: `pooling='mean'`, cls or last."
         )
     return pooling
 

@@ -455,7 +455,7 @@ def find_target(
         if tables or rows is not None:
             raise UsageError(
                 f"{title}: it has no table of positions, so neither positions nor tables "
-                "can be chosen. Leave out --rows (rows, tables)."
+                "can be chosen. Leave out `rows` and `tables`."
             ) from error
         _check_effect(model, batch[:1], target, title)
         return target
@@ -467,7 +467,7 @@ def find_target(
     if layout.size == 1:
         raise UsageError(
             f"{title}: one position is replaced, and its row is the mean row itself. "
-            "Use longer contexts, or more positions (--rows)."
+            "Use longer contexts, or more positions (`rows`)."
         )
     rows_of_table = table.detach().reshape(-1, table.shape[-1])
     values = rows_of_table[reached_rows].cpu().double().numpy()

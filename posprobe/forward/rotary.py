@@ -161,12 +161,12 @@ def prepare_layers(
     if length < MIN_CONTEXT_TOKENS:
         raise UsageError(
             f"{title}: contexts of {length} tokens are too short to tell "
-            f"distances apart: use {MIN_CONTEXT_TOKENS} or more (--length)."
+            f"distances apart: use {MIN_CONTEXT_TOKENS} or more (`length`)."
         )
     if limit and length > limit:
         raise UsageError(
             f"{title}: contexts of {length} tokens are longer than the "
-            f"{limit} positions of the model. Use shorter ones: --length."
+            f"{limit} positions of the model. Use shorter ones (`length`)."
         )
     layer_inputs = observe_checked_inputs(model, batch, title)
     ladders = current_ladders(model)

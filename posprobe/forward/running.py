@@ -72,7 +72,7 @@ def check_finite(
     if not has_finite_weights(model):
         advice = "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
     elif next(model.parameters()).element_size() < 4:
-        advice = "It overflowed. Run it in float32: --dtype float32."
+        advice = "It overflowed. Run it in float32: `dtype='float32'`."
     else:
         advice = (
             "It overflowed, in float32 or wider. Use other contexts, or a sound copy."

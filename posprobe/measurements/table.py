@@ -314,7 +314,7 @@ def _needs_grid(inputs: TableInputs) -> str:
     layout = inputs.table.layout
     if isinstance(layout, Grid):
         return ""
-    return f"positions on a grid; this is a {layout} (--grid states one)"
+    return f"positions on a grid; this is a {layout} (`grid` states one)"
 
 
 def _needs_sequence(inputs: TableInputs) -> str:

@@ -200,7 +200,7 @@ def write_bundle(
         raise OutputError(
             f"{folder}: the bundle cannot be written "
             f"({error.strerror or error}). Nothing was changed. Choose "
-            "another place with --out DIR, or make room."
+            "another place, or make room."
         ) from error
     return folder
 
@@ -374,7 +374,7 @@ def check_bundle_folder(folder: Path) -> None:
     recover_leftovers(folder)
     _check_foreign_files(folder)
     if message := _folder_problem(folder):
-        raise OutputError(f"{folder}: {message}. Choose another place with --out DIR.")
+        raise OutputError(f"{folder}: {message}. Choose another place.")
 
 
 def _folder_problem(folder: Path) -> str:
@@ -407,9 +407,7 @@ def _check_foreign_files(folder: Path, shown_path: Path | None = None) -> None:
     for _ in range(_MAX_FOREIGN_CHECKS):
         if not (message := _describe_loss(folder)):
             return
-    raise OutputError(
-        f"{shown_path or folder}: {message}. Choose a folder of its own with --out DIR."
-    )
+    raise OutputError(f"{shown_path or folder}: {message}. Choose a folder of its own.")
 
 
 def _describe_loss(folder: Path) -> str:

@@ -504,7 +504,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         except FileNotFoundError as error:
             raise UnknownReference(
                 f"{folder}: not a report: it has no analysis.json. "
-                "`posprobe analyze REF --out DIR` makes one."
+                "Save an analysis there first."
             ) from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in (*SCHEMAS, *EARLIER_SCHEMAS):

@@ -236,7 +236,7 @@ def _check_single_model(checkpoint: Checkpoint, reference: Reference) -> None:
             reference.table if reference.table in checkpoint.models else "text_encoder"
         )
         raise UsageError(
-            f"{reference.text}: --into copies one model, and this folder "
+            f"{reference.text}: one model is copied, and this folder "
             f"holds {len(checkpoint.models)} "
             f"({', '.join(checkpoint.models)}). Name the folder of that "
             f"model, such as {reference.source}/{folder} (of a repository: "
@@ -258,19 +258,19 @@ def _resize_tensor(
 ) -> _NewTensor:
     if not info.file.endswith(".safetensors"):
         raise UsageError(
-            f"{info.file}: --into copies checkpoints in safetensors. "
+            f"{info.file}: only checkpoints in safetensors are copied. "
             "Convert it first (`save_pretrained` of transformers writes "
-            "them), or write the table alone with -o FILE."
+            "them), or write the table alone."
         )
     if rows.axis is not None:
         raise UsageError(
-            f"{info.subject}: contains the tables of two axes, and --into "
-            "changes whole tensors. Write the table alone with -o FILE."
+            f"{info.subject}: contains the tables of two axes, and a copy "
+            "changes whole tensors. Write the table alone."
         )
     if rows.tail is not None:
         raise UsageError(
             f"{info.subject}: later rows of the table are those of {rows.tail.tensor}, and "
-            "--into changes one tensor. Write the table alone with -o FILE."
+            "a copy changes one tensor. Write the table alone."
         )
     old_rows = flatten_rows(checkpoint.read(info.name).values, rows)
     first, last = rows.n_leading_excluded, rows.n_leading_excluded + rows.layout.size

@@ -295,7 +295,7 @@ def _check_rope_parameters(model: Any, reference: str) -> None:
         raise UsageError(
             f"{reference}: the configuration of {type(model).__name__} has "
             f"{reason}, so that no rule of scaling can be given to it as a "
-            "whole. Leave out --text."
+            "whole. Leave out `text`."
         )
 
 

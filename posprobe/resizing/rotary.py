@@ -225,7 +225,7 @@ def _check_training_length(record: Rotary, target: int) -> int:
         raise UsageError(
             f"{record.name}: it was trained with {training} positions, and "
             f"rules of scaling are for more, up to {MAX_TARGET_LENGTH}. "
-            f"Choose --to above {training}."
+            f"Choose `to` above {training}."
         )
     return training
 

@@ -179,7 +179,7 @@ def interpolate_as_library(
     """
     if find_spec("torch") is None:
         raise MissingExtra(
-            f"--how {way} calls torch, which is not installed. Run `uv sync --extra models`."
+            f"`how={way!r}` calls torch, which is not installed. Run `uv sync --extra models`."
         )
     with import_stage("torch"):
         import torch
@@ -291,7 +291,7 @@ def new_layout(table: PositionTable, size: int | tuple[int, ...]) -> Layout:
         raise UsageError(
             f"{prefix} as a number of positions, such as 1024, and not "
             f"{size_text}. Where its rows are patches of an image, say how "
-            "they lie with --grid ROWSxCOLUMNS."
+            "they lie with `grid=(ROWS, COLUMNS)`."
         )
     if min(sizes) < 1:
         unit = "position" if len(sizes) == 1 else "patch"

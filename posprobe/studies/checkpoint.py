@@ -79,10 +79,10 @@ def analyze_any(
             all_rows=all_rows,
         )
     if nulls < 0:
-        raise UsageError(f"--nulls {nulls}: it must be 0 or more.")
+        raise UsageError(f"`nulls={nulls}`: it must be 0 or more.")
     if only is not None:
         raise UsageError(
-            f"{loaded[0].source.reference}: it has no table, and --only chooses analyses of tables."
+            f"{loaded[0].source.reference}: it has no table, and `only` chooses analyses of tables."
         )
     length = scheme_length(rows)
     weights = open_weights(loaded) if weights is None else weights
@@ -138,7 +138,7 @@ def open_weights(
     known_layers = {layer for weights in opened for layer in weights.layers}
     if layers is not None and (missing_layers := sorted(set(layers) - known_layers)):
         raise UsageError(
-            f"--layers {','.join(map(str, missing_layers))}: no layer of "
+            f"`layers={missing_layers}`: no layer of "
             "that number turns queries and keys. There are "
             f"{', '.join(map(str, sorted(known_layers))) or 'none whose weights are known'}."
         )
@@ -275,7 +275,7 @@ def scheme_length(rows: slice | None) -> int | None:
             "" if bound is None else bound for bound in (rows.start, rows.stop)
         )
         raise UsageError(
-            f"--rows {start}:{stop}: an encoding without a table depends on "
-            "distances alone. Name a length of at least 2: --rows 0:N."
+            f"`rows=slice({start}, {stop})`: an encoding without a table depends on "
+            "distances alone. Name a length of at least 2: `rows=slice(0, N)`."
         )
     return int(rows.stop)

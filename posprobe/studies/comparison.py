@@ -280,7 +280,7 @@ def compare_any(
     length = scheme_length(rows)
     if only is not None:
         raise UsageError(
-            "--only chooses analyses of tables, and not all of these are tables."
+            "`only` chooses analyses of tables, and not all of these are tables."
         )
     return compare_kernels(*records, length=length, seed=seed, command=command)
 

@@ -120,15 +120,15 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
     if kind not in kinds():
         raise UsageError(
             f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; "
-            "`posprobe figure series` draws a training run from a sweep."
+            "series, of the folder of a sweep, draws a training run."
         )
     if centred is not None and kind not in (able := _kinds_with("has_centring")):
-        raise UsageError(f"{kind}: --raw and --centred apply only to {', '.join(able)}.")
+        raise UsageError(f"{kind}: `centred` applies only to {', '.join(able)}.")
     if columns is not None and kind not in (able := _kinds_with("has_columns")):
-        raise UsageError(f"{kind}: --columns applies only to {', '.join(able)}.")
+        raise UsageError(f"{kind}: `columns` applies only to {', '.join(able)}.")
     if columns is not None and not 1 <= columns <= MAX_PAPER_TABLES:
         raise UsageError(
-            f"--columns {columns}: 1 to {MAX_PAPER_TABLES} panels fit into a row."
+            f"`columns={columns}`: 1 to {MAX_PAPER_TABLES} panels fit into a row."
         )
 
 
@@ -200,7 +200,7 @@ def draw_tables(
     from posprobe.figures.styles import make_labels_printable
 
     if kind == "comparison" and figure_format.is_low and figure_format.is_narrow:
-        raise UsageError("comparison: it does not fit half a slide. Use --span page.")
+        raise UsageError("comparison: it does not fit half a slide. Use `span='page'`.")
     drawing, names = drawings()[kind], make_names_unique([table.name for table in tables])
     drawables: dict[str, Any] = dict(zip(names, tables, strict=True))
     extras: dict[str, Any] = {"centred": centred}
@@ -561,7 +561,7 @@ def _read_runs(references: Sequence[str]) -> list[SavedRun]:
         if (run := read_run(reference)) is None:
             raise UsageError(
                 f"{reference}: not the folder of a saved run. "
-                "`posprobe forward REF --out DIR` makes one."
+                "Run the model and save the result there first."
             )
         runs.append(run)
     return runs

@@ -385,7 +385,7 @@ def _measure(record: Encoding, layout: Layout) -> tuple[Floats, Floats, float | 
         if not np.any(table.values, axis=1).all():
             raise InvalidTable(
                 f"{record.name}: a zero row has no direction, so its "
-                "cosines are undefined. Leave it out with --rows A:B."
+                "cosines are undefined. Leave it out with `table[A:B]`."
             )
         cosine = similarity(table).raw
         mean = cosine.offset_mean
@@ -477,7 +477,7 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
     if isinstance(budget.layout, Grid):
         raise UsageError(
             f"{reference}: a run on images, whose heads have no distances between tokens. "
-            f"`posprobe figure attention-budget {reference} OTHER` compares it with others."
+            "The figure attention-budget compares it with others."
         )
     return MeasuredHeads(
         values=_offset_curves(budget),

@@ -429,11 +429,11 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-#: Measurements that take an option which not all take.
+#: Measurements that take a parameter which not all take.
 OPTION_MEASUREMENTS: Mapping[str, tuple[str, ...]] = {
-    "--rows": ("states", "substitution"),
-    "--layers": ("states",),
-    "--pooling": ("places",),
+    "positions": ("states", "substitution"),
+    "layers": ("states",),
+    "pooling": ("places",),
 }
 
 
@@ -442,7 +442,7 @@ def _check_options(measurements: Sequence[str], *values: object) -> None:
     for (option, takers), value in zip(OPTION_MEASUREMENTS.items(), values, strict=True):
         if value is not None and not set(takers) & set(measurements):
             raise UsageError(
-                f"{option} is for {' and '.join(takers)}, and {', '.join(measurements)} "
+                f"`{option}` is for {' and '.join(takers)}, and {', '.join(measurements)} "
                 f"{'does' if len(measurements) == 1 else 'do'} not take it. Leave it out."
             )
 
@@ -477,10 +477,10 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
     """
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
-            f"--nulls {nulls}: the number of random walks must be between 0 and {MAX_DRAWS}."
+            f"`nulls={nulls}`: the number of random walks must be between 0 and {MAX_DRAWS}."
         )
     stated_inputs = [
-        f"--{kind}"
+        f"`{kind}`"
         for kind in ("text", "images", "tokens")
         if getattr(contexts, kind) is not None
     ]
@@ -490,12 +490,10 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
         )
     if isinstance(contexts.tokens, Path) and not path_exists(contexts.tokens):
         raise UnknownReference(
-            f"{contexts.tokens}: no such file. Check the path after --tokens."
+            f"{contexts.tokens}: no such file. Check the path (`tokens`)."
         )
     if contexts.text and not path_exists(contexts.text):
-        raise UnknownReference(
-            f"{contexts.text}: no such file. Check the path after --text."
-        )
+        raise UnknownReference(f"{contexts.text}: no such file. Check the path (`text`).")
     if contexts.images and not folder_exists(contexts.images):
         raise UnknownReference(f"{contexts.images}: no such folder. Check the path.")
     minimum_by_field = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}

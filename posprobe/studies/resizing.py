@@ -346,7 +346,7 @@ def compare(
     if how is not None or isinstance(to, tuple):
         raise UsageError(
             f"{rotary.name}: rotary positions have no table. Give a length "
-            "with --to N, without --how: all rules of scaling are compared."
+            "with `to=N`, without `how`: all rules of scaling are compared."
         )
     rules = compare_rules(rotary, to=to, command=command)
     if contexts is None:
@@ -391,7 +391,7 @@ def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
         )
         raise NoPositionTable(
             f"{loaded[0].name}: it has {description} and no table of "
-            "positions that could be resized. `posprobe analyze REF` shows "
+            "positions that could be resized. Analyse it to see "
             "what they are."
         )
     return rotations[0]
@@ -410,8 +410,8 @@ def _check_contexts(
         )
     if has_patches or not contexts.text:
         raise UsageError(
-            f"{name}: a model is run at another size on a text (--text "
-            "FILE), where its positions lie on a line."
+            f"{name}: a model is run at another size on a text "
+            "(`text=FILE`), where its positions lie on a line."
         )
 
 
@@ -445,7 +445,7 @@ def compare_ways(
     if isinstance(original.layout, Video):
         raise UsageError(
             f"{original.name}: it is a {original.layout}, which is resized in one way only, so "
-            "that there is nothing to compare. Write it with --how trilinear -o FILE."
+            "that there is nothing to compare. Write it with `how='trilinear'`."
         )
     layout = new_layout(original, to)
     for way in ways or ():

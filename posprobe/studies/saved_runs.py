@@ -26,7 +26,7 @@ from posprobe.report.files import RUN_SCHEMAS, read_arrays, read_bundle
 from posprobe.text import shorten_reference
 
 #: Advice for a run that cannot be read.
-RUN_AGAIN_ADVICE = "Run the model again: `posprobe forward REF`."
+RUN_AGAIN_ADVICE = "Run the model again."
 #: The shares of a head add up to 1, but for rounding.
 MAX_SHARE_SUM_ERROR = 1e-6
 #: Shares between 0 and 1 may exceed 1 by rounding in single precision.

@@ -459,7 +459,7 @@ def check_table_request(
         )
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
-            f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
+            f"`nulls={nulls}`: between 0 and {MAX_DRAWS} draws of each null model can be made."
         )
     check_device(device)
     creation_time()

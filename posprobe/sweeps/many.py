@@ -162,7 +162,7 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     Parameters
     ----------
     folder
-        Folder of the sweep, as given to ``--out``.
+        Folder of the sweep.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     path = expand_user(Path(folder)) / TABLE_FILE
     if not path_exists(path):
         raise UnknownReference(
-            f"{folder}: contains no {TABLE_FILE}. Run `posprobe sweep … --out {folder}` to its end."
+            f"{folder}: contains no {TABLE_FILE}. Finish the sweep of that folder first."
         )
     advice = "Run the same sweep again to rebuild it."
     read_errors = OSError, pa.ArrowException
@@ -453,12 +453,12 @@ class Sweep(Displayable):
         """Create the folder, or resume the sweep in it; refuse a folder with other files."""
         with self._explain_write_errors():
             if path_exists(self.folder) and not self.folder.is_dir():
-                raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
+                raise OutputError(f"{self.folder}: not a folder. Choose another (`out`).")
             names = sorted(path.name for path in self.folder.glob("*"))
             if not _is_sweep(self.folder, names):
                 raise OutputError(
                     f"{self.folder}: not a sweep's folder: it holds "
-                    f"{', '.join(names[:4])}. Choose another --out."
+                    f"{', '.join(names[:4])}. Choose another (`out`)."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
             with self._lock_folder():
@@ -471,7 +471,7 @@ class Sweep(Displayable):
         return explain_errors(
             OutputError,
             f"{self.folder}: it cannot be written",
-            "Make room, mend its permissions, or choose another --out; what "
+            "Make room, mend its permissions, or choose another folder (`out`); what "
             "is recorded there stays.",
             OSError,
         )

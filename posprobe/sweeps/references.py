@@ -297,7 +297,7 @@ def list_revisions(reference: str, pattern: str) -> list[Entry]:
     parsed = parse_reference(reference)
     if parsed.is_path or ":" in parsed.source or parsed.revision:
         raise UsageError(
-            f"{reference}: --revisions lists those of one Hub repository: OWNER/NAME."
+            f"{reference}: `revisions` lists those of one Hub repository: OWNER/NAME."
         )
     from posprobe.checkpoints.transfer import list_revisions
 
@@ -343,7 +343,7 @@ def gather(
     """
     if not references:
         raise UsageError(
-            "there is nothing to sweep. Name references, a folder, or --from FILE."
+            "there is nothing to sweep. Name references, a folder, or a file that lists them."
         )
     if revisions is None:
         return [
@@ -352,10 +352,10 @@ def gather(
             for entry in _expand_reference(*numbered)
         ]
     if len(references) != 1 or not isinstance(references[0], str):
-        raise UsageError("--revisions takes exactly one reference: a Hub repository.")
+        raise UsageError("`revisions` takes exactly one reference: a Hub repository.")
     if offline:
         raise UsageError(
-            "--revisions asks the Hub, and --offline forbids it. Leave one out."
+            "`revisions` asks the Hub, and `offline` forbids it. Leave one out."
         )
     return list_revisions(references[0], revisions)
 
@@ -384,11 +384,9 @@ def read_file(path: Path) -> list[Entry]:
         with open_regular(path, MAX_LIST_BYTES) as file:
             return read_list(file.read(), str(path))
     except FileNotFoundError as error:
-        raise UnknownReference(
-            f"{path}: no such file. Check the path after --from."
-        ) from error
+        raise UnknownReference(f"{path}: no such file. Check the path.") from error
     except OSError as error:
         raise UsageError(
-            f"{path}: it cannot be read ({error.strerror}). --from takes a "
-            "list of references; `-` is standard input."
+            f"{path}: it cannot be read ({error.strerror}). A text file or "
+            "CSV that lists references is expected."
         ) from error

@@ -107,7 +107,7 @@ def research_table(
     '| sinusoidal:64x16 | 16 | 4.53 |'
     """
     if format not in TABLE_FORMATS:
-        raise UsageError(f"--format {format}: choose one of {', '.join(TABLE_FORMATS)}.")
+        raise UsageError(f"unknown format {format!r}: choose {', '.join(TABLE_FORMATS)}.")
     requested = None if numbers is None else tuple(dict.fromkeys(numbers))
     if band and band not in NULL_MODELS:
         raise UsageError(

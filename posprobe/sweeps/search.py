@@ -195,7 +195,7 @@ def nearest(
     ('rxnmapper-albert', 'moved', 0.02)
     """
     if most < 1:
-        raise UsageError(f"--limit {most}: at least one table is named.")
+        raise UsageError(f"`most={most}`: at least one table is named.")
     query_table = (
         load(os.fspath(given)) if isinstance(given, str | os.PathLike) else table(given)
     )
@@ -257,8 +257,8 @@ def read_fingerprints(
                 yield _read_line(raw_line, f"{path}, line {line_number}")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
-            f"{sweep}: contains no {FINGERPRINT_FILE}. Run `posprobe sweep "
-            f"… --out {sweep}` to its end."
+            f"{sweep}: contains no {FINGERPRINT_FILE}. Finish the sweep of "
+            "that folder first."
         ) from error
     except OSError as error:
         raise InvalidCheckpoint(

@@ -299,12 +299,14 @@ def _record_failures(record: dict[str, Any], reference: str) -> Iterator[None]:
         code, message = error.exit_code, str(error)
     except MemoryError as error:
         code = OUT_OF_MEMORY_EXIT_CODE
-        message = f"out of memory ({error}). Analyse fewer positions with --rows A:B."
+        message = f"out of memory ({error}). Analyse fewer positions."
     except TimeLimit:
         code, message = 1, "it took longer than the time limit and was given up."
     except Exception as error:  # noqa: BLE001 - a bug in one task must not end the others
         code = 1
-        message = f"a bug: {type(error).__name__}: {error}. `posprobe analyze --debug` traces it."
+        message = (
+            f"a bug: {type(error).__name__}: {error}. Analyse it alone for the traceback."
+        )
     else:
         return
     record["failures"].append(failure(reference, code, message))
@@ -358,7 +360,7 @@ def resolve_engine(jobs: int | None, scheduler: str | None) -> Engine:
 
     n_cores = joblib.cpu_count()
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: it must be at least 1.")
+        raise UsageError(f"`jobs={jobs}`: it must be at least 1.")
     # More workers than cores would only slow each other down.
     return Engine(
         "dask" if scheduler else "processes", min(jobs or n_cores, n_cores), scheduler
@@ -478,8 +480,7 @@ def _run_alone(task: Task, pool: _Pool) -> dict[str, Any]:
         return record
     message = (
         f"its worker ended twice ({record}): it ran out of memory, or over "
-        "its time limit, or was killed. Analyse fewer positions with "
-        "--rows A:B."
+        "its time limit, or was killed. Analyse fewer positions."
     )
     state = None
     with suppress(PosprobeError):

@@ -285,7 +285,7 @@ def check_lines(
     if len(all_lines) > max_lines:
         all_lines = [
             *all_lines[: max_lines - 1],
-            f"  … {len(all_lines) - max_lines + 1} more lines: --json has all.",
+            f"  … {len(all_lines) - max_lines + 1} more lines, in the JSON.",
         ]
     return [headline, *all_lines, *hints]
 

@@ -176,10 +176,10 @@ def test_a_long_sinusoid_has_its_closed_form() -> None:
 
 def test_more_rows_than_can_be_compared_are_refused_at_once() -> None:
     n = SIMILARITY.MAX_COSINE_ROWS + 1
-    with pytest.raises(InvalidTable, match=f"{n} positions.*--rows A:B.*--only"):
+    with pytest.raises(InvalidTable, match=rf"{n} positions.*`table\[A:B\]`.*`only`"):
         pp.similarity(np.ones((n, 1), dtype=np.float32))
     table = as_table(np.ones((n, 1), dtype=np.float32))
-    with pytest.raises(InvalidTable, match="--rows A:B"):
+    with pytest.raises(InvalidTable, match=r"`table\[A:B\]`"):
         pp.analyze(table)
     assert set(pp.analyze(table, only=["norms"], nulls=0).results) == {"norms"}
 

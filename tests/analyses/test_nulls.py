@@ -342,7 +342,7 @@ def test_impossible_numbers_of_draws_are_refused(draws: int) -> None:
         lambda: pp.analyze(table, nulls=draws),
     ):
         with pytest.raises(
-            UsageError, match=f"--nulls {draws}: (between 0|the number of draws)"
+            UsageError, match=f"`nulls={draws}`: (between 0|the number of draws)"
         ):
             attempt()
 

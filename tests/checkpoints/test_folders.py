@@ -293,7 +293,7 @@ def test_without_a_part_all_are_listed(tmp_path: Path) -> None:
     names = [item["name"] for item in inspect(str(SAVED))]
     assert names == ["image_encoder", "text_encoder", "text_encoder_2", "transformer"]
     assert [item["name"] for item in inspect(f"{SAVED}#text_encoder")] == ["text_encoder"]
-    with pytest.raises(UsageError, match=r"--into copies one model.*text_encoder"):
+    with pytest.raises(UsageError, match=r"one model is copied.*text_encoder"):
         write_checkpoint(f"{SAVED}#text_encoder", pp.sinusoidal(24, 8), tmp_path / "x")
 
 

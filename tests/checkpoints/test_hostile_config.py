@@ -125,7 +125,7 @@ def test_a_bucket_for_every_distance_up_to_a_billion_is_refused() -> None:
 def test_three_tables_in_one_array_are_no_grid(tmp_path: Path) -> None:
     np.save(tmp_path / "three.npy", tensor(3, 24, 8))
     with pytest.raises(
-        InvalidCheckpoint, match=r"one row per position, \[n, d\].*--grid 3x24"
+        InvalidCheckpoint, match=r"one row per position, \[n, d\].*`grid=\(3, 24\)`"
     ):
         pp.load(str(tmp_path / "three.npy"))
     assert len(pp.load(str(tmp_path / "three.npy"), grid=(3, 24))) == 72

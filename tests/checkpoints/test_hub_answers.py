@@ -140,7 +140,7 @@ def test_offline_without_cache_is_refused(
     server: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(server)
-    says = r"someone/small: not in the local cache.*without --offline"
+    says = r"someone/small: not in the local cache.*without `offline`"
     with pytest.raises(Unreachable, match=says):
         open_hub("someone/small", None, offline=True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

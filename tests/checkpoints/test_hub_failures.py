@@ -243,7 +243,7 @@ def test_a_closed_port_is_one_clear_error(
     monkeypatch.setattr(constants, "ENDPOINT", gone)
     with pytest.raises(
         Unreachable,
-        match=r"gpt2: the Hugging Face Hub cannot be reached.*network.*--offline",
+        match=r"gpt2: the Hugging Face Hub cannot be reached.*network.*`offline=True`",
     ):
         read("gpt2")
     assert len(waits) == 3

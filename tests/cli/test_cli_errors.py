@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from made_checkpoints import CHECKPOINT_MAKERS
 from made_cli import Cli, assert_one_clear_error, cli, files_in
+
+import posprobe as pp
+from posprobe.errors import UsageError
 
 __all__ = ["cli"]
 
@@ -253,3 +257,75 @@ def test_an_interrupt_ends_quietly(
     assert completed.code == 130  # as every shell expects
     assert "Traceback" not in completed.err
     assert files_in(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "option"),
+    [
+        ("`tensor='wpe.weight'`", "--tensor wpe.weight"),
+        ("`grid=(4, 14, 14)`", "--grid 4x14x14"),
+        ("`table[1:]`", "--rows 1:"),
+        ("`rows=slice(None, 9)`", "--rows :9"),
+        ("`layers=[7, 9]`", "--layers 7,9"),
+        ("`all_rows=True`", "--all-rows"),
+        ("`trust_remote_code=True`", "`trust_remote_code=True`"),  # forward has it
+        ("`save_pretrained`", "`save_pretrained`"),
+    ],
+)
+def test_a_message_names_options_of_its_command(
+    parameter: str, option: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise UsageError(f"x: unfit. Use {parameter}.")
+
+    monkeypatch.setattr("posprobe.families.read.load", refuse)
+    assert cli("analyze", "sinusoidal:8x4").err == f"posprobe: x: unfit. Use {option}.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "option", "parameter"),
+    [
+        (
+            "analyze sinusoidal:8x4 --nulls -1",
+            lambda: pp.analyze("sinusoidal:8x4", nulls=-1),
+            "--nulls -1: ",
+            "`nulls=-1`: ",
+        ),
+        (
+            "figure similarity sinusoidal:8x4 -o x.pdf --columns 0",
+            lambda: pp.paper_figure("similarity", "sinusoidal:8x4", columns=0),
+            "--columns 0: ",
+            "`columns=0`: ",
+        ),
+        (
+            "table sinusoidal:8x4 --nulls -1",
+            lambda: pp.research_table(["sinusoidal:8x4"], nulls=-1),
+            "--nulls -1: ",
+            "`nulls=-1`: ",
+        ),
+        (
+            "forward sample:pydoc-llama --only states --pooling mean",
+            lambda: pp.analyze_model(
+                "sample:pydoc-llama", only=["states"], pooling="mean"
+            ),
+            "--pooling is for places",
+            "`pooling` is for places",
+        ),
+        (
+            "sweep gpt2 --revisions * --offline",
+            lambda: pp.sweep("gpt2", revisions="*", offline=True),
+            "--revisions asks the Hub, and --offline forbids it",
+            "`revisions` asks the Hub, and `offline` forbids it",
+        ),
+    ],
+)
+def test_an_error_speaks_to_each_door_in_its_words(
+    arguments: str, call: Callable[[], object], option: str, parameter: str, cli: Cli
+) -> None:
+    with pytest.raises(pp.PosprobeError) as refusal:
+        call()
+    assert parameter in str(refusal.value)
+    completed = cli(*arguments.split(), "--quiet")
+    assert completed.code == refusal.value.exit_code
+    assert option in completed.err
+    assert "`" not in completed.err

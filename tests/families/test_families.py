@@ -121,7 +121,7 @@ def test_a_named_tensor_is_taken_whole(tmp_path: Path) -> None:
     table = load(reference, tensor="embeddings.position_embeddings.weight")
     assert_same_bits(table.values, tiny.rows)
     assert table.dropped == ()
-    assert any("--tensor" in note for note in table.notes)
+    assert any("named by the user" in note for note in table.notes)
     with pytest.raises(UnknownReference, match="has no tensor nosuch"):
         load(reference, tensor="nosuch")
     with pytest.raises(InvalidTable, match=r"\[16\].*two dimensions"):
@@ -140,7 +140,7 @@ def test_a_stated_grid_settles_an_ambiguous_layout(
     tiny = wide_vit(**options)
     path = save_state_dict(tiny, tmp_path / "model")
     with pytest.raises(
-        InvalidCheckpoint, match=r"--grid HEIGHTxWIDTH.*--tensor pos_embed"
+        InvalidCheckpoint, match=r"`grid=\(HEIGHT, WIDTH\)`.*`tensor='pos_embed'`"
     ):
         load(path)
     assert_table_as_in_model(load(path, grid=(4, 7)), tiny)

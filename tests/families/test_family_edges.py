@@ -70,7 +70,7 @@ def test_the_modules_name_identifies_the_family(prefix: str, tmp_path: Path) -> 
     keep = ("image_size", "patch_size") if tables[0].grid else ()
     reference = without_config(tiny, tmp_path / "model", keep)
     if tables[0].reserved == "padding":
-        with pytest.raises(InvalidCheckpoint, match=r"pad_token_id.*--tensor"):
+        with pytest.raises(InvalidCheckpoint, match=r"pad_token_id.*`tensor="):
             load(reference)
         (tmp_path / "model/config.json").write_text(json.dumps({"pad_token_id": padding}))
     table = load(reference)
@@ -82,7 +82,7 @@ def test_an_anonymous_bert_named_table_may_have_padding_rows(tmp_path: Path) -> 
     reference = without_config(bert_of(514), tmp_path / "model")
     with pytest.raises(InvalidCheckpoint) as caught:
         load(reference)
-    for part in ("[514, 8]", "bert", "roberta", "mpnet", "model_type", "--tensor"):
+    for part in ("[514, 8]", "bert", "roberta", "mpnet", "model_type", "`tensor="):
         assert part in str(caught.value)
     tiny = bert_of(512)
     table = load(without_config(tiny, tmp_path / "round"))
@@ -110,7 +110,7 @@ def test_a_fairseq_checkpoint_without_its_options_is_refused(tmp_path: Path) -> 
     path = save_fairseq(roberta(1)(), tmp_path / "model")
     content = torch.load(path, weights_only=False)
     torch.save({"model": content["model"]}, path)
-    with pytest.raises(InvalidCheckpoint, match=r"max_positions.*--tensor"):
+    with pytest.raises(InvalidCheckpoint, match=r"max_positions.*`tensor="):
         load(path)
 
 

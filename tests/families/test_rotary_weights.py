@@ -335,7 +335,7 @@ def test_layers_that_do_not_rotate_or_are_not_asked_for_are_not_read(
     for requested, read in ((None, [0, 2]), ([2], [2])):
         assert [layer.layer for layer in use(path, layers=requested).layers] == read
     with pytest.raises(
-        UsageError, match=r"--layers 7: no layer of that number .* 0, 2\."
+        UsageError, match=r"`layers=\[7\]`: no layer of that number .* 0, 2\."
     ):
         use(path, layers=[7])
 

@@ -88,7 +88,9 @@ def test_what_a_configuration_leaves_out_is_in_the_kernel(
 def test_a_video_of_unknown_length_is_refused_with_an_example(tmp_path: Path) -> None:
     tensors = {"pos_embed": random(1, 4 * 14 * 14, D), **KERNEL}
     path = model_folder(tmp_path, tensors)
-    with pytest.raises(InvalidCheckpoint, match=r"784, 16.*--grid.*4x14x14.*--tensor"):
+    with pytest.raises(
+        InvalidCheckpoint, match=r"784, 16.*`grid=\(4, 14, 14\)`.*`tensor="
+    ):
         pp.load(path)
     assert pp.load(path, grid=(4, 14, 14)).layout == Video(4, 14, 14)
     assert pp.load(path, grid=(28, 28)).layout == Grid(28, 28)

@@ -112,7 +112,7 @@ def test_patches_without_a_square_are_refused_with_what_settles_it(
 ) -> None:
     name, sibling_shapes = MODELS["open_clip"]
     path = write(tmp_path, name, n_rows, sibling_shapes)
-    advice = rf"visual.conv1.weight.*--grid HEIGHTxWIDTH.*--tensor {name}"
+    advice = rf"visual.conv1.weight.*`grid=\(HEIGHT, WIDTH\)`.*`tensor='{name}'`"
     with pytest.raises(InvalidCheckpoint, match=advice):
         load(path)
     assert load(path, tensor=name).layout == Sequence(n_rows)
@@ -227,7 +227,7 @@ def test_a_bare_table_that_looks_like_patches_says_so(tmp_path: Path) -> None:
     values = np.concatenate([random(1, D), sum_codes(random(7, D), random(7, D)[::-1])])
     table = load(model_folder(tmp_path, {"my.pos": values}))
     assert table.layout == Sequence(50)
-    assert any("--grid 7x7" in note for note in table.notes)
+    assert any("grid: 7x7" in note for note in table.notes)
 
 
 def test_copies_under_other_names_encode_position_alike(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_batch_that_does_not_fit_is_one_clear_error() -> None:
 
     with model.wte.register_forward_pre_hook(full):
         assert decompose(model, [tokens(3)]).contexts == 3
-        with pytest.raises(UsageError, match=r"does not fit into memory.*--batch-size"):
+        with pytest.raises(UsageError, match=r"does not fit into memory.*`batch_size`"):
             decompose(model, [tokens(3), tokens(4)])
 
 
@@ -186,7 +186,7 @@ def test_overflow_is_reported_with_its_context_and_a_remedy(
         InvalidTable, match=r"hold NaN or infinity in context 3\. It o"
     ) as refusal:
         runs()[name](model, in_batches(contexts, 2))
-    assert ("--dtype float32" in str(refusal.value)) == (dtype == "bfloat16")
+    assert ("`dtype='float32'`" in str(refusal.value)) == (dtype == "bfloat16")
     if name in ("hidden states", "attention"):
         assert "at layer" in str(refusal.value)
     model.transformer.wpe.weight.data[2] = np.nan

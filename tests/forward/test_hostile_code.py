@@ -80,7 +80,7 @@ def test_a_class_of_another_architecture_does_not_stand_for_an_unknown_one(
     path = bert(
         tmp_path, canary, model_type="no-such", architectures=["BertModel"], auto_map=code
     )
-    with pytest.raises(UsageError, match="--trust-remote-code"):
+    with pytest.raises(UsageError, match="`trust_remote_code=True`"):
         load_model(path, device="cpu", head=True)
     assert not canary.exists()
 
@@ -100,7 +100,7 @@ KERNEL = "somebody/kernel"
 def test_a_configuration_that_needs_hub_code_is_refused(
     config_entries: dict[str, Any], tmp_path: Path, canary: Path
 ) -> None:
-    with pytest.raises(UsageError, match="--trust-remote-code"):
+    with pytest.raises(UsageError, match="`trust_remote_code=True`"):
         load_model(bert(tmp_path, canary, **config_entries), device="cpu")
 
 

@@ -594,7 +594,7 @@ def test_all_measurements_run_on_the_token_file(saved: Path, tmp_path: Path) -> 
     assert document["contexts"]["seed"] is None
     assert document["shift"]["loss"] is not None
     assert json.dumps(document)
-    with pytest.raises(UsageError, match="--text and --tokens"):
+    with pytest.raises(UsageError, match="`text` and `tokens`"):
         pp.analyze_model(str(saved), pp.Contexts(text=path, tokens=path))
     np.save(path, tokens() + VOCABULARY)
     with pytest.raises(UsageError, match="token ids run from"):

@@ -1,7 +1,9 @@
-"""Names of functions in messages exist, so that a user can call what an error names."""
+"""Functions and parameters in messages exist, so that a user can call what an error names."""
 
 import ast
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,45 @@ def test_functions_that_messages_name_are_public(module: str, name: str) -> None
     for part in name.split("."):
         target = getattr(target, part)
     assert callable(target), module
+
+
+#: Sentences of a document, which is read on a page whoever made it.
+PAGES = ("cli", "words", "report/svg.py")
+#: Commands of other programs that a message may give whole, and one that a training prints.
+SHELL = re.compile(r"`(?:uv sync|hf download) |`? --revision |posprobe sweep --from")
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield the strings of the library that are no docstrings, with their modules."""
+    for path in sorted(ROOT.rglob("*.py")):
+        module = path.relative_to(ROOT).as_posix()
+        if module.startswith(PAGES):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {
+            id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and id(node) not in docstrings:
+                yield module, node.value if isinstance(node.value, str) else ""
+
+
+def test_no_message_of_the_library_names_an_option_of_the_command_line() -> None:
+    options = {
+        (module, text)
+        for module, text in messages()
+        if re.search(r"(?<!\w)--[a-z]", text) and not SHELL.search(text)
+    }
+    assert not options
+
+
+def test_parameters_that_messages_name_are_taken_by_public_functions() -> None:
+    callables = [getattr(posprobe, name) for name in posprobe.__all__]
+    taken = {
+        parameter
+        for target in callables
+        if callable(target) and target is not posprobe.PosprobeError
+        for parameter in inspect.signature(target).parameters
+    }
+    named = {name for _, text in messages() for name in re.findall(r"`([a-z_]+)=", text)}
+    assert {"tensor", "grid", "nulls", "pooling", "trust_remote_code"} <= named <= taken

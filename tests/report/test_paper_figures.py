@@ -153,7 +153,7 @@ def test_tall_and_panelled_figures_fit_slides(kind: str) -> None:
 
 
 def test_figures_too_tall_for_a_slide_are_refused() -> None:
-    with pytest.raises(UsageError, match="--span page"):
+    with pytest.raises(UsageError, match="`span='page'`"):
         made("comparison", FIRST_CASES["comparison"], "slides", "column")
 
 
@@ -351,7 +351,7 @@ def test_rows_are_drawn_as_stored_or_centred_as_asked() -> None:
         curve = profile.figure.axes[0].lines[0].get_ydata()
         np.testing.assert_allclose(np.asarray(curve), cosine.offset_mean)
         assert ("after subtracting the mean row" in profile.caption) == centred
-    with pytest.raises(UsageError, match="--raw and --centred apply only"):
+    with pytest.raises(UsageError, match="`centred` applies only"):
         paper_figure("variance", table, centred=True)
 
 
@@ -363,9 +363,9 @@ def test_no_more_panels_stand_side_by_side_than_asked() -> None:
             round(ax.get_position().x0, 2) for ax in figure.figure.axes if ax.images
         }
         assert len(left_edges) == columns
-    with pytest.raises(UsageError, match="--columns applies only"):
+    with pytest.raises(UsageError, match="`columns` applies only"):
         paper_figure("norms", tables[0], columns=2)
-    with pytest.raises(UsageError, match="--columns 0"):
+    with pytest.raises(UsageError, match="`columns=0`"):
         paper_figure("similarity", *tables, columns=0)
 
 

@@ -291,9 +291,9 @@ def test_resizing_schemes_refuses_table_options() -> None:
     with pytest.raises(NoPositionTable, match="no table of positions that could be"):
         compare((alibi,), to=128)
     record = rotary("rotary:64x8")
-    with pytest.raises(UsageError, match="Choose --to above 64"):
+    with pytest.raises(UsageError, match="Choose `to` above 64"):
         compare((record,), to=64)
-    with pytest.raises(UsageError, match="without --how"):
+    with pytest.raises(UsageError, match="without `how`"):
         compare((record,), to=128, how="tile")
     with pytest.raises(UsageError, match="it has 2 rotary encodings"):
         compare((record, record), to=128)

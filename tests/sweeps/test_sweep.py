@@ -577,7 +577,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     (tmp_path / "file").write_text("")
     for occupied in ("mine", "file"):
-        with pytest.raises(OutputError, match="Choose another --out"):
+        with pytest.raises(OutputError, match=r"Choose another \(`out`\)"):
             pp.sweep("alibi:8x2", out=tmp_path / occupied, jobs=1).run()
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
@@ -586,11 +586,11 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     ("options", "phrase"),
     [
         ({"only": ["nonsense"]}, "unknown analysis 'nonsense'"),
-        ({"nulls": -1}, "--nulls -1"),
-        ({"jobs": 0}, "--jobs 0"),
+        ({"nulls": -1}, "`nulls=-1`"),
+        ({"jobs": 0}, "`jobs=0`"),
         ({"requests": 0}, "requests 0"),
-        ({"revisions": "*"}, "--revisions lists those of one Hub repository"),
-        ({"revisions": "*", "offline": True}, "--offline forbids it"),
+        ({"revisions": "*"}, "`revisions` lists those of one Hub repository"),
+        ({"revisions": "*", "offline": True}, "`offline` forbids it"),
         ({"time_limit": 0}, "leaves nothing"),
         ({"rows": slice(0, 8, 2)}, "neighbours"),
     ],

@@ -308,7 +308,7 @@ def _prepare_pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
         raise InvalidTable(
             f"tables of {shapes[0]} and {shapes[1]} (positions x width) "
             "cannot be compared: they need equally many positions. Cut "
-            "both to a common length with --rows A:B; a table is never "
+            "both to a common length with `table[A:B]`; a table is never "
             "resampled."
         )
     return a, b

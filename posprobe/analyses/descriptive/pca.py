@@ -286,7 +286,7 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
     values, xp = inputs.values, inputs.xp
     if values.shape[0] < 2:
         raise InvalidTable(
-            "one position has no principal components. Keep at least two rows with --rows A:B."
+            "one position has no principal components. Keep at least two rows with `table[A:B]`."
         )
     varies = bool(xp.any(centre_rows(values, xp)[0] != 0))
     n, d = values.shape

@@ -459,7 +459,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
             f"only the {len(components.singular_values)} leading components are computed"
         )
         return undefined_shift(
-            undefined=f"{reason}, and the map's rank is chosen among all; try fewer --rows"
+            undefined=f"{reason}, and the map's rank is chosen among all; try fewer rows"
         )
     # Squares of very small or large units must not leave the range of the numbers.
     scores = components.scores / components.singular_values[0]

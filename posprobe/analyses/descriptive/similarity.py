@@ -466,8 +466,8 @@ def check_row_count(n: int) -> None:
     if n > MAX_COSINE_ROWS:
         raise InvalidTable(
             f"{n} positions: cosines are computed of up to "
-            f"{MAX_COSINE_ROWS}. Choose that many with --rows A:B, or "
-            "analyses that need none with --only."
+            f"{MAX_COSINE_ROWS}. Choose that many with `table[A:B]`, or "
+            "analyses that need none with `only`."
         )
 
 

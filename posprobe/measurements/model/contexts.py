@@ -55,7 +55,7 @@ SINUSOID_COLUMN = "sinusoid"
 RANDOM_WALK_COLUMN = "random walks"
 
 #: Refusal of a text for a vision model.
-IMAGES_MESSAGE = "this model takes images: use --images DIR, or neither."
+IMAGES_MESSAGE = "this model takes images: use `images=DIR`, or neither."
 
 #: Description of random tokens.
 RANDOM_TOKENS = "random tokens"
@@ -229,8 +229,8 @@ def _choose_length(reference: str, model: Any, contexts: Contexts) -> int:
     if max_length and length > max_length:
         raise UsageError(
             f"{reference}: contexts of {length} tokens are longer than the "
-            f"{max_length} positions of the model. Use shorter ones: "
-            "--length."
+            f"{max_length} positions of the model. Use shorter ones "
+            "(`length`)."
         )
     return length
 
@@ -301,10 +301,10 @@ def _check_contexts(reference: str, model: Any, contexts: Contexts) -> None:
         f"{type(model).__name__} is not one.": not (
             hasattr(model, "config") or is_timm(model)
         ),
-        "--length is for text, and this model takes images.": shape and contexts.length,
+        "`length` is for text, and this model takes images.": shape and contexts.length,
         IMAGES_MESSAGE: shape and contexts.text,
-        "this model takes images: leave out --tokens.": shape and contexts.tokens,
-        "this model takes text: use --text FILE, or neither.": not shape
+        "this model takes images: leave out `tokens`.": shape and contexts.tokens,
+        "this model takes text: use `text=FILE`, or neither.": not shape
         and contexts.images,
     }
     for message, applies in refusals.items():
@@ -335,7 +335,7 @@ def _check_image_shape(reference: str, model: Any, images: Array) -> None:
             raise UsageError(
                 f"{reference}: its preprocessor_config.json makes images of "
                 f"{produced} {unit}, but the model takes {required}. Fix "
-                "that file, or leave out --images."
+                "that file, or leave out `images`."
             )
 
 
