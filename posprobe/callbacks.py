@@ -18,7 +18,8 @@ from posprobe.errors import OutputError, UsageError, explain_errors
 from posprobe.families import load
 from posprobe.families.find import is_named_position
 from posprobe.forward import attention_budget
-from posprobe.forward.contexts import split_batches
+from posprobe.forward.attention import check_budget_contexts
+from posprobe.forward.contexts import check_inputs, check_padding
 from posprobe.report.files import write_files
 from posprobe.studies import Analysis, analyze
 from posprobe.words.models import distance_share_sentence
@@ -219,9 +220,15 @@ class PositionCallback(TrainerCallback):
     folder
         Folder of the tables and of the list.
     contexts
-        Contexts of the distance share, as for `record_positions`.
+        Contexts of the distance share, as for `record_positions`. What the model cannot take is
+        refused before the first step.
     max_time_share
         Largest share of the run's time that measurements take.
+
+    Raises
+    ------
+    UsageError
+        If an argument means nothing.
 
     Attributes
     ----------
@@ -245,12 +252,16 @@ class PositionCallback(TrainerCallback):
     ) -> None:
         if type(every) is not int or every < 1:
             raise UsageError(f"every={every!r}: choose a number of steps, 1 or more.")
-        if not 0 < max_time_share <= 1:
+        if not isinstance(max_time_share, int | float) or not 0 < max_time_share <= 1:
             raise UsageError(
                 f"max_time_share={max_time_share!r}: choose a share above 0, up to 1."
             )
+        if not isinstance(folder, str | os.PathLike):
+            raise UsageError(f"folder={folder!r}: choose a path.")
         self.every, self.folder = every, Path(folder)
-        self.contexts = None if contexts is None else list(split_batches(contexts))
+        self.contexts = (
+            None if contexts is None else check_budget_contexts(contexts, "contexts")
+        )
         self.max_time_share = max_time_share
         self.records: list[PositionRecord] = []
         self._start = time.perf_counter()
@@ -264,9 +275,13 @@ class PositionCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Save the table before the first step."""
+        """Save the table before the first step; refuse contexts that the model cannot take."""
+        model = kwargs["model"]
+        for batch in self.contexts or ():
+            check_inputs(model, batch)
+            check_padding(model, batch, type(model).__name__)
         self._start = time.perf_counter()
-        self._record(state, kwargs["model"])
+        self._record(state, model)
 
     def on_step_end(
         self,

@@ -34,7 +34,15 @@ from posprobe.forward.attention_inputs import (
     run_observed,
 )
 from posprobe.forward.averages import find_attention_layers, use_stepwise_attention
-from posprobe.forward.contexts import check_padding, generates, sum_over_contexts
+from posprobe.forward.contexts import (
+    check_padding,
+    check_same_shape,
+    empty_error,
+    generates,
+    split_batches,
+    sum_over_contexts,
+    to_tensor,
+)
 from posprobe.forward.models import import_package, unwrap_model
 from posprobe.forward.running import (
     find_hook_points,
@@ -161,6 +169,34 @@ def attention_budget(
     return observer.build(*sum_over_contexts(model, contexts, measure, observer.title))
 
 
+def check_budget_contexts(
+    contexts: Array | Iterable[Array], title: str
+) -> list[torch.Tensor]:
+    """Return contexts as batches, refused where no model could be measured on them.
+
+    Parameters
+    ----------
+    contexts
+        As for `attention_budget`.
+    title
+        What the contexts belong to, for messages.
+
+    Raises
+    ------
+    UsageError
+        If they are no token ids or pixels, differ in length, or are too short or too few.
+    """
+    batches: list[torch.Tensor] = []
+    for batch in map(to_tensor, split_batches(contexts)):
+        check_same_shape(batch, tuple(batches[0].shape[1:]) if batches else (), title)
+        _check_length(batch, title)
+        batches.append(batch)
+    if not batches:
+        raise empty_error(title)
+    _check_count(sum(map(len, batches)), title)
+    return batches
+
+
 class AttentionObserver:
     """Takes the logits of a model's heads while batches run, and measures the attention budget.
 
@@ -206,11 +242,7 @@ class AttentionObserver:
         measured = {number: sums[number] for number in sums if number not in problems}
         if view is None or not measured:
             raise _no_layer_error(problems, self.title)
-        if next(iter(measured.values())).contexts < 2:
-            raise UsageError(
-                f"{self.title}: one context cannot tell position from content. Use "
-                f"{MIN_HEAD_CONTEXTS} or more (`contexts`)."
-            )
+        _check_count(next(iter(measured.values())).contexts, self.title)
         return build_attention_budget(
             measured,
             problems,
@@ -230,6 +262,15 @@ PROBLEM_MESSAGES: Mapping[str, str] = {
     "underflow": "too much of its attention is 0 in this precision",
     "shape": "its attention is not from every token to every token",
 }
+
+
+def _check_count(n_contexts: int, title: str) -> None:
+    """Refuse a single context."""
+    if n_contexts < 2:
+        raise UsageError(
+            f"{title}: one context cannot tell position from content. Use "
+            f"{MIN_HEAD_CONTEXTS} or more (`contexts`)."
+        )
 
 
 def _check_length(batch: torch.Tensor, title: str) -> None:

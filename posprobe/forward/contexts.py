@@ -26,9 +26,18 @@ _log = logging.getLogger("posprobe")
 
 #: Contexts of a batch where they come as one array.
 DEFAULT_BATCH_SIZE = 8
-#: Contexts that begin or end with so much padding are padded. Fewer such tokens may begin or end a
-#: text, or be drawn at random.
-MIN_PADDING_TOKENS = 3
+#: So much padding at an end of a context is padding: one such token may be drawn at random.
+MIN_PADDING_TOKENS = 2
+#: The same where the token of padding has another role: it may begin or end a text, once or twice.
+MIN_PADDING_TOKENS_WITH_ROLE = 3
+#: Keys of a configuration: tokens that begin or end a text.
+_END_TOKEN_KEYS = (
+    "bos_token_id",
+    "eos_token_id",
+    "cls_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+)
 
 
 def random_tokens(
@@ -328,12 +337,7 @@ def sum_over_contexts(
         with evaluation_mode(model) as device:
             for contexts in split_batches(batches):
                 batch = _as_batch(contexts, device, model)
-                if shape and tuple(batch.shape[1:]) != shape:
-                    raise UsageError(
-                        f"{title}: contexts of shape "
-                        f"{list(batch.shape[1:])} after those of "
-                        f"{list(shape)}: all must be as long as each other."
-                    )
+                check_same_shape(batch, shape, title)
                 shape = tuple(batch.shape[1:])
                 batch_sums = measure(batch, n_done, sums)
                 # A single assignment keeps all layers at the same context after an interruption.
@@ -359,15 +363,43 @@ def sum_over_contexts(
             "`dtype='bfloat16'` or another device."
         ) from error
     if not sums:
-        raise UsageError(
-            f"{title}: the inputs are empty. A generator can be used only once; pass a list."
-        )
+        raise empty_error(title)
     return sums, is_interrupted
 
 
+def empty_error(title: str) -> UsageError:
+    """Return the error of inputs without a context."""
+    return UsageError(
+        f"{title}: the inputs are empty. A generator can be used only once; pass a list."
+    )
+
+
+def check_same_shape(batch: torch.Tensor, shape: tuple[int, ...], title: str) -> None:
+    """Refuse a batch whose contexts are not of the shape of those before it; () before any.
+
+    Raises
+    ------
+    UsageError
+        If they differ.
+    """
+    if shape and tuple(batch.shape[1:]) != shape:
+        raise UsageError(
+            f"{title}: contexts of shape {list(batch.shape[1:])} after those of {list(shape)}: "
+            "all must be as long as each other."
+        )
+
+
 def split_batches(contexts: Array | Iterable[Array]) -> Iterator[Array]:
-    """Yield batches of contexts; one array of all contexts is cut into them."""
+    """Yield batches of contexts; one array of all contexts is cut into them.
+
+    Raises
+    ------
+    UsageError
+        If there is nothing to take batches from.
+    """
     if not hasattr(contexts, "ndim"):
+        if not isinstance(contexts, Iterable):
+            raise _form_error(contexts)
         yield from contexts
         return
     array: Array = contexts
@@ -375,14 +407,35 @@ def split_batches(contexts: Array | Iterable[Array]) -> Iterator[Array]:
         yield array[start : start + DEFAULT_BATCH_SIZE]
 
 
+def _form_error(contexts: object) -> UsageError:
+    return UsageError(
+        f"{type(contexts).__name__} {contexts!r:.40}: arrays of token ids [b, t] or of pixels "
+        "[b, channels, h, w] are expected. posprobe.forward.text_windows cuts a text."
+    )
+
+
 def _as_batch(contexts: Array, device: torch.device, model: Any) -> torch.Tensor:
+    batch = to_tensor(contexts)
+    check_inputs(model, batch)
+    dtype = next(model.parameters()).dtype
+    return batch.to(device=device, dtype=dtype if batch.is_floating_point() else None)
+
+
+def to_tensor(contexts: Array) -> torch.Tensor:
+    """Return a batch as a tensor of token ids ``[b, t]``, int64, or of floating-point signals.
+
+    Raises
+    ------
+    UsageError
+        If it is neither, or empty.
+    """
     pt = import_package("torch")
     if not hasattr(contexts, "ndim"):
-        raise UsageError(
-            f"{type(contexts).__name__} {contexts!r:.40}: arrays of token ids [b, t] or of pixels "
-            "[b, channels, h, w] are expected. posprobe.forward.text_windows cuts a text."
-        )
-    batch: torch.Tensor = pt.as_tensor(contexts)
+        raise _form_error(contexts)
+    try:
+        batch: torch.Tensor = pt.as_tensor(contexts)
+    except (TypeError, ValueError) as error:
+        raise _form_error(contexts) from error
     are_ids = batch.ndim == 2 and not batch.is_floating_point() and not batch.is_complex()
     are_signals = batch.ndim in (3, 4) and batch.is_floating_point()
     if not (are_ids or are_signals) or 0 in batch.shape:
@@ -391,10 +444,19 @@ def _as_batch(contexts: Array, device: torch.device, model: Any) -> torch.Tensor
             "token ids [b, t], floating-point pixels [b, channels, h, w] or "
             "features of sound [b, bins, t] are expected, at least one of them."
         )
-    if are_ids:
+    return batch.to(dtype=pt.int64) if are_ids else batch
+
+
+def check_inputs(model: Any, batch: torch.Tensor) -> None:
+    """Refuse token ids that the model does not have, or has no positions for.
+
+    Raises
+    ------
+    UsageError
+        As `check_token_ids`.
+    """
+    if not batch.is_floating_point():
         check_token_ids(batch, model)
-        return batch.to(device=device, dtype=pt.int64)
-    return batch.to(device=device, dtype=next(model.parameters()).dtype)
 
 
 def check_token_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
@@ -427,17 +489,25 @@ def check_padding(
 ) -> None:
     """Refuse contexts that begin or end with padding, which no query may look at.
 
-    A single token of padding may be the token that begins or ends a text.
-
     Raises
     ------
     UsageError
-        If a context begins or ends with `MIN_PADDING_TOKENS` of the model's padding.
+        If a context begins or ends with `MIN_PADDING_TOKENS` of the model's padding, or with
+        `MIN_PADDING_TOKENS_WITH_ROLE` where the same token begins or ends texts.
     """
-    padding = getattr(getattr(model, "config", None), "pad_token_id", None)
-    if padding is None or batch.ndim != 2 or batch.shape[1] < MIN_PADDING_TOKENS:
+    config = getattr(model, "config", None)
+    padding = getattr(config, "pad_token_id", None)
+    if padding is None or batch.ndim != 2:
         return
-    ends = batch[:, :MIN_PADDING_TOKENS], batch[:, -MIN_PADDING_TOKENS:]
+    end_tokens = [getattr(config, key, None) for key in _END_TOKEN_KEYS]
+    # Some models have several tokens that end a text.
+    has_role = any(
+        padding in (ids if isinstance(ids, list | tuple) else [ids]) for ids in end_tokens
+    )
+    n_ends = MIN_PADDING_TOKENS_WITH_ROLE if has_role else MIN_PADDING_TOKENS
+    if batch.shape[1] < n_ends:
+        return
+    ends = batch[:, :n_ends], batch[:, -n_ends:]
     if any(bool((end == padding).all(1).any()) for end in ends):
         raise UsageError(
             f"{title}: contexts begin or end with padding (token {padding}), which hides keys. "

@@ -415,20 +415,24 @@ def test_contexts_that_cannot_be_measured_are_refused() -> None:
     assert "23 tokens are too short" in refusal(model, tokens(length=23))
     assert "longer than the 128 positions" in refusal(model, tokens(length=130))
     assert "one context" in refusal(model, [tokens()[0][:1]])
-    for hidden in (slice(-3, None), slice(None, 3)):
-        padded = tokens()[0].copy()
-        padded[0, hidden] = 0
-        assert "padding" in refusal(model, [padded])
 
 
-def test_padding_is_refused_where_it_also_ends_texts() -> None:
+@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize(("end_tokens", "n_allowed"), [(None, 1), (2, 2), ([5, 2], 2)])
+def test_padding_is_refused_beyond_tokens_that_end_texts(
+    end_tokens: int | list[int] | None, n_allowed: int, side: str
+) -> None:
     model = built("GPT2", **GPT2)
-    model.config.pad_token_id = model.config.eos_token_id = 2
-    ended = tokens()[0].copy()
-    ended[:, -1] = 2
-    assert attention_budget(model, [ended]).contexts == 8
-    ended[3, -4:] = 2
-    assert "padding (token 2)" in refusal(model, [ended])
+    model.config.pad_token_id, model.config.eos_token_id = 2, end_tokens
+    contexts = np.where(tokens()[0] == 2, 3, tokens()[0])
+
+    def padded(count: int) -> Any:
+        batch = contexts.copy()
+        batch[3, slice(count) if side == "start" else slice(-count, None)] = 2
+        return batch
+
+    assert attention_budget(model, [padded(n_allowed)]).contexts == 8
+    assert "padding (token 2)" in refusal(model, [padded(n_allowed + 1)])
 
 
 def test_contexts_may_come_as_one_array() -> None:

@@ -117,13 +117,59 @@ def test_an_error_ends_the_watch_and_not_the_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [{"every": 0}, {"every": 2.5}, {"every": "5"}, {"max_time_share": -1},
-     {"max_time_share": float("nan")}, {"max_time_share": 1.5}],
+     {"max_time_share": float("nan")}, {"max_time_share": 1.5}, {"max_time_share": "1"},
+     {"folder": 5}, {"folder": None}],
 )  # fmt: skip
 def test_settings_of_the_callback_that_cannot_be_are_refused(
     arguments: dict[str, Any],
 ) -> None:
     with pytest.raises(UsageError, match="choose a"):
         PositionCallback(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "message"),
+    [
+        (5, "int 5: arrays of token ids"),
+        ("abc", "str 'a': arrays of token ids"),
+        (np.array([["a", "b"]]), "ndarray .*: arrays of token ids"),
+        (tokens().double() / 40, "integer token ids"),
+        (tokens()[0], "integer token ids"),
+        (torch.zeros(0, 32, dtype=torch.int64), "at least one of them"),
+        ([], "the inputs are empty"),
+        (tokens(length=8), "too short to tell distances apart"),
+        (tokens(count=1), "one context"),
+        ([tokens(length=32), tokens(length=30)], "as long as each other"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_contexts_are_refused_when_the_callback_is_made(
+    contexts: Any, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        PositionCallback(contexts=contexts)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "message"),
+    [
+        (tokens() + 40, "token ids run from"),
+        (tokens(length=40), "longer than the 32 positions"),
+        (torch.nn.functional.pad(tokens(length=28), (0, 4), value=2), "padding"),
+    ],
+    ids=["vocabulary", "length", "padding"],
+)
+def test_contexts_that_the_model_cannot_take_are_refused_before_the_first_step(
+    contexts: Any, message: str, tmp_path: Path
+) -> None:
+    model = gpt2()
+    model.config.pad_token_id = 2
+    weights = model.transformer.wpe.weight.detach().clone()
+    callback = PositionCallback(1, tmp_path / "positions", contexts=contexts)
+    with pytest.raises(UsageError, match=message):
+        train(model, callback, tmp_path, 2)
+    assert torch.equal(model.transformer.wpe.weight, weights)
+    assert not (tmp_path / "positions").exists()
 
 
 def test_a_resumed_training_keeps_the_steps_before_it(tmp_path: Path) -> None:
