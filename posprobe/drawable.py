@@ -74,13 +74,14 @@ class Displayable:
 
     if not TYPE_CHECKING:  # a type checker must know the attributes that exist
 
-        def __getattr__(self, name: str) -> Any:
-            if hasattr(type(self), name):  # a property of that name failed
+        def __getattribute__(self, name: str) -> Any:
+            try:
                 return object.__getattribute__(self, name)
+            except AttributeError:
+                # A property of that name failed; or a library asks for a private name.
+                if hasattr(type(self), name) or name.startswith("_"):
+                    raise
             message = f"{type(self).__name__} has no attribute {name!r}"
-            # Libraries ask for private names; copies ask before the fields exist.
-            if name.startswith("_"):
-                raise AttributeError(message)
             locations = self._locations()
             near = [name] if name in locations else get_close_matches(name, locations, 2)
             hint = " or ".join(locations[word] for word in near)

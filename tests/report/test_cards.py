@@ -17,6 +17,7 @@ import posprobe as pp
 from posprobe.analyses.facts import Answers
 from posprobe.drawable import Card, Displayable, html_card
 from posprobe.errors import MissingExtra, UsageError
+from posprobe.report import to_json
 
 #: Size limit of what a notebook stores of one result, in bytes.
 MAX_CARD_BYTES = 100_000
@@ -212,14 +213,68 @@ def test_copies_and_probes_of_attributes_work(make: Callable[[], Any]) -> None:
         assert repr(twin) == repr(result)
 
 
-def test_a_property_that_fails_keeps_its_own_error() -> None:
+def run_results() -> list[Any]:
+    """Return what a running model gives."""
+    model = pp.load_model("sample:pydoc-llama")
+    contexts = np.random.default_rng(0).integers(5, 128, (16, 64))
+    run = pp.analyze_model(
+        "sample:pydoc-llama", pp.Contexts(count=8), only=["attention_budget"]
+    )
+    return [
+        pp.attention_budget(model, contexts),
+        pp.places(model, contexts),
+        pp.rotary_use(model, [contexts]),
+        pp.positions_of(model, contexts[:1]),
+        run,
+        run.answers,
+    ]
+
+
+def checks() -> list[Any]:
+    return [
+        pp.check("rotary:512x64", "rotary:512x64,linear=4"),
+        pp.check("rotary:512x64", "rotary:512x64,base=500000"),
+        pp.check("sample:rxnmapper-albert", "sample:sapiens-roberta"),
+    ]
+
+
+def comparisons() -> list[Any]:
+    return [
+        pp.compare(SEQUENCE, "walk", only=["pca"]),
+        pp.compare_kernels("sinusoidal:32x8", "rotary:32x8"),
+        pp.nearest("sample:digits-vit"),
+        pp.analyze("rotary:128x16"),
+        pp.paper_figure("norms", SEQUENCE),
+    ]
+
+
+@pytest.mark.parametrize("make", [run_results, checks, comparisons])
+def test_results_are_the_same_after_a_copy_and_another_process(
+    make: Callable[[], list[Any]],
+) -> None:
+    for result in make():
+        for twin in (
+            copy.deepcopy(result),
+            pickle.loads(pickle.dumps(result)),  # noqa: S301 - our own bytes
+        ):
+            assert type(twin) is type(result)
+            assert repr(twin) == repr(result)
+            if hasattr(result, "to_dict"):
+                assert to_json(twin.to_dict()) == to_json(result.to_dict())
+
+
+def test_a_property_that_fails_runs_once_and_keeps_its_own_error() -> None:
+    calls = []
+
     class Broken(Displayable):
         @property
         def colour(self) -> Any:
+            calls.append("colour")
             return np.zeros(1).hue  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="hue"):
         _ = Broken().colour
+    assert len(calls) == 1
 
 
 # References where a table is taken.
