@@ -93,7 +93,7 @@ class Embedder:
         suffix = len(self.suffix)
         n_shared = max(
             n
-            for n in range(len(self.prefix) + 1)
+            for n in range(min(len(self.prefix), contexts.shape[1]) + 1)
             if (contexts[:, :n] == self.prefix[:n]).all()
         )
         contexts = contexts[:, n_shared:]

@@ -134,12 +134,8 @@ def research_table(
             )
         ]
     named_cells = [(row_name(row), _format_row(row, keys, band)) for row in table_rows]
-    band_description = (
-        f"{nulls} draws (seed {seed}) of the null model {band}, {NULL_MODELS[band]}"
-        if band and nulls
-        else ""
-    )
-    caption = _caption(table_rows, named_cells, band_description, position_range)
+    ranges = _range_sentences(table_rows, named_cells, band, nulls, seed) if band else []
+    caption = _caption(table_rows, named_cells, ranges, position_range)
     labels = _labels(keys)
     text = _template(format).render(
         labels=labels, lines=named_cells, caption=caption, sources=_sources(table_rows)
@@ -366,17 +362,14 @@ def _format_row(row: Row, keys: Sequence[str], band: str | None) -> list[tuple[s
 def _caption(
     table_rows: Sequence[Row],
     lines: Sequence[Line],
-    band_description: str,
+    range_sentences: Sequence[str],
     position_range: _PositionRange,
 ) -> str:
     """Write the caption: the numbers, the baseline and the positions."""
     sentences = [
-        f"Position {'table' if len(table_rows) == 1 else 'tables'} and encodings in numbers."
+        f"Position {'table' if len(table_rows) == 1 else 'tables'} and encodings in numbers.",
+        *range_sentences,
     ]
-    if any(ends for _, cells in lines for _, ends in cells):
-        sentences.append(f"In small type: 5 to 95 % of {band_description}.")
-    elif band_description:
-        sentences.append("No number here has a range by a null model: grids have none.")
     if any(text == "–" for _, cells in lines for text, _ in cells):
         sentences.append("– not measured.")
     if position_range:
@@ -390,6 +383,30 @@ def _caption(
         )
         sentences.append(f"Positions {start or 0} to {last}.")
     return " ".join(sentences)
+
+
+def _range_sentences(
+    table_rows: Sequence[Row], lines: Sequence[Line], band: str, nulls: int, seed: int
+) -> list[str]:
+    """Say what the ranges are, and which tables have none."""
+    if not nulls:
+        return []
+    have_ranges = [any(ends for _, ends in cells) for _, cells in lines]
+    sentences = []
+    if any(have_ranges):
+        sentences.append(
+            f"In small type: 5 to 95 % of {nulls} draws (seed {seed}) of the null model {band}, "
+            f"{NULL_MODELS[band]}."
+        )
+    grids = [row_name(row) for row in table_rows if row.get("layout") == "grid"]
+    if band == "walk" and grids:
+        sentences.append(
+            f"No walk is drawn of patches on a grid ({', '.join(grids)}): the null model "
+            "stationary gives their ranges."
+        )
+    elif not any(have_ranges):
+        sentences.append("No number here has a range by a null model.")
+    return sentences
 
 
 def _sources(table_rows: Sequence[Row]) -> str:

@@ -216,6 +216,8 @@ def test_what_stands_before_a_text_is_taken_off_with_or_without_its_prompt(
     texts = random_contexts(4, 6) % 40
     contexts = np.array([[*start, *text, 51] for text in texts])
     np.testing.assert_array_equal(embedder.strip_special_tokens(contexts), texts)
+    shortest = np.array([[*start[:1], 5]] * 4)
+    np.testing.assert_array_equal(embedder.strip_special_tokens(shortest), [[5]] * 4)
 
 
 def test_arguments_that_cannot_be_measured_are_refused() -> None:

@@ -152,3 +152,21 @@ def test_the_command_prints_what_the_function_returns(sweep: Path, cli: Cli) -> 
         sweep, numbers=["dim", "pca.top3"], format="latex", band=None
     )
     assert (completed.code, completed.out) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("references", "band", "has_ranges", "says_why"),
+    [
+        (["sample:digits-vit"], "walk", False, True),
+        (["sample:digits-vit", "sinusoidal:64x16"], "walk", True, True),
+        (["sample:digits-vit"], "stationary", True, False),
+        (["sinusoidal:64x16"], "walk", True, False),
+    ],
+)
+def test_a_table_says_why_patches_have_no_range_by_walks(
+    references: list[str], band: str, has_ranges: bool, says_why: bool
+) -> None:
+    table = pp.research_table(references, numbers=["pca.stable_rank"], band=band, nulls=2)
+    assert ("5 to 95 %" in table.caption) == has_ranges
+    why = "No walk is drawn of patches on a grid (digits-vit)"
+    assert (why in table.caption) == says_why
