@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from posprobe import nulls
-from posprobe.analyses.breaks.outliers import replace_patches
+from posprobe.analyses.breaks.outlier_patches import replace_patches
 from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.composition.bridging import interpolate_rows
 from posprobe.analyses.composition.processes import fit_process

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posprobe.analyses.breaks.outliers import largest_ratio, typical_values
+from posprobe.analyses.breaks.limits import largest_ratio, typical_values
 from posprobe.analyses.breaks.seams import MIN_BLURRED_STEPS, Seams
 from posprobe.analyses.composition.budget import SharedPlanes
 from posprobe.analyses.facts import Answer, Cause, Verdict

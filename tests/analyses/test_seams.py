@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.breaks.changes import find_step_changes
-from posprobe.analyses.breaks.outliers import MIN_SIDE_ROWS
+from posprobe.analyses.breaks.limits import MIN_SIDE_ROWS
 from posprobe.analyses.breaks.seams import Seams, find_stretch, seams
 from posprobe.encodings import sinusoidal
 from posprobe.families import load

@@ -13,11 +13,8 @@ from made_tables import gaussian, patches, rotation, slow_surface
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.breaks.outliers import (
-    largest_ratio,
-    outlier_patch_ratios,
-    replace_patches,
-)
+from posprobe.analyses.breaks.limits import largest_ratio
+from posprobe.analyses.breaks.outlier_patches import outlier_patch_ratios, replace_patches
 from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.result import as_block
 from posprobe.arrays import namespace

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.breaks.outliers import MIN_SIDE_ROWS, RowSeries
+from posprobe.analyses.breaks.limits import MIN_SIDE_ROWS
+from posprobe.analyses.breaks.outliers import RowSeries
 from posprobe.analyses.extremes import gumbel_p
 from posprobe.analyses.linear import leading_coordinates
 from posprobe.arrays import Floats

@@ -33,27 +33,28 @@ from posprobe.analyses.breaks.changes import (
 )
 from posprobe.analyses.breaks.copies import find_between_equal_rows, find_equal_rows
 from posprobe.analyses.breaks.levels import find_level_changes
-from posprobe.analyses.breaks.outliers import (
+from posprobe.analyses.breaks.limits import (
     MAX_FALSE_ALARM_P,
     MAX_TAIL_P,
-    MIN_DIRECTION_RATIO,
     MIN_EXCESS_RATIO,
-    MIN_NORM_RATIO,
     MIN_SIDE_ROWS,
     WINDOW_ROWS,
+    exceeds_sides,
+    is_beyond_tail,
+    noise_limits,
+    robust_level,
+    side_levels,
+    typical_values,
+)
+from posprobe.analyses.breaks.outlier_patches import find_outlier_patches, patch_refusal
+from posprobe.analyses.breaks.outliers import (
+    MIN_DIRECTION_RATIO,
+    MIN_NORM_RATIO,
     BreakRecord,
     RowSeries,
     add_direction_outliers,
     add_norm_outliers,
-    exceeds_sides,
-    find_outlier_patches,
     find_zero_rows,
-    is_beyond_tail,
-    noise_limits,
-    patch_refusal,
-    robust_level,
-    side_levels,
-    typical_values,
 )
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.result import HIDDEN, NEWER, JsonType, Result, centre_rows
@@ -256,7 +257,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       `MIN_DIRECTION_RATIO` times their distance from 1 and beyond the tail of its distribution.
     - Where neighbouring rows are alike, neither cosine nor norm changes without a long step.
     - On a grid, where there are no seams, a patch is an outlier if it is zero, or far from those
-      beside it (`posprobe.analyses.breaks.outliers`).
+      beside it (`posprobe.analyses.breaks.outlier_patches`).
 
     Seams:
 

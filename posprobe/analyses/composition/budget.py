@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.breaks.outliers import replace_patches
+from posprobe.analyses.breaks.outlier_patches import replace_patches
 from posprobe.analyses.breaks.seams import (
     Seams,
     all_stretches,
