@@ -29,7 +29,7 @@ from posprobe.analyses import (
     Spectrum,
 )
 from posprobe.analyses.breaks.outlier_patches import MAX_OUTLIER_SHARE, replace_patches
-from posprobe.analyses.breaks.seams import Stretch, find_stretch, long_stretches
+from posprobe.analyses.breaks.stretches import Stretch, find_stretch, long_stretches
 from posprobe.analyses.composition.bridging import Bridging
 from posprobe.analyses.composition.budget import Budget, Clock, describe_clock
 from posprobe.analyses.composition.grid_model import GridModel

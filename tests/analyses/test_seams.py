@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.analyses.breaks.changes import find_step_changes
 from posprobe.analyses.breaks.limits import MIN_SIDE_ROWS
-from posprobe.analyses.breaks.seams import Seams, find_stretch, seams
+from posprobe.analyses.breaks.seams import Seams, seams
+from posprobe.analyses.breaks.stretches import find_stretch
 from posprobe.encodings import sinusoidal
 from posprobe.families import load
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.breaks.changes import MIN_UNTRAINED_ROWS, find_untrained_rows
-from posprobe.analyses.breaks.seams import find_stretch, seams
+from posprobe.analyses.breaks.seams import seams
+from posprobe.analyses.breaks.stretches import find_stretch
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.result import as_block
 from posprobe.words.summary import table_headline

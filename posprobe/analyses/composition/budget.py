@@ -20,13 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.outlier_patches import replace_patches
-from posprobe.analyses.breaks.seams import (
-    Seams,
-    all_stretches,
-    find_stretch,
-    long_stretches,
-    seams,
-)
+from posprobe.analyses.breaks.seams import Seams, seams
+from posprobe.analyses.breaks.stretches import all_stretches, find_stretch, long_stretches
 from posprobe.analyses.composition.clocks import (
     MIN_CLOCK_TURNS,
     measure_lead,
