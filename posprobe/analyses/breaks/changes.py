@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.limits import MIN_SIDE_ROWS, WINDOW_ROWS, robust_level
-from posprobe.analyses.breaks.outliers import RowSeries
+from posprobe.analyses.breaks.row_series import RowSeries
 from posprobe.analyses.linear import offset_sums, robust_sd, slow_cosines
 from posprobe.analyses.resampling import count_p_value
 from posprobe.arrays import Floats

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.limits import MIN_SIDE_ROWS
-from posprobe.analyses.breaks.outliers import BreakRecord, RowSeries, find_zero_rows
+from posprobe.analyses.breaks.outliers import find_zero_rows
+from posprobe.analyses.breaks.row_series import BreakRecord, RowSeries
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.linear import offset_sums
 from posprobe.arrays import Array, Floats, to_numpy

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.limits import MIN_SIDE_ROWS
-from posprobe.analyses.breaks.outliers import RowSeries
+from posprobe.analyses.breaks.row_series import RowSeries
 from posprobe.analyses.extremes import gumbel_p
 from posprobe.analyses.linear import leading_coordinates
 from posprobe.arrays import Floats

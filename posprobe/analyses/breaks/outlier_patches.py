@@ -8,7 +8,8 @@ from types import ModuleType
 
 import numpy as np
 
-from posprobe.analyses.breaks.outliers import BreakRecord, RowSeries, find_zero_rows
+from posprobe.analyses.breaks.outliers import find_zero_rows
+from posprobe.analyses.breaks.row_series import BreakRecord, RowSeries
 from posprobe.arrays import Array, Floats
 from posprobe.layouts import Grid
 

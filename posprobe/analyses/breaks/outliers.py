@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +13,7 @@ from posprobe.analyses.breaks.limits import (
     side_levels,
     typical_values,
 )
-from posprobe.analyses.facts import Cause
+from posprobe.analyses.breaks.row_series import BreakRecord, RowSeries
 from posprobe.analyses.linear import SD_PER_MAD
 from posprobe.arrays import Floats
 
@@ -25,92 +22,6 @@ MIN_NORM_RATIO = 1.5
 #: The distance, 1 - cosine, of an outlier row from all others is this multiple of the typical one:
 #: half as far again, as for norms.
 MIN_DIRECTION_RATIO = 1.5
-
-
-@dataclass(frozen=True)
-class RowSeries:
-    """The series of a table's rows from which seams and outlier rows are found.
-
-    Parameters
-    ----------
-    norms
-        ``[n]``, norms of the rows as stored.
-    mean_cosines
-        ``[n]``, mean cosine of each row as stored with all others; NaN for a row of zeros.
-    steps
-        ``[n - 1]``, distances of neighbouring rows.
-    chords
-        ``[n - 1]``, distances of neighbouring centred directions.
-    units
-        ``[n, d]``, centred rows of length 1.
-    rows
-        ``[n, d]``, centred rows.
-    """
-
-    norms: Floats
-    mean_cosines: Floats
-    steps: Floats
-    chords: Floats
-    units: Floats
-    rows: Floats
-
-    @cached_property
-    def has_long_step(self) -> NDArray[np.bool_]:
-        """Whether a step is improbable in the tail of all steps, ``[n - 1]``."""
-        return is_beyond_tail(self.steps, typical_values(self.steps))
-
-    @cached_property
-    def is_smooth(self) -> bool:
-        """Whether rows are nearer to their neighbours than to rows a little further away.
-
-        Two lags are compared, because rotations bring rows back after a period.
-        """
-        rows = self.rows
-        distances = [
-            np.median(np.linalg.norm(rows[lag:] - rows[:-lag], axis=1))
-            for lag in (3, MIN_SIDE_ROWS)
-        ]
-        return bool(np.median(self.steps) < max(distances) / 2**0.5)
-
-    @property
-    def can_change(self) -> NDArray[np.bool_]:
-        """Whether a table may change between a row and the next, ``[n - 1]``.
-
-        Where neighbours are alike, nothing changes without a step that is improbable in the tail of
-        all steps. Where they are not, steps say nothing.
-        """
-        return self.has_long_step if self.is_smooth else np.ones_like(self.has_long_step)
-
-
-class BreakRecord:
-    """Causes of the seams, by their left row, and of the outlier rows."""
-
-    def __init__(self) -> None:
-        self.seam_causes: dict[int, Cause] = {}
-        self.outlier_causes: dict[int, list[Cause]] = {}
-
-    def add_seam(self, left_row: int, cause: Cause) -> None:
-        """Add a seam unless one is close, because one change can be found in several ways."""
-        if all(
-            abs(left_row - other_row) >= MIN_SIDE_ROWS for other_row in self.seam_causes
-        ):
-            self.seam_causes[left_row] = cause
-
-    def add_outlier(self, row: int, reason: str, *numbers: float) -> None:
-        """Add a cause of an outlier row; numbers are infinite where the typical value is 0."""
-        cause = Cause(reason, tuple(map(float, numbers)))
-        if np.isinf(numbers).any():
-            cause = Cause(
-                "among_equal", subject="patches" if reason == "patch_far" else "rows"
-            )
-        self.outlier_causes.setdefault(row, []).append(cause)
-
-    def add_stretch(self, stretch_breaks: BreakRecord, first_row: int) -> None:
-        """Add the seams and outlier rows of a stretch that begins with row ``first_row``."""
-        for left_row, cause in sorted(stretch_breaks.seam_causes.items()):
-            self.add_seam(first_row + left_row, cause)
-        for row, causes in stretch_breaks.outlier_causes.items():
-            self.outlier_causes.setdefault(first_row + row, []).extend(causes)
 
 
 def find_zero_rows(series: RowSeries) -> BreakRecord:

@@ -14,7 +14,6 @@ an outlier in any order: null models that keep the table's row norms or step len
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
@@ -45,15 +44,14 @@ from posprobe.analyses.breaks.outlier_patches import find_outlier_patches, patch
 from posprobe.analyses.breaks.outliers import (
     MIN_DIRECTION_RATIO,
     MIN_NORM_RATIO,
-    BreakRecord,
-    RowSeries,
     add_direction_outliers,
     add_norm_outliers,
     find_zero_rows,
 )
+from posprobe.analyses.breaks.row_series import BreakRecord, RowSeries, compute_row_series
 from posprobe.analyses.facts import Cause
-from posprobe.analyses.result import HIDDEN, NEWER, JsonType, Result, centre_rows
-from posprobe.arrays import Array, Floats, Positions, positions, to_float64, to_numpy
+from posprobe.analyses.result import HIDDEN, NEWER, JsonType, Result
+from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import PAIR_LIMITS, Reasons, Row, Text
 from posprobe.tables import PositionTable
@@ -300,7 +298,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     """
     inputs = positions(table, sums_squares=True)
     values, xp, n = inputs.values, inputs.xp, inputs.values.shape[0]
-    series, cosines, rows_differ = _compute_series(values, xp)
+    series, cosines, rows_differ = compute_row_series(values, xp)
     reason = ""
     if n < 2 * MIN_SIDE_ROWS:
         reason = f"fewer than {2 * MIN_SIDE_ROWS} rows"
@@ -345,36 +343,6 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         untrained=untrained and untrained[0],
         untrained_interval=untrained and untrained[1:],
     )
-
-
-def _compute_series(values: Array, xp: ModuleType) -> tuple[RowSeries, Floats, bool]:
-    """Return the row series, the centred cosines of neighbours, and whether rows differ."""
-    centred_rows, error = centre_rows(values, xp)
-    lengths = xp.linalg.vector_norm(centred_rows, axis=1)
-    rounding = error * values.shape[1] ** 0.5
-    is_defined = to_numpy(lengths > rounding)
-    units = centred_rows / xp.where(lengths > rounding, lengths, 1.0)[:, None]
-    cosines = to_float64(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
-    cosines[~(is_defined[1:] & is_defined[:-1])] = np.nan
-    steps = to_float64(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
-    norms = xp.linalg.vector_norm(values, axis=1)
-    directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
-    n_nonzero = max(int(xp.sum(norms > 0)), 2)
-    mean_cosines = to_float64(
-        (directions @ xp.sum(directions, axis=0) - 1.0) / (n_nonzero - 1)
-    )
-    mean_cosines[to_numpy(norms == 0)] = np.nan
-    # Rows whose cosine differs from 1 by less than its rounding have one direction.
-    is_different = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
-    series = RowSeries(
-        norms=to_float64(norms),
-        mean_cosines=mean_cosines,
-        steps=np.where(steps > rounding, steps, 0.0),
-        chords=np.sqrt(np.where(is_different, 2 - 2 * cosines, 0.0) + 0 * cosines),
-        units=to_float64(units),
-        rows=to_float64(centred_rows),
-    )
-    return series, cosines, bool(is_defined.any())
 
 
 def _find_in_sequence(
