@@ -10,17 +10,17 @@ from scipy.fft import dct
 from scipy.linalg import toeplitz
 
 import posprobe as pp
+from posprobe.analyses.composition.dictionary import dictionary
 from posprobe.analyses.composition.grid_model import fit_surface
 from posprobe.analyses.composition.mixture import (
     Bands,
     cosine_power,
-    dictionary,
-    draw_powers,
     fit_components,
     floor_power,
     log_likelihood,
 )
 from posprobe.analyses.composition.planes import find_rotations
+from posprobe.analyses.composition.power_draws import draw_powers
 from posprobe.analyses.composition.processes import fit_kernel, fit_process
 from posprobe.analyses.composition.wave_scores import transform_waves
 from posprobe.analyses.composition.waves import (

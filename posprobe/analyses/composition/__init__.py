@@ -1,4 +1,4 @@
 """What a table is a sum of: background, waves, rotations, and the budget of variance.
 
-Read in this order: `mixture`, `wave_scores`, `waves`, `planes`, `budget`.
+Read in this order: `dictionary`, `mixture`, `wave_scores`, `waves`, `planes`, `budget`.
 """

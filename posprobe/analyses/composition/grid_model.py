@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.composition.mixture import (
-    EMPTY_BIN_COLUMNS,
+from posprobe.analyses.composition.dictionary import (
     MAX_NOISE_LENGTH_POSITIONS,
-    POWER_FLOOR,
     KernelShape,
     covariance,
+)
+from posprobe.analyses.composition.mixture import (
+    EMPTY_BIN_COLUMNS,
+    POWER_FLOOR,
     fit_weights,
     floor_power,
     log_likelihood,

@@ -21,9 +21,7 @@ from posprobe.analyses.composition.clocks import (
     resample_evenly,
 )
 from posprobe.analyses.composition.mixture import Fit, Power, cosine_power, floor_power
-from posprobe.analyses.composition.slow_changes import (
-    judge_slow_families,
-)
+from posprobe.analyses.composition.slow_changes import judge_slow_families
 from posprobe.analyses.composition.wave_scores import (
     MAX_LINE_P,
     MIN_LINE_SPACING_TURNS,

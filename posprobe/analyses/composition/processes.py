@@ -16,15 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.composition.grid_model import fit_surface
-from posprobe.analyses.composition.mixture import (
-    Bands,
-    cosine_power,
+from posprobe.analyses.composition.dictionary import (
     covariance,
-    fit_weights,
     kernels,
     stationary_components,
 )
+from posprobe.analyses.composition.grid_model import fit_surface
+from posprobe.analyses.composition.mixture import Bands, cosine_power, fit_weights
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
 

@@ -12,11 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.composition.mixture import Fit, Power, floor_power
-from posprobe.analyses.composition.waves import (
-    Waves,
-    component_shares,
-    largest_share,
-)
+from posprobe.analyses.composition.waves import Waves, component_shares, largest_share
 from posprobe.arrays import Floats
 
 #: Smallest second difference of squared distances on a smooth curve, over the first: kernels have

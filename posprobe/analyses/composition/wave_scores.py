@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from posprobe.analyses.composition.mixture import stationary_components
+from posprobe.analyses.composition.dictionary import stationary_components
 from posprobe.arrays import Floats
 
 #: Probability that a line of noise passes: at this level none of 40 smooth tables of few columns

@@ -19,21 +19,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.composition.dictionary import (
+    Components,
+    dictionary,
+    join_components,
+    stationary_components,
+)
 from posprobe.analyses.composition.mixture import (
     N_UPDATES,
     Bands,
-    Components,
     Fit,
     Power,
-    dictionary,
-    draw_powers,
     fit_components,
     floor_power,
-    join_components,
     log_likelihood,
-    stationary_components,
     update_weights,
 )
+from posprobe.analyses.composition.power_draws import draw_powers
 from posprobe.analyses.composition.wave_scores import (
     LINE_GRID_STEP_TURNS,
     MAX_LINE_P,
