@@ -29,12 +29,8 @@ from posprobe.analyses.composition.clocks import (
 )
 from posprobe.analyses.composition.formulas import fit_sequence
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
-from posprobe.analyses.composition.planes import (
-    MAX_PERIOD_RATIO,
-    Rotation,
-    RotationFit,
-    measure_path,
-)
+from posprobe.analyses.composition.paths import measure_path
+from posprobe.analyses.composition.planes import MAX_PERIOD_RATIO, Rotation, RotationFit
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import scaled_points
 from posprobe.analyses.result import (

@@ -14,14 +14,19 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.composition.clocks import (
-    ClockFit,
-    Complexes,
-    fit_clock,
-    resample_evenly,
+from posprobe.analyses.composition.clocks import ClockFit, fit_clock, resample_evenly
+from posprobe.analyses.composition.mixture import Power, cosine_power
+from posprobe.analyses.composition.paths import (
+    MIN_SAME_DIRECTION,
+    PathStats,
+    local_periods,
+    measure_path,
+    measure_steps,
+    project_path,
+    smooth_pace_share,
 )
-from posprobe.analyses.composition.mixture import Fit, Power, cosine_power, floor_power
 from posprobe.analyses.composition.slow_changes import judge_slow_families
+from posprobe.analyses.composition.variance_shares import share_variance
 from posprobe.analyses.composition.wave_scores import (
     MAX_LINE_P,
     MIN_LINE_SPACING_TURNS,
@@ -34,15 +39,12 @@ from posprobe.analyses.composition.waves import (
     MIN_WAVE_ROWS,
     FamilyTest,
     Misfit,
-    Wave,
     Waves,
     WaveThresholds,
-    component_shares,
     find_waves,
     fit_lines,
     leading_plane,
     measure_misfit,
-    prune_families,
     refit_selected,
     stationary_covariance,
     wave_shares,
@@ -64,17 +66,6 @@ MIN_PLANE_OVERLAP = 0.5
 #: Below this share of a bin's power, the background blurs the plane of a wave, for it spreads over
 #: all directions.
 MIN_WAVE_SHARE = 0.2
-#: A rotation keeps away from its centre: the 2 % quantile of its radii over their median. This
-#: limit and the two that follow come from the planes of trained tables and of narrow-band noise
-#: (docs/calibration.md).
-MIN_RADIUS_RATIO = 0.5
-#: Radii that vary less than this count as constant, whatever the smallest is: their standard
-#: deviation over their mean.
-MAX_RADIUS_CV = 0.3
-#: A rotation takes at least this share of its steps in one direction.
-MIN_SAME_DIRECTION = 0.95
-#: Degree of the polynomial that a smooth phase follows.
-PHASE_DEGREE = 8
 #: The pace is smooth where a constant radius with a smooth phase explains this share of the plane.
 #: Planes of MiniLM have .97 to .996, Whisper's fastest .28.
 MIN_SMOOTH_PACE_SHARE = 0.9
@@ -273,12 +264,17 @@ def find_rotations(points: Floats, seed: int) -> RotationFit:
     if clock is not None and clock.is_shared:
         located_rotations += _extend_series(clock, points)
     located_rotations.sort(key=lambda located: located.rotation.period)
-    shares, families, fit, family_tests = _share_variance(
+    shares, families, fit, family_tests = share_variance(
         points,
         power,
         waves,
-        located_rotations,
-        [located.members for located in located_humps],
+        [located.members for located in located_rotations]
+        + [located.members for located in located_humps],
+        {
+            k: located.plane
+            for k, located in enumerate(located_rotations)
+            if located.rotation.pace != "fixed"
+        },
     )
     rotation_shares, hump_shares = np.split(shares, [len(located_rotations)])
     rotations = [
@@ -402,12 +398,6 @@ def _find_same_rotation(
     return None
 
 
-def _project_path(points: Floats, plane: Floats) -> Complexes:
-    """Return the path ``[n]`` of rows in a plane ``[2, d]``."""
-    path = points @ plane.T
-    return np.asarray(path[:, 0] + 1j * path[:, 1])
-
-
 def _fit_shared_clock(
     points: Floats, rotations: Sequence[_LocatedRotation]
 ) -> ClockFit | None:
@@ -416,7 +406,7 @@ def _fit_shared_clock(
     if len(circular) < 2:
         return None
     return fit_clock(
-        np.array([_project_path(points, located.plane) for located in circular])
+        np.array([project_path(points, located.plane) for located in circular])
     )
 
 
@@ -447,100 +437,6 @@ def _extend_series(clock: ClockFit, points: Floats) -> list[_LocatedRotation]:
             rotation = _describe_rotation(path, share, 1.0, MAX_LINE_P)
             added_rotations.append(_LocatedRotation(rotation, plane, []))
     return added_rotations
-
-
-def _share_variance(
-    points: Floats,
-    power: Power,
-    waves: Waves,
-    rotations: Sequence[_LocatedRotation],
-    hump_members: Sequence[list[int]],
-) -> tuple[Floats, dict[str, float], Fit, dict[str, FamilyTest]]:
-    """Share out the variance among rotations, humps and families.
-
-    Returned are the shares of rotations and humps, those of families, the fit, and the test of each
-    family.
-
-    Planes whose pace changes are taken off as circles with the phases that they have; other waves
-    hold what the model gives them. All else is shared out among the families as the model has them
-    in what the circles leave of each bin. Waves that keep their phase for less than a period belong
-    to the family around them. The shares of waves and families add up to 1.
-    """
-    components = waves.fit.components
-    # The last element is for what belongs to no wave.
-    owner_by_wave = np.full(len(waves.waves) + 1, -1)
-    for k, members in enumerate(
-        [*(located.members for located in rotations), *hump_members]
-    ):
-        owner_by_wave[members] = k
-    owners = owner_by_wave[waves.wave_indices]
-    shares = np.zeros(len(rotations) + len(hump_members))
-    weights, family_tests = prune_families(power, waves)
-    fit = Fit(components, weights)
-    is_owned = owners >= 0
-    np.add.at(shares, owners[is_owned], component_shares(power, fit)[is_owned])
-    circles = [
-        k for k, located in enumerate(rotations) if located.rotation.pace != "fixed"
-    ]
-    residual_power = power.share
-    if circles:
-        planes = [rotations[k].plane for k in circles]
-        shares[circles], residual_power = _circle_shares(points, planes, power.total)
-    weights = np.where(np.isin(owners, circles), 0.0, fit.weights)
-    mean = floor_power(components.power @ weights)
-    family_shares = (residual_power / mean) @ (components.power * weights)
-    shares /= max(float(shares.sum()), 1.0)  # what two waves share counts once
-    remaining, unowned = 1 - float(shares.sum()), float(family_shares[~is_owned].sum())
-    families = {"noise": remaining}
-    if unowned > 0:
-        free_shares = np.where(is_owned, 0.0, family_shares * (remaining / unowned))
-        families = _sum_families(waves, weights, free_shares)
-    return shares, families, fit, family_tests
-
-
-def _sum_families(waves: Waves, weights: Floats, shares: Floats) -> dict[str, float]:
-    """Return the share of each family, of shares ``[m]`` of components; small ones are noise."""
-    wave_families = [_surrounding_family(waves, weights, wave) for wave in waves.waves]
-    families: dict[str, float] = {}
-    for wave, family, share in zip(
-        waves.wave_indices, waves.fit.components.family, shares.tolist(), strict=True
-    ):
-        name = wave_families[wave] if wave >= 0 else str(family)
-        name = "smooth" if name == "slow" else name
-        if share > 0:
-            families[name] = families.get(name, 0.0) + share
-    small = [name for name, share in families.items() if share < MIN_FAMILY_SHARE]
-    for name in small:
-        if name != "noise":
-            families["noise"] = families.get("noise", 0.0) + families.pop(name)
-    return families
-
-
-def _surrounding_family(waves: Waves, weights: Floats, wave: Wave) -> str:
-    """Return which of smooth and rough has more power at the frequency of a wave."""
-    components = waves.fit.components
-    middle = min(max(round(2 * wave.turns) - 1, 0), len(components.power) - 1)
-    power = np.where(waves.wave_indices < 0, components.power[middle] * weights, 0.0)
-    smooth_power, rough_power = (
-        float(power[components.has_family(*families)].sum())
-        for families in (("smooth", "slow"), ("rough",))
-    )
-    return "smooth" if smooth_power > rough_power else "rough"
-
-
-def _circle_shares(
-    points: Floats, planes: Sequence[Floats], total: float
-) -> tuple[list[float], Floats]:
-    """Return the share of each plane's circle, and the power of what all circles leave."""
-    phase = np.angle([_project_path(points, plane) for plane in planes])
-    circles = np.stack([np.cos(phase), np.sin(phase)], axis=-1)  # [k, n, 2]
-    circles -= circles.mean(axis=1, keepdims=True)
-    basis = np.concatenate(list(circles), axis=1)
-    coefficients = np.linalg.lstsq(basis, points, rcond=None)[0]
-    fitted = basis @ coefficients
-    terms = [circle @ coefficients[2 * k : 2 * k + 2] for k, circle in enumerate(circles)]
-    shares = [float(np.vdot(term, fitted)) / total for term in terms]
-    return shares, cosine_power(points - fitted).share
 
 
 def _wave_rows(power: Power, waves: Waves, wave: int) -> Floats:
@@ -601,7 +497,10 @@ def _describe_line(
         straight = max(
             abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1)
         )
-        if _smooth_share(path) - straight / np.square(np.abs(z)).mean() >= MIN_BENT_SHARE:
+        if (
+            smooth_pace_share(path) - straight / np.square(np.abs(z)).mean()
+            >= MIN_BENT_SHARE
+        ):
             rotation = _describe_rotation(path, share, circularity, MAX_LINE_P)
             return _LocatedRotation(rotation, plane, [line])
     period = n / turns
@@ -618,82 +517,13 @@ def _describe_rotation(
     phase = measure_path(path).phase
     position = np.arange(len(phase)) - (len(phase) - 1) / 2
     frequency = abs(float(phase @ position) / float(position @ position))
-    fastest, slowest = (float(q) for q in np.quantile(_local_periods(phase), (0.1, 0.9)))
-    pace: Pace = "smooth" if _smooth_share(path) >= MIN_SMOOTH_PACE_SHARE else "uneven"
+    fastest, slowest = (float(q) for q in np.quantile(local_periods(phase), (0.1, 0.9)))
+    pace: Pace = (
+        "smooth" if smooth_pace_share(path) >= MIN_SMOOTH_PACE_SHARE else "uneven"
+    )
     period = 2 * np.pi / frequency
     turns = len(path) / period
     return Rotation(period, turns, share, pace, fastest, slowest, circularity, p)
-
-
-@dataclass(frozen=True, eq=False)
-class PathStats:
-    """Statistics of a path in a plane.
-
-    Parameters
-    ----------
-    phase
-        ``[n]``: unwrapped angle in radians, which begins at 0.
-    radius_ratio
-        2 % quantile of the radii over their median.
-    radius_cv
-        Standard deviation of the radii over their mean.
-    same_direction
-        Share of the steps that turn the way that most do.
-    """
-
-    phase: Floats
-    radius_ratio: float
-    radius_cv: float
-    same_direction: float
-
-    @property
-    def is_rotation(self) -> bool:
-        """Whether it goes round at a constant radius."""
-        is_round = (
-            self.radius_ratio >= MIN_RADIUS_RATIO or self.radius_cv <= MAX_RADIUS_CV
-        )
-        return is_round and self.same_direction >= MIN_SAME_DIRECTION
-
-
-def measure_path(path: Floats) -> PathStats:
-    """Measure a path ``[n, 2]``."""
-    z = path[:, 0] + 1j * path[:, 1]
-    radius = np.abs(z)
-    steps, radius_cv, same_direction = _measure_steps(z)
-    radius_ratio = float(np.quantile(radius, 0.02) / max(np.median(radius), 1e-300))
-    phase = np.append(0.0, np.cumsum(steps))
-    return PathStats(phase, radius_ratio, float(radius_cv), float(same_direction))
-
-
-def _measure_steps(z: Complexes) -> tuple[Floats, Floats, Floats]:
-    """Return the steps of paths ``[..., n]``, how their radii vary, and how many steps agree."""
-    radius = np.abs(z)
-    steps = np.angle(z[..., 1:] * z[..., :-1].conj())
-    main_direction = np.sign(np.median(steps, axis=-1, keepdims=True))
-    same_direction = np.mean(steps * main_direction > 0, axis=-1)
-    radius_cv = radius.std(axis=-1) / np.maximum(radius.mean(axis=-1), 1e-300)
-    return steps, radius_cv, same_direction
-
-
-def _smooth_share(path: Floats) -> float:
-    """Return the share of a path that a constant radius with a smooth phase explains."""
-    z = path[:, 0] + 1j * path[:, 1]
-    position = np.linspace(-1, 1, len(z))
-    phase = np.unwrap(np.angle(z))
-    smooth_phase = np.polynomial.legendre.Legendre.fit(position, phase, PHASE_DEGREE)(
-        position
-    )
-    explained = np.abs((z * np.exp(-1j * smooth_phase)).mean()) ** 2
-    return float(explained / np.square(np.abs(z)).mean())
-
-
-def _local_periods(phase: Floats) -> Floats:
-    """Return the local periods, each over about a whole turn."""
-    n = len(phase)
-    turn = max(round(2 * np.pi * (n - 1) / max(abs(phase[-1] - phase[0]), 1e-9)), 1)
-    turn = min(turn, n - 1)
-    phase_steps = np.abs(phase[turn:] - phase[:-turn])
-    return np.asarray(2 * np.pi * turn / np.maximum(phase_steps, 1e-9))
 
 
 def _group_covariance(waves: Waves, group: Sequence[int]) -> Floats:
@@ -717,7 +547,7 @@ def _noise_p(
         n_draws = min(PLANE_DRAWS_PER_BATCH, N_PLANE_DRAWS - first_draw)
         white = rng.standard_normal((n_draws, 2 * n, 2))
         transform = white.view(np.complex128)[..., 0] * amplitude
-        _, radius_cv, same_direction = _measure_steps(
+        _, radius_cv, same_direction = measure_steps(
             np.fft.ifft(transform, axis=1)[:, :n]
         )
         is_as_constant = radius_cv <= stats.radius_cv

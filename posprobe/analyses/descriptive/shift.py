@@ -281,7 +281,7 @@ class RotationRule:
 
     Half of the next row's change is to be predicted; walks and noise have skills below 0. Phases of
     a walk are as straight as 0.99 over less than two turns. A radius that varies by 0.3 is that of
-    `posprobe.analyses.composition.planes.MAX_RADIUS_CV`.
+    `posprobe.analyses.composition.paths.MAX_RADIUS_CV`.
     """
 
     min_share: float = 1e-4
