@@ -5,12 +5,8 @@ from posprobe.analyses.composition.bridging import (
     Bridging as Bridging,
     bridging as bridging,
 )
-from posprobe.analyses.composition.budget import (
-    Budget as Budget,
-    Clock as Clock,
-    budget as budget,
-    clock as clock,
-)
+from posprobe.analyses.composition.budget import Budget as Budget, budget as budget
+from posprobe.analyses.composition.rotation_clock import Clock as Clock, clock as clock
 from posprobe.analyses.descriptive.grid import (
     AxisCodes as AxisCodes,
     Patches as Patches,

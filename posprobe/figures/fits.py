@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from posprobe.analyses.composition.budget import BUDGET_LABELS, BUDGET_TERMS, Budget
+from posprobe.analyses.composition.budget import BUDGET_LABELS, Budget
+from posprobe.analyses.composition.ledger import BUDGET_TERMS
 from posprobe.analyses.descriptive.matching_pursuit import EXPLAINED_VARIANCE_SHARE
 from posprobe.figures.common import (
     Builder,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.composition.budget import Clock
+from posprobe.analyses.composition.rotation_clock import Clock
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
     Builder,

@@ -31,9 +31,10 @@ from posprobe.analyses import (
 from posprobe.analyses.breaks.outlier_patches import MAX_OUTLIER_SHARE, replace_patches
 from posprobe.analyses.breaks.stretches import Stretch, find_stretch, long_stretches
 from posprobe.analyses.composition.bridging import Bridging
-from posprobe.analyses.composition.budget import Budget, Clock, describe_clock
+from posprobe.analyses.composition.budget import Budget
 from posprobe.analyses.composition.grid_model import GridModel
 from posprobe.analyses.composition.planes import RotationFit
+from posprobe.analyses.composition.rotation_clock import Clock, describe_clock
 from posprobe.analyses.descriptive.grid import AxisCodes, VideoCodes
 from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.facts import Cause, Number

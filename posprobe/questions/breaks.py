@@ -9,7 +9,7 @@ import numpy as np
 
 from posprobe.analyses.breaks.limits import largest_ratio, typical_values
 from posprobe.analyses.breaks.seams import MIN_BLURRED_STEPS, Seams
-from posprobe.analyses.composition.budget import SharedPlanes
+from posprobe.analyses.composition.shared_planes import SharedPlanes
 from posprobe.analyses.facts import Answer, Cause, Verdict
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid

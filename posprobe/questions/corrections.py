@@ -16,7 +16,7 @@ import numpy as np
 
 from posprobe.analyses.breaks.copies import Copies, copies, find_returns
 from posprobe.analyses.breaks.stretches import find_stretch, long_stretches
-from posprobe.analyses.composition.budget import find_shared_planes
+from posprobe.analyses.composition.shared_planes import find_shared_planes
 from posprobe.analyses.facts import Answer, Correction
 from posprobe.analyses.view import View
 from posprobe.questions import fields, grids, rotations

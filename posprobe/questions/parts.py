@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from posprobe.analyses.composition.budget import Budget, Share
+from posprobe.analyses.composition.budget import Budget
+from posprobe.analyses.composition.ledger import Share
 from posprobe.analyses.facts import Answer, Test
 from posprobe.layouts import Grid
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property

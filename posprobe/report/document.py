@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from posprobe.analyses.composition.budget import stretch_parts
+from posprobe.analyses.composition.ledger import stretch_parts
 from posprobe.analyses.facts import (
     Answer,
     Shared,

@@ -11,7 +11,7 @@ import numpy as np
 
 from posprobe.analyses import PCA, Shift, SinusoidFit, Spectrum
 from posprobe.analyses.composition.bridging import Bridging
-from posprobe.analyses.composition.budget import Clock
+from posprobe.analyses.composition.rotation_clock import Clock
 from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.attention_budget import AttentionBudget

@@ -319,7 +319,7 @@ class BudgetTerm:
     Parameters
     ----------
     kind, colour_class
-        Key of `posprobe.analyses.composition.budget.BUDGET_TERMS`, and its colour class.
+        Key of `posprobe.analyses.composition.ledger.BUDGET_TERMS`, and its colour class.
     share
         Share of the variance around the mean row.
     value

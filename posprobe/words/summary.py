@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from posprobe.analyses.composition.budget import Share
+from posprobe.analyses.composition.ledger import Share
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.corrections import classify_table
 from posprobe.questions.rank_tests import MIN_EFFECT_SHARE

@@ -16,9 +16,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.composition.budget import BUDGET_TERMS, find_shared_planes
 from posprobe.analyses.composition.clocks import ClockFit, fit_clock
+from posprobe.analyses.composition.ledger import BUDGET_TERMS
 from posprobe.analyses.composition.planes import find_rotations
+from posprobe.analyses.composition.shared_planes import find_shared_planes
 from posprobe.figures.fits import TERM_COLOURS
 
 Floats = NDArray[np.float64]

@@ -4,33 +4,25 @@ The mean row, rows that stand apart and the levels of the parts between breaks a
 exactly. What is left of each long part is shared out by the additive model
 (`posprobe.analyses.composition.mixture`), on a grid by that of grids
 (`posprobe.analyses.composition.grid_model`).
-
-The rotations among these parts have a record of their own: their circles, their clock, and whether
-other parts share them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.outlier_patches import replace_patches
 from posprobe.analyses.breaks.seams import Seams, seams
-from posprobe.analyses.breaks.stretches import all_stretches, find_stretch, long_stretches
-from posprobe.analyses.composition.clocks import (
-    MIN_CLOCK_TURNS,
-    measure_lead,
-    orient_forward,
-)
+from posprobe.analyses.breaks.stretches import all_stretches, long_stretches
 from posprobe.analyses.composition.formulas import fit_sequence
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
-from posprobe.analyses.composition.paths import measure_path
-from posprobe.analyses.composition.planes import MAX_PERIOD_RATIO, Rotation, RotationFit
+from posprobe.analyses.composition.ledger import Ledger, Share
+from posprobe.analyses.composition.planes import RotationFit
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import scaled_points
 from posprobe.analyses.result import (
@@ -46,65 +38,8 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
-PartName: TypeAlias = Literal[
-    "rows",
-    "columns",
-    "rotation",
-    "sway",
-    "preferred",
-    "line",
-    "smooth",
-    "slow",
-    "walk",
-    "rough",
-    "alternating",
-    "special",
-    "breaks",
-    "noise",
-    "untrained",
-    "other",
-    "mean",
-]
-#: Terms in the order of a bar, where waves of equal kind are sorted with the fastest first.
-BUDGET_TERMS: tuple[PartName, ...] = get_args(PartName)
 #: Unit of every number that is a share.
 SHARE_UNIT = "share of the sum of squares"
-
-
-@dataclass(frozen=True)
-class Share:
-    """A part of a table and its share of the sum of squares.
-
-    Parameters
-    ----------
-    part
-        Name of the part.
-    share
-        Share of the sum of squares of all numbers of the table.
-    period
-        Period of a wave, in positions; None of other parts, and of the rotations of a formula,
-        which are one part.
-    error
-        Half the width of an interval that held 95 % of planted shares or more, given that the table
-        has this part; None where no such interval is known, or the model does not explain it.
-    ranges
-        Smallest and largest share of each family of slow changes that cannot be told apart; None
-        for other parts.
-    """
-
-    part: PartName
-    share: float
-    period: float | None = None
-    error: float | None = None
-    ranges: Mapping[str, tuple[float, float]] | None = None
-
-    def scale(self, factor: float) -> Share:
-        """Return the part with its shares, without error, times a factor."""
-        ranges = self.ranges and {
-            name: (low * factor, high * factor)
-            for name, (low, high) in self.ranges.items()
-        }
-        return replace(self, share=self.share * factor, ranges=ranges)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,13 +129,6 @@ class Budget(Result):
         return tuple(term.scale(1 / total) for term in terms)
 
 
-def stretch_parts(fit: RotationFit) -> tuple[Share, ...]:
-    """Return the parts of a stretch as shares of its variance, in the order of `BUDGET_TERMS`."""
-    ledger = _Ledger(1.0)
-    ledger.add_model(1.0, fit, fit)
-    return ledger.parts()
-
-
 #: Names of the parts for the reader.
 BUDGET_LABELS: Mapping[str, str] = {
     key: number.label for key, number, _ in record_numbers(Budget)
@@ -261,7 +189,7 @@ def budget(
     )
     ordinary_rows = np.delete(np.arange(len(values)), outlier_rows)
     mean, level = values.mean(axis=0), values[ordinary_rows].mean(axis=0)
-    ledger = _Ledger(float(np.square(values).sum()))
+    ledger = Ledger(float(np.square(values).sum()))
     ledger.add("mean", len(values) * float(mean @ mean))
     # Outlier rows move the mean, too: they account for its distance from all other rows.
     mean_shift = len(ordinary_rows) * float(np.square(level - mean).sum())
@@ -280,7 +208,7 @@ def budget(
 
 
 def _add_sections(
-    ledger: _Ledger,
+    ledger: Ledger,
     values: Floats,
     ordinary_rows: NDArray[np.intp],
     found_seams: Seams,
@@ -325,96 +253,8 @@ def _add_sections(
                 ledger.add_model(amount, fit, main_fit)
 
 
-@dataclass(frozen=True, eq=False)
-class _Ledger:
-    """Sums of squares by term and period, and squared errors of the shares by term.
-
-    Parameters
-    ----------
-    total
-        Sum of squares of the table.
-    amounts
-        Sum of squares of each term, by its name and period.
-    squared_errors
-        Squares of the errors of the shares, by term.
-    slow_ranges
-        Smallest and largest share of the families of slow changes.
-    """
-
-    total: float
-    amounts: dict[tuple[PartName, float | None], float] = field(default_factory=dict)
-    squared_errors: dict[str, float] = field(default_factory=dict)
-    slow_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-
-    def add(self, part: PartName, amount: float, period: float | None = None) -> None:
-        """Add a sum of squares to a term."""
-        if amount > 0:
-            self.amounts[part, period] = self.amounts.get((part, period), 0.0) + amount
-
-    def add_shares(self, amount: float, shares: Mapping[str, float]) -> None:
-        """Share out a sum of squares among families."""
-        for name, share in shares.items():
-            self.add(cast(PartName, name), share * amount)
-
-    def add_model(self, amount: float, fit: RotationFit, main_fit: RotationFit) -> None:
-        """Share out what one stretch varies by, with the errors of its shares.
-
-        Its rotations count with those of like period in the main fit.
-        """
-        if fit.model is None:
-            self.add("other", amount)
-        else:
-            if fit.formula is not None:
-                self.add("rotation", fit.formula.share * amount)
-            for rotation in fit.rotations if fit.formula is None else ():
-                period = _nearest_period(rotation, main_fit)
-                name: PartName = "rotation" if rotation.is_circular else "sway"
-                self.add(name, rotation.share * amount, period)
-            for hump in fit.humps:
-                self.add("preferred", hump.share * amount, hump.period)
-            self.add_shares(amount, fit.families)
-        for term, error in _share_errors(fit).items():
-            squared_error = (error * amount / self.total) ** 2
-            self.squared_errors[term] = self.squared_errors.get(term, 0.0) + squared_error
-        for family, (low, high) in fit.slow_ranges.items():
-            total_low, total_high = self.slow_ranges.get(family, (0.0, 0.0))
-            share = amount / self.total
-            self.slow_ranges[family] = total_low + low * share, total_high + high * share
-
-    def parts(self) -> tuple[Share, ...]:
-        """Return every part with its share, in the order of `BUDGET_TERMS`."""
-        errors = {
-            term: float(np.sqrt(square)) for term, square in self.squared_errors.items()
-        }
-        terms = [
-            Share(
-                name,
-                amount / self.total,
-                period,
-                errors.get(name),
-                dict(self.slow_ranges) if name == "slow" else None,
-            )
-            for (name, period), amount in self.amounts.items()
-        ]
-        terms.sort(key=lambda term: (BUDGET_TERMS.index(term.part), term.period or 0.0))
-        return tuple(terms)
-
-
-def _nearest_period(rotation: Rotation, main_fit: RotationFit) -> float:
-    """Return the period of the main fit that is nearest to a rotation's, or its own."""
-    ratios = {line.period: line.period / rotation.period for line in main_fit.rotations}
-    similar = [
-        period
-        for period, ratio in ratios.items()
-        if 1 / MAX_PERIOD_RATIO < ratio < MAX_PERIOD_RATIO
-    ]
-    return min(
-        similar, key=lambda period: abs(np.log(ratios[period])), default=rotation.period
-    )
-
-
 def _describe_budget(
-    ledger: _Ledger, main_fit: RotationFit, layout: Layout, start: int
+    ledger: Ledger, main_fit: RotationFit, layout: Layout, start: int
 ) -> Budget:
     terms = ledger.parts()
     shares: dict[str, float] = {}
@@ -434,23 +274,6 @@ def _describe_budget(
     )
 
 
-def _share_errors(fit: RotationFit) -> Mapping[str, float]:
-    """Return the errors of shares, where planted tables show that they cover the truth.
-
-    There are none beside circles of changing pace, nor for a fit that does not explain the table.
-    """
-    misfit = fit.misfit
-    if misfit is None or not misfit.is_explained:
-        return {}
-    if any(rotation.pace != "fixed" for rotation in fit.rotations):
-        return {}
-    return {
-        name: error
-        for name, error in misfit.errors.items()
-        if name not in fit.slow_ranges
-    }
-
-
 def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel | None:
     outlier_rows = [outlier.row for outlier in found_seams.special]
     patches = np.asarray(
@@ -459,233 +282,3 @@ def _fit_grid_model(values: Floats, found_seams: Seams, grid: Grid) -> GridModel
     if not scaled_points(patches).any():
         return None
     return fit_grid(patches, grid.height, grid.width, 0)
-
-
-#: Reason why there is no clock.
-NO_ROTATIONS_REASON = "there are no rotations"
-#: Reason why there is no clock of a formula.
-DENSE_ROTATIONS_REASON = "its rotations are too close in period to be told apart"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Clock(Result):
-    """The rotations of a table, and the function of position that their phases follow.
-
-    Parameters
-    ----------
-    periods
-        Periods of the rotations, fastest first, in positions.
-    ratios
-        Ratio of each period to the previous one.
-    lock
-        Agreement of the phase of each rotation with that of the next one, times the nearest whole
-        number to their ratio: 1 where it follows exactly, about 0 where it does not.
-    shared
-        Whether all read the same clock, and it does not run evenly; None of a single rotation, as
-        are all numbers that follow.
-    fixed, one, own
-        Share of what lies in their planes that circles of fixed periods explain, circles that read
-        one clock, and circles with a clock for each.
-    evidence
-        Logarithm, to base 10, of how many times likelier the phases are with one clock than with
-        clocks of their own; 0 where fewer than two rotations are fast enough to tell.
-    variation
-        Half the difference of the fastest and the slowest speed of the clock, 1 being its mean.
-    speed
-        ``[n]``: of the clock, 1 on average.
-    paths
-        ``[r, n, 2]``: the rows along the two directions of each rotation's plane.
-    lead
-        ``[r, n]``: how far the angle of each rotation is ahead of an even pace, in positions; NaN
-        for rotations of fewer than `MIN_CLOCK_TURNS` turns, which everything smooth bends.
-    first
-        Position of the first of these rows.
-    layout
-        Layout of the positions.
-    undefined
-        Reason why there are no numbers, or empty.
-    """
-
-    figures: ClassVar[str] = "frequencies.plot_clock"
-    missing_reason: ClassVar[str] = "there is a single rotation"
-
-    layout: Annotated[Layout, HIDDEN]
-    periods: tuple[float, ...] = ()
-    ratios: tuple[float, ...] = ()
-    lock: tuple[float, ...] = ()
-    shared: bool | None = None
-    fixed: float | None = None
-    one: Annotated[
-        float | None, Number("explained by one clock", "share of their planes' variance")
-    ] = None
-    own: float | None = None
-    evidence: float | None = None
-    variation: float | None = None
-    speed: Annotated[Floats, StoredArray("clock_speed")] = field(
-        default_factory=empty_array
-    )
-    paths: Annotated[Floats, StoredArray("rotation_paths")] = field(
-        default_factory=empty_array
-    )
-    lead: Annotated[Floats, StoredArray("clock_lead")] = field(
-        default_factory=empty_array
-    )
-    first: Annotated[int, HIDDEN] = 0
-    undefined: Annotated[str, JsonType(Reasons)] = ""
-
-
-def clock(table: PositionTable | Positions | Array) -> Clock:
-    """Tell whether the rotations of a table read one clock.
-
-    The longest part without breaks and outlier rows is measured.
-
-    Parameters
-    ----------
-    table
-        ``[n, d]``.
-
-    Raises
-    ------
-    InvalidTable
-        If the table is not ``[n, d]`` and finite.
-
-    Examples
-    --------
-    >>> import posprobe as pp
-    >>> clock = pp.clock(pp.load("sample:all-minilm-l6-v2"))
-    >>> [f"{ratio:.2f}" for ratio in clock.ratios]
-    ['3.00', '3.00', '3.00']
-    """
-    given_positions = positions(table)
-    values = to_numpy(given_positions.values).astype(np.float64)
-    values = values / (np.abs(values).max() or 1.0)  # no square overflows or vanishes
-    rows = find_stretch(seams(replace(given_positions, values=values))).rows
-    layout, first_position = given_positions.layout, given_positions.start + rows.start
-    points = scaled_points(values[rows])
-    fit = RotationFit() if isinstance(layout, Grid) else fit_sequence(values[rows], 0)
-    return describe_clock(fit, points, layout, first_position)
-
-
-def describe_clock(
-    fit: RotationFit, points: Floats, layout: Layout, first_position: int
-) -> Clock:
-    """Describe the clock of the rotations.
-
-    Parameters
-    ----------
-    fit
-        Rotations of the rows.
-    points
-        ``[n, d]``, centred: the rows that they were found in.
-    layout
-        Layout of the positions of the whole table.
-    first_position
-        Position of the first of the rows.
-    """
-    circular = [k for k, rotation in enumerate(fit.rotations) if rotation.is_circular]
-    if not circular:
-        reason = DENSE_ROTATIONS_REASON if fit.formula else NO_ROTATIONS_REASON
-        return Clock(layout, first=first_position, undefined=reason)
-    paths = np.stack([points @ fit.planes[k].T for k in circular])
-    periods = np.array([fit.rotations[k].period for k in circular])
-    ratios = periods[1:] / periods[:-1]
-    z = orient_forward(paths[..., 0] + 1j * paths[..., 1])
-    phases = np.angle(z)
-    phase_differences = phases[:-1] - np.round(ratios)[:, None] * phases[1:]
-    lock = np.abs(np.exp(1j * phase_differences).mean(axis=1))
-    clock = Clock(
-        layout,
-        periods=tuple(periods.tolist()),
-        ratios=tuple(ratios.tolist()),
-        lock=tuple(lock.tolist()),
-        paths=paths,
-        first=first_position,
-    )
-    clock_fit = fit.clock
-    if clock_fit is None:
-        return clock
-    speed = clock_fit.speed
-    is_slow = MIN_CLOCK_TURNS * periods > len(points)
-    return replace(
-        clock,
-        shared=clock_fit.is_shared,
-        fixed=clock_fit.fixed_share,
-        one=clock_fit.one_clock_share,
-        own=clock_fit.own_clocks_share,
-        evidence=clock_fit.evidence,
-        speed=speed,
-        lead=np.where(is_slow[:, None], np.nan, measure_lead(z)),
-        variation=float(speed.max() - speed.min()) / 2,
-    )
-
-
-#: A rotation is tested within a stretch where it makes this many turns: a smooth curve makes one,
-#: and a walk 0.75.
-MIN_STRETCH_TURNS = 2.0
-
-
-@dataclass(frozen=True)
-class SharedPlanes:
-    """A stretch of a table in the planes of another.
-
-    Parameters
-    ----------
-    first, last
-        Positions of the stretch.
-    held
-        Share of the stretch's variance that lies in those planes. Random planes, as many, would
-        hold the share of the columns that they span.
-    around
-        Number of the planes in which the stretch goes round.
-    rotations
-        Number of the planes that were tested: those of which it makes `MIN_STRETCH_TURNS` turns.
-    """
-
-    first: int
-    last: int
-    held: float
-    around: int
-    rotations: int
-
-
-def find_shared_planes(
-    fit: RotationFit, values: Floats, runs: Iterable[tuple[int, int]], start: int
-) -> tuple[SharedPlanes, ...]:
-    """Return the stretches that go round in more than half of the planes that were tested.
-
-    A plane of the other stretch is tested where a stretch is long enough for `MIN_STRETCH_TURNS`
-    of its turns.
-
-    Parameters
-    ----------
-    fit
-        Rotations of the other stretch.
-    values
-        ``[N, d]``: all rows of the table.
-    runs
-        First row and stop of each stretch.
-    start
-        Position of the first row.
-    """
-    circular = [k for k, rotation in enumerate(fit.rotations) if rotation.is_circular]
-    shared_planes = []
-    for first_row, stop in runs:
-        n_rows = stop - first_row
-        points = values[first_row:stop] - values[first_row:stop].mean(axis=0)
-        total = float(np.square(points).sum())
-        paths = [
-            measure_path(points @ fit.planes[k].T)
-            for k in circular
-            if n_rows / fit.rotations[k].period >= MIN_STRETCH_TURNS
-        ]
-        n_rotations = sum(path.is_rotation for path in paths)
-        if 2 * n_rotations > len(paths) and total > 0:
-            basis = np.linalg.qr(np.concatenate(fit.planes[circular]).T)[0]
-            share = float(np.square(points @ basis).sum()) / total
-            last_position = start + stop - 1
-            shared_planes.append(
-                SharedPlanes(
-                    start + first_row, last_position, share, n_rotations, len(paths)
-                )
-            )
-    return tuple(shared_planes)
