@@ -111,9 +111,12 @@ def _zeroed(weight: Floats, draw: Draw) -> Floats:
 
 
 def _columns_exchanged(values: Floats, draw: Draw) -> Floats:
-    """Exchange two columns that vary about as much as most do."""
-    usual_columns = np.argsort(values.std(axis=0))[values.shape[1] // 2 :]
-    columns = draw.permutation(usual_columns)[:2]
+    """Exchange a column, of those that are longer than most, with the one most unlike it."""
+    norms = np.linalg.norm(values, axis=0)
+    long_columns = np.argsort(norms)[values.shape[1] // 2 :]
+    first = draw.choice(long_columns)
+    cosines = values[:, first] @ values[:, long_columns] / norms[long_columns]
+    columns = np.array([first, long_columns[np.argmin(np.abs(cosines))]])
     copy = values.copy()
     copy[:, columns] = values[:, columns[::-1]]
     return copy
