@@ -424,10 +424,15 @@ def assign_line_styles(
         yield label, result, {"color": color, "linestyle": dash, "label": label}
 
 
+def rows_per_cell(count: int, max_cells: int = MAX_CELLS) -> int:
+    """Return how many of ``count`` rows share a cell of a heat map of at most ``max_cells``."""
+    return math.ceil(count / max_cells)
+
+
 def average_blocks(matrix: Floats, max_cells: int = MAX_CELLS) -> tuple[Floats, int]:
     """Average a square matrix in blocks to ``max_cells`` per side; return the block size too."""
     n = len(matrix)
-    block = math.ceil(n / max_cells)
+    block = rows_per_cell(n, max_cells)
     if block == 1:
         return matrix, 1
     edges = np.arange(0, n, block)

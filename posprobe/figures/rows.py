@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posprobe.figures.common import (
-    MAX_CELLS,
     Builder,
     FigureFormat,
     annotate_point,
     label_decades,
     position_label,
+    rows_per_cell,
     single_plot,
     single_result,
     thin_curve,
@@ -70,11 +69,11 @@ def norms_figure(figure_format: FigureFormat, result: Norms) -> Figure:
 def plot_table(ax: Axes, table: PositionTable) -> None:
     """Draw the table itself, positions horizontal, clipped at the 99th percentile.
 
-    Beyond `MAX_CELLS` rows or dimensions, every k-th is drawn, as the labels say.
+    Beyond `figures.common.MAX_CELLS` rows or dimensions, every k-th is drawn, as the labels say.
     """
     values = np.asarray(table.values, dtype=np.float32)
     limit = float(np.percentile(np.abs(values), 99, overwrite_input=True)) or 1.0
-    rows, columns = (math.ceil(size / MAX_CELLS) for size in values.shape)
+    rows, columns = map(rows_per_cell, values.shape)
     first_row, stop = table.rows
     image = ax.imshow(
         values[::rows, ::columns].T,

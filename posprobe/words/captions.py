@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.experiments import SubstitutionEffect
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.data import read_data
+from posprobe.figures.common import rows_per_cell
+from posprobe.figures.grid import tile_block, tile_stride
+from posprobe.figures.relative import choose_drawing
 from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
@@ -28,7 +31,7 @@ from posprobe.words.formats import TemplateFormatter, capitalise, format_count, 
 from posprobe.words.models import no_heads_reason
 
 if TYPE_CHECKING:
-    from posprobe.analyses import Heads, Rotation
+    from posprobe.analyses import Heads, Norms, Patches, Rotation, Similarity
 
 
 #: Largest number of components that a figure draws against position.
@@ -83,14 +86,32 @@ def _fill_caption(figure: str, **names: Any) -> str:
     )
 
 
-def _bridging_names(result: Bridging) -> Mapping[str, Any]:
+#: Values of the placeholders in a caption, by name.
+Names: TypeAlias = Mapping[str, Any]
+
+
+def _bridging_names(result: Bridging) -> Names:
     first, last = result.start + result.first, result.start + result.stop - 1
     rows = f"held-out rows of positions {first} to {last}"
     codes = "held-out entries of the row code and of the column code"
     return {"held_out": codes if result.axes else rows}
 
 
-def _component_names(result: PCA, n_components: int) -> Mapping[str, Any]:
+def _clock_names(result: Clock) -> Names:
+    last_position = result.first + result.paths.shape[1] - 1
+    return {"last": last_position, "shared": "one_clock" if result.shared else ""}
+
+
+def _component_names(result: PCA) -> Names:
+    on_grid = isinstance(result.layout, Grid)
+    return {
+        **_leading_components(result, MAX_CAPTION_COMPONENTS),
+        "axis": "grid_maps" if on_grid else "over_positions",
+        "walk": "" if on_grid else "walk_components",
+    }
+
+
+def _leading_components(result: PCA, n_components: int) -> Names:
     n_components = min(n_components, result.count)
     return {
         "drawn": n_components,
@@ -98,43 +119,120 @@ def _component_names(result: PCA, n_components: int) -> Mapping[str, Any]:
     }
 
 
-def _shift_names(result: Shift) -> Mapping[str, Any]:
+def _trajectory_names(result: PCA) -> Names:
+    on_grid = isinstance(result.layout, Grid)
+    return {
+        **_leading_components(result, 2),
+        "colours": "by_row_of_patches" if on_grid else "by_time",
+    }
+
+
+def _mosaic_names(result: Patches) -> Names:
+    block, step = tile_block(result.layout), tile_stride(result.layout)
+    return {
+        "block": block,
+        "step": step,
+        "tiles": "some_patches" if step > 1 else "each_patch",
+        "averaged": "averaged_tiles" if block > 1 else "",
+    }
+
+
+def _norm_names(result: Norms) -> Names:
+    has_dots = bool(result.outlier_rows) and not isinstance(result.layout, Grid)
+    return {
+        "n_outliers": format_count(len(result.outlier_rows), "position"),
+        "outliers": "outlier_norms" if has_dots else "",
+    }
+
+
+def _shift_names(result: Shift) -> Names:
     periods = [f"{period:.3g}" for period in result.periods[result.rotations].tolist()]
     return {"turning": join_words(periods, MAX_CAPTION_PERIODS) or "none"}
 
 
-def _spectrum_names(result: Spectrum) -> Mapping[str, Any]:
+def _table_names(table: PositionTable) -> Names:
+    strides = dict(
+        zip(("row", "dimension"), map(rows_per_cell, table.values.shape), strict=True)
+    )
     return {
-        "above": ", ".join(f"{line.period:.3g}" for line in result.lines[:6]) or "none"
+        "limit": float(np.percentile(np.abs(table.values), 99)),
+        "strides": "table_strides" if max(strides.values()) > 1 else "",
+        "strides_text": join_words(
+            [f"one {noun} in {step}" for noun, step in strides.items() if step > 1]
+        ),
     }
 
 
-def _winding_names(result: Winding) -> Mapping[str, Any]:
+def _winding_names(result: Winding) -> Names:
     pair = result.pairs[0]
     first, second = (number + 1 for number in pair.components)
     last = result.start + len(result.scores) - 1
     return {"pair": pair, "first": first, "second": second, "last": last}
 
 
-def _clock_names(result: Clock) -> Mapping[str, Any]:
-    last_position = result.first + result.paths.shape[1] - 1
-    return {"last": last_position, "shared": "one_clock" if result.shared else ""}
+def _profile_names(results: Mapping[str, Similarity]) -> Names:
+    result = next(iter(results.values()))
+    on_grid = isinstance(result.layout, Grid)
+    has_band = len(results) == 1 and not on_grid and result.centered.pooled == 1
+    return {
+        "apart": "by_displacement" if on_grid else "by_offset",
+        "spread": "spread_of_pairs" if has_band else "",
+    }
 
 
-def _table_names(table: PositionTable) -> Mapping[str, Any]:
-    return {"limit": float(np.percentile(np.abs(table.values), 99))}
+def _similarity_names(results: Mapping[str, Similarity]) -> Names:
+    on_grid = isinstance(next(iter(results.values())).layout, Grid)
+    sides = {
+        name: result.raw.pooled * rows_per_cell(len(result.raw.matrix))
+        for name, result in results.items()
+    }
+    cells = [
+        f"{side} × {side} pairs" + (f" ({name})" if len(results) > 1 else "")
+        for name, side in sides.items()
+        if side > 1
+    ]
+    return {
+        "apart": "by_columns" if on_grid else "by_offset",
+        "averaged": "averaged_cells" if cells else "",
+        "cells": join_words(cells),
+    }
 
 
-#: Values of the placeholders in a caption, from the result, by figure.
-_NAMES_BY_FIGURE: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
+def _spectrum_names(results: Mapping[str, Spectrum]) -> Names:
+    result = next(iter(results.values()))
+    is_single, on_grid = len(results) == 1, isinstance(result.layout, Grid)
+    power = "power_of_grid" if on_grid else "power_of_line"
+    return {
+        "power": power if is_single else "power_shares",
+        "taper": "grid_taper" if on_grid else "line_taper",
+        "chance": "red_noise" if is_single and not on_grid else "",
+        "above": ", ".join(f"{line.period:.3g}" for line in result.lines[:6]) or "none",
+    }
+
+
+def _variance_names(results: Mapping[str, PCA]) -> Names:
+    return {"curves": "share_and_sum" if len(results) == 1 else "running_sum"}
+
+
+#: Functions that return the values of the placeholders in a caption from its result, by figure.
+_NAMES_OF_ONE: Mapping[str, Callable[[Any], Names]] = {
     "bridging": _bridging_names,
     "clock": _clock_names,
-    "components": lambda result: _component_names(result, MAX_CAPTION_COMPONENTS),
+    "components": _component_names,
+    "mosaic": _mosaic_names,
+    "norms": _norm_names,
     "shift": _shift_names,
-    "spectrum": _spectrum_names,
     "table": _table_names,
-    "trajectory": lambda result: _component_names(result, 2),
+    "trajectory": _trajectory_names,
     "winding": _winding_names,
+}
+#: The same for figures of several results, from the results by label.
+_NAMES_OF_SEVERAL: Mapping[str, Callable[[Mapping[str, Any]], Names]] = {
+    "comparison": _similarity_names,
+    "profile": _profile_names,
+    "similarity": _similarity_names,
+    "spectrum": _spectrum_names,
+    "variance": _variance_names,
 }
 #: Phrases on the drawn rows, by whether they are centred; None for both.
 _CENTRING_TEXTS = {
@@ -162,19 +260,23 @@ def reading_caption(
     if figure not in _caption_texts():
         return f"{capitalise(description)}."
     results_by_name = results if isinstance(results, Mapping) else {"": results}
-    names = _NAMES_BY_FIGURE.get(figure, lambda _: {})
     text = _caption_texts()["each"].get(figure, "")
     captions = [
-        f"{label} {TemplateFormatter({}, r=result, **names(result)).format(text)}"
+        f"{label} {TemplateFormatter({}, r=result).format(text)}"
         for label, result in results_by_name.items()
     ]
     first_result = next(iter(results_by_name.values()))
+    names = (
+        _NAMES_OF_SEVERAL[figure](results_by_name)
+        if figure in _NAMES_OF_SEVERAL
+        else _NAMES_OF_ONE.get(figure, lambda _: {})(first_result)
+    )
     is_grid_profile = figure == "profile" and isinstance(first_result.layout, Grid)
     is_single = len(results_by_name) == 1 and not is_grid_profile
     if centred is None and not is_single:
         centred = figure == "profile"
     placeholders = {"each": "; ".join(captions), "treated": _CENTRING_TEXTS[centred]}
-    return _fill_caption(figure, r=first_result, **names(first_result), **placeholders)
+    return _fill_caption(figure, r=first_result, **names, **placeholders)
 
 
 # Reasons why a figure is missing.
@@ -327,7 +429,11 @@ def _describe_source(source: Source) -> str:
 
 def heads_caption(heads_by_name: Mapping[str, Heads]) -> str:
     """Return the caption of curves by distance."""
-    return _fill_caption(next(iter(heads_by_name.values())).quantity)
+    is_centred = choose_drawing(heads_by_name) != "curves"
+    return _fill_caption(
+        next(iter(heads_by_name.values())).quantity,
+        centring="centred_biases" if is_centred else "",
+    )
 
 
 def rotation_caption(rotations_by_name: Mapping[str, Rotation]) -> str:

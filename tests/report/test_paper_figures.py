@@ -555,10 +555,31 @@ def test_captions_describe_what_is_drawn() -> None:
     )
     plural_captions = {
         "similarity": "rows as stored.",
-        "profile": "rows after subtracting the mean row;",
+        "profile": "rows after subtracting the mean row.",
     }
     for kind, treated in plural_captions.items():
         assert treated in paper_figure(kind, table, table, labels=["a", "b"]).caption
+
+
+def test_a_caption_says_which_cells_are_means_only_where_some_are() -> None:
+    small, large = sequence("small"), as_table(gaussian(1100, 4), name="large")
+    assert "Each cell" not in paper_figure("similarity", small).caption
+    assert "mean of 3 × 3 pairs." in paper_figure("similarity", large).caption
+    several = paper_figure("similarity", small, large).caption
+    assert "Each cell is the mean of 3 × 3 pairs (large)." in several
+    assert "one row in 3." in paper_figure("table", large).caption
+    assert "Drawn" not in paper_figure("table", small).caption
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"heads"}))
+def test_a_caption_of_a_line_names_no_grid_and_the_other_way_round(kind: str) -> None:
+    if FIRST_CASES[kind] != "grid":
+        text = made(kind, FIRST_CASES[kind]).caption
+        assert "grid" not in text
+        assert "patch" not in text
+    if (kind, "grid") in CASES:
+        assert "random walk" not in made(kind, "grid").caption
+        assert "Hann" not in made(kind, "grid").caption
 
 
 # The style of a venue.
