@@ -218,12 +218,9 @@ def _catalogue_entries(catalogue: str) -> list[dict[str, Any]]:
                 for family in (*load_registry().families, *load_added_families())
             ]
         case "figures":
-            from posprobe.studies.figure import RUN_FIGURES, kinds
+            from posprobe.studies.figure import kinds
 
-            titles = {
-                **kinds(),
-                **{name: title for name, (_, title) in RUN_FIGURES.items()},
-            }
+            titles = kinds()
         case _:
             from posprobe.measurements import TABLE_MEASUREMENTS
 

@@ -1,5 +1,6 @@
 """``posprobe figure``: one figure for a paper, with its caption."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from posprobe.arrays import Device
     from posprobe.studies import PaperFigure
     from posprobe.studies.model import ForwardAnalysis
+    from posprobe.studies.run_figures import MeasuredRun
+    from posprobe.studies.series import Series
 
 Span: TypeAlias = Literal["column", "page"]
 
@@ -43,37 +46,38 @@ def figure(
     source = (load_options.tensor, load_options.grid, load_options.revision)
     has_run_options = (seed, device) != (0, "auto")
     has_table_options = has_run_options or _any_set(centred, columns, rows, *source)
-    if kind == "series":
-        if has_table_options or label is not None:
-            raise UsageError(
-                "series takes --venue and --span only: the sweep has the numbers."
-            )
-        _write(_draw_series(refs, output, venue, span), output)
-        return
-    if kind == "attention-budget" and any(map(_is_run, refs)):
-        if has_table_options:
-            raise UsageError(f"{kind} of runs takes --venue, --span and --label only.")
-        _write(_draw_saved_runs(refs, output, venue, span, label), output)
-        return
+    if kind == "series" and (has_table_options or label is not None):
+        raise UsageError(
+            "series takes --venue and --span only: the sweep has the numbers."
+        )
+    saved = kind == "attention-budget" and any(map(_is_run, refs))
+    if saved and has_table_options:
+        raise UsageError(f"{kind} of runs takes --venue, --span and --label only.")
     with stage("Starting"):
         from posprobe.studies import figure as figures
-    if kind in figures.RUN_FIGURES:
-        if _any_set(label, centred, columns, rows):
-            raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
-        run = _run_model(kind, refs, output, seed, device, load_options)
-        _write(run.paper_figure(kind.replace("-", "_"), venue=venue, span=span), output)
-        return
+        from posprobe.studies.run_figures import RUN_FIGURES
+    if kind in RUN_FIGURES and not saved and _any_set(label, centred, columns, rows):
+        raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
     figure_options: dict[str, Any] = {"centred": centred, "columns": columns}
     # Options are checked before anything is downloaded.
     figures.check_figure_request(kind, venue, output, **figure_options)
-    options.check_arguments(None, None, 0, device)
-    _check_sources(refs, source)
-    records = options.load_records(
-        refs, rows=rows, load_options=load_options, labels=label, seed=seed
-    )
-    length = options.scheme_length(rows) if kind == "heads" else None
+    records: list[Any]
+    if kind == figures.SERIES_KIND:
+        records = [_read_series(refs)]
+    elif saved:
+        records = _read_saved_runs(kind, refs, label)
+    elif kind in RUN_FIGURES:
+        records = [_run_model(kind, refs, seed, device, load_options)]
+    else:
+        options.check_arguments(None, None, 0, device)
+        _check_sources(refs, source)
+        records = options.load_records(
+            refs, rows=rows, load_options=load_options, labels=label, seed=seed
+        )
+    if kind == "heads":
+        figure_options["length"] = options.scheme_length(rows)
     figure_options |= {"venue": venue, "span": span, "seed": seed, "device": device}
-    _write(figures.paper_figure(kind, *records, length=length, **figure_options), output)
+    _write(figures.paper_figure(kind, *records, **figure_options), output)
 
 
 def _check_sources(refs: list[str], source: tuple[object, ...]) -> None:
@@ -95,30 +99,35 @@ def _is_run(reference: str) -> bool:
     return run_document(reference) is not None
 
 
-def _draw_saved_runs(
-    refs: list[str], output: Path, venue: str, span: Span, label: list[str] | None
-) -> "PaperFigure":
-    """Draw what decides where the heads of saved runs look."""
-    from posprobe.studies.figure import draw_runs, figure_paths
+def _read_saved_runs(
+    kind: str, refs: list[str], label: list[str] | None
+) -> "list[MeasuredRun]":
+    """Read what decides where the heads of saved runs look, named by their labels."""
+    from posprobe.studies.run_figures import measure_runs
 
-    figure_paths(output)
+    for reference in refs:
+        if not _is_run(reference):
+            raise UsageError(
+                f"{reference}: not the folder of a saved run. "
+                "`posprobe forward REF --out DIR` makes one."
+            )
     labels = options.parse_labels(refs, label or ())
-    return draw_runs(refs, venue=venue, span=span, labels=labels)
+    runs = measure_runs(kind, refs)
+    return [
+        replace(run, name=labels.get(reference, run.name))
+        for reference, run in zip(refs, runs, strict=True)
+    ]
 
 
 def _run_model(
     kind: str,
     refs: list[str],
-    output: Path,
     seed: int,
     device: "Device",
     load_options: options.LoadOptions,
 ) -> "ForwardAnalysis":
     """Run a model for the measurement that a kind of figure shows."""
-    with stage("Starting"):
-        from posprobe.measurements.model.contexts import Contexts
-        from posprobe.studies.figure import RUN_FIGURES, figure_paths
-        from posprobe.studies.model import analyze_model
+    from posprobe.studies.run_figures import run_model
 
     if len(refs) != 1:
         advice = (
@@ -132,25 +141,14 @@ def _run_model(
             f"{refs[0]}: it is a saved run, and {kind} runs a model. Name the model, or "
             "take the figure that `posprobe forward` wrote into the folder."
         )
-    figure_paths(output)
-    return analyze_model(
-        refs[0],
-        Contexts(seed=seed),
-        only=[RUN_FIGURES[kind][0]],
-        nulls=0,
-        device=device,
-        revision=load_options.revision,
-        offline=load_options.offline,
-    )
+    location = {"revision": load_options.revision, "offline": load_options.offline}
+    return run_model(kind, refs[0], seed, device, **location)
 
 
-def _draw_series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigure":
-    """Draw the only training run in a sweep, or the one that ``SWEEP#RUN`` names."""
-    with stage("Starting"):
-        from posprobe.studies.figure import figure_paths
-        from posprobe.sweeps import series
+def _read_series(refs: list[str]) -> "Series":
+    """Read the only training run in a sweep, or the one that ``SWEEP#RUN`` names."""
+    from posprobe.sweeps import series
 
-    figure_paths(output)
     if len(refs) != 1:
         raise UsageError(f"series draws one training run, and {len(refs)} are given.")
     folder, _, name = refs[0].partition("#")
@@ -165,7 +163,7 @@ def _draw_series(refs: list[str], output: Path, venue: str, span: Span) -> "Pape
     if selected is None or (len(runs) > 1 and not name):
         names = ", ".join(f"{folder}#{run_name}" for run_name in runs)
         raise UsageError(f"{refs[0]}: choose one of its training runs: {names}.")
-    return selected.figure(venue, span)
+    return selected
 
 
 def _write(drawing: "PaperFigure", output: Path) -> None:

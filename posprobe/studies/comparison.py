@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from posprobe.studies.kernels import KernelComparison
 
 
-_Record = TypeVar("_Record", bound=PositionTable | Scheme)
+#: Record with a name.
+_Record = TypeVar("_Record", bound=Any)
 _Measured = TypeVar("_Measured")
 
 #: Null band of a number, with its 5, 50 and 95 % quantiles, by null model.
@@ -526,7 +527,7 @@ def apply_labels(
     )
     if not is_valid or len(labels) != len(records):
         raise UsageError(
-            f"{len(records)} encodings need a list of as many labels, texts that are not empty."
+            f"{len(records)} records need a list of as many labels, texts that are not empty."
         )
     return tuple(
         replace(record, name=label) for record, label in zip(records, labels, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
@@ -32,8 +33,9 @@ from posprobe.studies.comparison import (
     load_references,
     make_names_unique,
 )
-from posprobe.studies.saved_runs import SavedRun, read_run
+from posprobe.studies.run_figures import RUN_FIGURES, draw_runs, measure_runs
 from posprobe.studies.schemes import analyze_schemes
+from posprobe.studies.series import Series
 from posprobe.studies.table import analyze, select_results
 from posprobe.tables import PositionTable
 from posprobe.words import captions
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from posprobe.figures.common import FigureFormat
     from posprobe.figures.styles import Span
+    from posprobe.studies.model import ForwardAnalysis
 
 
 #: A figure, the sentences of its caption, and the sources of its data.
@@ -61,21 +64,8 @@ KINDS_WITHOUT_TABLE = (
         has_columns=True,
     ),
 )
-#: Measurement and title of the kinds of figures that show a run of a model.
-RUN_FIGURES: Mapping[str, tuple[str, str]] = {
-    "attention-budget": (
-        "attention_budget",
-        "what decides where each head of a model looks",
-    ),
-    "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
-    "rotary-usage": (
-        "rotary_use",
-        "pairs that each head uses, and those that make its curve",
-    ),
-    "places": ("places", "places of an input that reach the output"),
-}
-#: Number of bars under each other that fit into a figure.
-MAX_PAPER_RUNS = 24
+#: The kind of figure that shows a training run.
+SERIES_KIND = "series"
 #: Number of lines that readers can tell apart in one figure.
 MAX_PAPER_TABLES = 6
 #: Number of rotations that fit into one figure.
@@ -95,7 +85,11 @@ def drawings() -> dict[str, Drawing]:
 
 def kinds() -> dict[str, str]:
     """Return the description of every kind of figure, by name."""
-    return {name: drawing.help_text for name, drawing in drawings().items()}
+    return {
+        **{name: drawing.help_text for name, drawing in drawings().items()},
+        **{name: title for name, (_, title) in RUN_FIGURES.items()},
+        SERIES_KIND: "a training run: numbers and answers by step",
+    }
 
 
 def multi_table_kinds() -> list[str]:
@@ -118,10 +112,7 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
         If it is not one of `kinds`, has no choice of centring, or no panels to arrange.
     """
     if kind not in kinds():
-        raise UsageError(
-            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; "
-            "series, of the folder of a sweep, draws a training run."
-        )
+        raise UsageError(f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}.")
     if centred is not None and kind not in (able := _kinds_with("has_centring")):
         raise UsageError(f"{kind}: `centred` applies only to {', '.join(able)}.")
     if columns is not None and kind not in (able := _kinds_with("has_columns")):
@@ -481,7 +472,7 @@ def check_figure_request(
 
 def paper_figure(
     kind: str,
-    *records: Encoding | str | PathLike[str],
+    *records: Encoding | Result | ForwardAnalysis | Series | str | PathLike[str],
     venue: str = "acl",
     span: Span = "column",
     labels: Sequence[str] | None = None,
@@ -499,8 +490,10 @@ def paper_figure(
         Kind of figure, as `posprobe list figures` names it.
     records
         Tables, or for ``heads`` the schemes of one checkpoint; or references, as `compare` takes
-        them. Tables that share axes are cut to
-        the positions of the shortest.
+        them. Tables that share axes are cut to the positions of the shortest. For kinds of running
+        models, what `attention_budget`, `places` or `analyze_model` returns, or the reference of a
+        model to run; ``attention-budget`` also takes several, and folders of saved runs. For
+        ``series``, one of what `series` returns.
     venue
         Key of `posprobe.figures.styles.venues`.
     span
@@ -532,7 +525,16 @@ def paper_figure(
     >>> print(f"{figure.figure.get_figwidth():.2f} inches")
     3.03 inches
     """
+    from posprobe.figures.styles import find_venue
+
     check_kind(kind, centred, columns)
+    find_venue(venue)
+    if kind == SERIES_KIND:
+        return _draw_series(apply_labels(records, labels), venue, span)
+    if kind in RUN_FIGURES:
+        runs = measure_runs(kind, records, labels, seed, device)
+        drawing = kind.replace("-", "_")
+        return lay_out_figure(partial(draw_runs, drawing, runs), venue, span)
     encodings: tuple[Encoding, ...] = apply_labels(load_references(records, seed), labels)
 
     def draw(figure_format: FigureFormat) -> CaptionedFigure:
@@ -550,74 +552,12 @@ def paper_figure(
     return lay_out_figure(draw, venue, span, columns=columns)
 
 
-def _read_runs(references: Sequence[str]) -> list[SavedRun]:
-    """Read saved runs that share a figure."""
-    if len(references) > MAX_PAPER_RUNS:
+def _draw_series(records: Sequence[Any], venue: str, span: Span) -> PaperFigure:
+    if len(records) != 1 or not isinstance(records[0], Series):
         raise UsageError(
-            f"{len(references)} runs: at most {MAX_PAPER_RUNS} share a figure."
+            "series draws one training run of a sweep: choose from `posprobe.series(folder)`."
         )
-    runs = []
-    for reference in references:
-        if (run := read_run(reference)) is None:
-            raise UsageError(
-                f"{reference}: not the folder of a saved run. "
-                "Run the model and save the result there first."
-            )
-        runs.append(run)
-    return runs
-
-
-def draw_runs(
-    references: Sequence[str],
-    *,
-    venue: str = "acl",
-    span: Span = "column",
-    labels: Mapping[str, str] | None = None,
-) -> PaperFigure:
-    """Draw what decides where the heads of saved runs look: one run head by head, or several.
-
-    Parameters
-    ----------
-    references
-        Folders of runs.
-    venue, span
-        Same as for `paper_figure`.
-    labels
-        Names in figure and caption, by reference.
-
-    Raises
-    ------
-    UsageError
-        If a reference is no saved run, a run lacks the attention budget, there are too many, or
-        the venue or span is unknown.
-    InvalidCheckpoint
-        If a bundle is damaged.
-    """
-    from posprobe.figures import find_builder
-    from posprobe.figures.attention_budget import attention_budgets_figure
-    from posprobe.figures.styles import make_labels_printable
-
-    runs = _read_runs(references)
-    names = make_names_unique(
-        [
-            (labels or {}).get(reference, run.budget.name)
-            for reference, run in zip(references, runs, strict=True)
-        ]
-    )
-    budgets = {name: run.budget for name, run in zip(names, runs, strict=True)}
-    is_single = len(runs) == 1
-    sentences = captions.runs_caption(budgets, [run.contexts_kind for run in runs])
-
-    def draw(figure_format: FigureFormat) -> CaptionedFigure:
-        build = (
-            find_builder(runs[0].budget, "attention_budget")
-            if is_single
-            else attention_budgets_figure
-        )
-        figure = build(figure_format, make_labels_printable(budgets), {})
-        return figure, sentences, ""
-
-    return lay_out_figure(draw, venue, span)
+    return records[0].figure(venue, span)
 
 
 def lay_out_figure(

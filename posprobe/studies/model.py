@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from numpy.typing import NDArray
 from posprobe import forward
 from posprobe.analyses.facts import Answers, decide
 from posprobe.analyses.models.places import Pooling
-from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import Result, as_block, collect_arrays, to_json
 from posprobe.arrays import Device, device_name
@@ -37,8 +37,7 @@ from posprobe.reference import parse_reference
 from posprobe.report.document import FindingBlock, answer_block, list_findings
 from posprobe.report.files import FORWARD_SCHEMA, folder_exists, path_exists
 from posprobe.report.saved import Saveable
-from posprobe.text import shorten_reference
-from posprobe.words import PICTURE_TEXTS, models
+from posprobe.words import models
 from posprobe.words.models import INTERRUPTED_REASON, interrupted_notes, unmeasured_notes
 
 if TYPE_CHECKING:
@@ -184,33 +183,11 @@ class ForwardAnalysis(Saveable):
         UsageError
             If this run has no such figure, or the venue or span is unknown.
         """
-        from posprobe.figures import find_builder
         from posprobe.studies.figure import lay_out_figure
+        from posprobe.studies.run_figures import draw_runs, measured_run
 
-        if kind not in (figures := self.figures()):
-            reasons = "; ".join(self.missing.values()) or ", ".join(figures)
-            raise UsageError(f"{self.name}: no figure {kind} can be drawn ({reasons}).")
-        result = next(
-            result
-            for name, result in self.results.items()
-            if kind in {drawing.name for drawing in MODEL_MEASUREMENTS[name].drawings}
-        )
-        run_text = (
-            models.rotary_contexts_phrase(result)
-            if isinstance(result, RotaryUse)
-            else models.describe_run(self.to_dict())
-        )
-        name = shorten_reference(self.name)
-        sentences = PICTURE_TEXTS["model"][kind], f"{name}, {run_text}."
-        return lay_out_figure(
-            lambda figure_format: (
-                find_builder(result, kind)(figure_format, {self.name: result}, {}),
-                sentences,
-                f"{self.name}." if name != self.name else "",
-            ),
-            venue,
-            span,
-        )
+        run = measured_run(self, kind)
+        return lay_out_figure(partial(draw_runs, kind, [run]), venue, span)
 
 
 def analyze_model(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,9 +13,12 @@ from posprobe.analyses import PCA, Shift, SinusoidFit, Spectrum
 from posprobe.analyses.composition.bridging import Bridging
 from posprobe.analyses.composition.rotation_clock import Clock
 from posprobe.analyses.descriptive.winding import Winding
+from posprobe.analyses.facts import Number
 from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.experiments import SubstitutionEffect
+from posprobe.analyses.models.places import N_PLACE_PERMUTATIONS, Places
+from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.data import read_data
 from posprobe.figures.common import rows_per_cell
@@ -28,11 +31,18 @@ from posprobe.tables import PositionTable
 from posprobe.text import escape_invisible
 from posprobe.words import PICTURE_TEXTS
 from posprobe.words.formats import TemplateFormatter, capitalise, format_count, join_words
-from posprobe.words.models import no_heads_reason
+from posprobe.words.models import (
+    CONTEXT_SOURCES,
+    no_heads_reason,
+    rotary_contexts_phrase,
+)
 
 if TYPE_CHECKING:
     from posprobe.analyses import Heads, Norms, Patches, Rotation, Similarity
 
+
+#: Values of the placeholders in a caption, by name.
+Names: TypeAlias = Mapping[str, Any]
 
 #: Largest number of components that a figure draws against position.
 MAX_CAPTION_COMPONENTS = 6
@@ -55,39 +65,71 @@ def _caption_texts() -> Mapping[str, Any]:
     return read_data("words/captions.toml")
 
 
-def runs_caption(
-    budgets: Mapping[str, AttentionBudget], context_kinds: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the sentences of a caption of saved runs: what is drawn, and the contexts of each.
+def run_caption(drawing: str, results: Mapping[str, Any]) -> str:
+    """Return how to read a drawing of the results of runs, by their names.
 
     Parameters
     ----------
-    budgets
-        Attention budgets by name of the run.
-    context_kinds
-        Kind of the contexts of each run, in words.
+    drawing
+        Name of the drawing.
+    results
+        Result of each run; several where one drawing shows what decides where their heads look.
     """
-    subject, picture = (
-        ("model", "attention_budget") if len(budgets) == 1 else ("kernels", "budgets")
-    )
-    sentences = []
-    for (name, budget), kind in zip(budgets.items(), context_kinds, strict=True):
-        unit = "patches" if isinstance(budget.layout, Grid) else "tokens"
-        contexts = (
-            f"{format_count(budget.contexts, 'context')} of {budget.tokens:,} {unit}"
-        )
-        sentences.append(f"{name}: {contexts} ({kind}).")
-    return PICTURE_TEXTS[subject][picture], *sentences
+    if len(results) > 1:
+        return PICTURE_TEXTS["kernels"]["budgets"]
+    (result,) = results.values()
+    match result:
+        case AttentionBudget():
+            return _fill_caption("attention_budget", **_attention_names(result))
+        case Places():
+            return _fill_caption("places", r=result, **_place_names(result))
+    return PICTURE_TEXTS["model"][drawing]
+
+
+def describe_contexts(
+    result: AttentionBudget | Places | RotaryUse, contexts_kind: str = ""
+) -> str:
+    """Return the contexts of a run in words; those of a budget with their kind, if given."""
+    if isinstance(result, RotaryUse):
+        return rotary_contexts_phrase(result)
+    if isinstance(result, Places):
+        full_length, source = result.full_length, CONTEXT_SOURCES[result.source]
+        noun, unit = ("picture", "patches") if result.grid else ("document", "tokens")
+        counted = format_count(full_length.documents, noun)
+        return f"{f'{counted} {source}'.rstrip()}, {full_length.tokens:,} {unit} each"
+    unit = "patches" if isinstance(result.layout, Grid) else "tokens"
+    counted = format_count(result.contexts, "context")
+    kind = f" ({contexts_kind})" if contexts_kind else ""
+    return f"{counted} of {result.tokens:,} {unit}{kind}"
+
+
+def _attention_names(result: AttentionBudget) -> Names:
+    on_grid = isinstance(result.layout, Grid)
+    return {"curves": "attention_maps" if on_grid else "attention_curves"}
+
+
+def _place_names(result: Places) -> Names:
+    full_length = result.full_length
+    is_text_curve = result.grid is None and result.output != "next_token"
+    text_subject = "embedding_places" if is_text_curve else "next_token_places"
+    return {
+        "subject": "cell_places" if result.grid else text_subject,
+        "output": "class" if result.output == "classes" else result.output,
+        "measure": full_length.measure,
+        "shorter": "shorter_texts" if len(result.lengths) > 1 else "",
+        "chance": "permuted_places" if is_text_curve else "",
+        "reversed": "reversed_positions"
+        if is_text_curve and full_length.reversed is not None
+        else "",
+        "reach": "reach_of_places" if full_length.reach is not None else "",
+        "draws": N_PLACE_PERMUTATIONS,
+    }
 
 
 def _fill_caption(figure: str, **names: Any) -> str:
     return TemplateFormatter(_caption_texts()["parts"], **names).format(
         _caption_texts()[figure]
     )
-
-
-#: Values of the placeholders in a caption, by name.
-Names: TypeAlias = Mapping[str, Any]
 
 
 def _bridging_names(result: Bridging) -> Names:
@@ -345,6 +387,15 @@ MISSING_FIGURE_REASONS: Mapping[str, Callable[[Any], str]] = {
 
 
 # Provenance of a figure.
+
+
+def describe_numbers(numbers: Iterable[Number]) -> str:
+    """Return the labels of numbers, each with what it means in brackets."""
+    labels = [
+        number.label + (f" ({number.meaning})" if number.meaning else "")
+        for number in numbers
+    ]
+    return join_words(labels, len(labels))
 
 
 def join_caption(*sentences: str) -> str:

@@ -20,7 +20,7 @@ from posprobe.errors import UsageError
 from posprobe.families.architectures import load_registry
 from posprobe.report import read_bundle
 from posprobe.samples import samples
-from posprobe.studies.figure import RUN_FIGURES, kinds
+from posprobe.studies.figure import kinds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,10 +195,7 @@ def test_samples_and_families_are_listed_also_by_their_old_names(cli: Cli) -> No
 def test_listed_figures_and_numbers_are_accepted_by_commands(cli: Cli) -> None:
     figures = json.loads(cli("list", "figures", "--json").out)["figures"]
     titles = {figure["name"]: figure["title"] for figure in figures}
-    assert titles == {
-        **kinds(),
-        **{name: title for name, (_, title) in RUN_FIGURES.items()},
-    }
+    assert titles == kinds()
     numbers = [
         number["name"]
         for number in json.loads(cli("list", "numbers", "--json").out)["numbers"]

@@ -25,7 +25,14 @@ import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
 from posprobe.figures.styles import venues
-from posprobe.studies.figure import PaperFigure, kinds, multi_table_kinds, paper_figure
+from posprobe.studies.figure import (
+    PaperFigure,
+    drawings,
+    kinds,
+    multi_table_kinds,
+    paper_figure,
+)
+from posprobe.studies.run_figures import RUN_FIGURES
 
 if TYPE_CHECKING:
     from posprobe.figures.styles import Span
@@ -75,8 +82,8 @@ def records(case: str) -> tuple[Encoding, ...]:
     return record_cases[case]
 
 
-#: One case for each kind; others in `CASES`.
-KINDS = kinds()
+#: Kinds that draw tables or schemes: one case for each; others in `CASES`.
+KINDS = tuple(drawings())
 KINDS_OF_SEVERAL = multi_table_kinds()
 FIRST_CASES = dict.fromkeys(KINDS, "sequence") | {
     "mosaic": "grid", "axis_codes": "grid", "heads": "curves", "comparison": "several",
@@ -136,6 +143,13 @@ def test_widths_are_those_of_the_author_kits(venue: str) -> None:
 def test_every_venue_and_kind_is_tested() -> None:
     assert set(venues()) == set(KIT_WIDTHS)
     assert {kind for kind, _ in CASES} == set(KINDS)
+
+
+def test_kinds_of_runs_and_series_are_kinds_in_python_too() -> None:
+    assert set(kinds()) == {*KINDS, *RUN_FIGURES, "series"}
+    for kind in (*RUN_FIGURES, "series"):
+        with pytest.raises(UsageError, match=f"^{kind} draws "):
+            paper_figure(kind, sequence())
 
 
 @pytest.mark.parametrize("venue", KIT_WIDTHS)

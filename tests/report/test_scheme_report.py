@@ -33,7 +33,7 @@ from posprobe.layouts import Grid, Sequence
 from posprobe.report.bundle import render_bundle
 from posprobe.report.screen import render_text as summary
 from posprobe.schemes import LinearBias, RelativeBias
-from posprobe.studies.figure import draw_runs
+from posprobe.studies.figure import paper_figure
 from posprobe.studies.kernels import compare_kernels, measured_heads
 from posprobe.studies.saved_runs import read_run
 from posprobe.studies.schemes import analyze_schemes
@@ -203,7 +203,7 @@ def test_a_length_that_is_no_whole_number_is_refused(length: Any) -> None:
 def test_labels_that_are_no_texts_are_refused() -> None:
     bad_labels: Any
     for bad_labels in ([1, 2], "ab", ["a", ""], ["a"]):
-        with pytest.raises(UsageError, match="2 encodings need"):
+        with pytest.raises(UsageError, match="2 records need"):
             compare_kernels(rotary(), linear(), labels=bad_labels)
 
 
@@ -634,7 +634,7 @@ def test_runs_on_images_have_bars_and_no_curves_over_distance(tmp_path: Path) ->
     line = str(stored(text_budget(), tmp_path / "line"))
     with pytest.raises(UsageError, match="a run on images"):
         measured_heads(grid)
-    figure = draw_runs([grid, line], labels={grid: "pictures", line: "text"})
+    figure = paper_figure("attention-budget", grid, line, labels=["pictures", "text"])
     (ax,) = figure.figure.axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["pictures", "text"]
     run = read_run(line)
@@ -643,6 +643,9 @@ def test_runs_on_images_have_bars_and_no_curves_over_distance(tmp_path: Path) ->
     names = ("distance", "key", "other", "content")
     shares = [max(getattr(run.budget, name), 0.0) for name in names]
     assert widths == pytest.approx(shares)
-    with pytest.raises(UsageError, match="not the folder of a saved run"):
-        draw_runs([line, "gpt2"])
-    assert len(draw_runs([line]).figure.axes) > 1
+    assert "pictures: " in figure.caption
+    assert len(paper_figure("attention-budget", line).figure.axes) > 1
+    # What was measured is drawn as what was saved.
+    assert paper_figure("attention-budget", run.budget).caption.startswith(
+        "What decides where each head looks"
+    )
