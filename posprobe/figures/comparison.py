@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,6 @@ from posprobe.figures.common import (
     legend_height,
     map_by_displacement,
     map_figure,
-    move_legend_above,
     plot_maps,
     position_label,
     square_extent,
@@ -375,12 +375,18 @@ ANSWER_MARKERS: Mapping[str, tuple[str, bool, float]] = {
     "no": ("s", False, 2.2),
     "cannot tell": ("_", True, 2.2),
 }
+#: Colour and dash of each distance of the path, none of them those of a number.
+PATH_LINES = LINE_STYLES[2:5]
 #: The axis of steps is logarithmic where the last step is more than this many times the first.
 MAX_LINEAR_STEP_RATIO = 30
 #: Height of a line of answers.
-ANSWER_LINE_INCHES = 0.15
+ANSWER_LINE_INCHES = 0.14
+#: Height of the axis below the answers.
+STEP_AXIS_INCHES = 0.36
 #: Height of a panel of curves over training steps.
-SERIES_PANEL_INCHES = 0.95
+SERIES_PANEL_INCHES = 0.82
+#: At most this many decades of steps are labelled on the axis of a narrow panel.
+MAX_NARROW_DECADES = 2
 
 
 def _plot_series_number(
@@ -412,13 +418,13 @@ def _plot_series_number(
 def _plot_series_path(
     ax: Axes, steps: Sequence[int], path: Mapping[str, Sequence[float | None]]
 ) -> None:
-    for (label, values), (color, dash) in zip(path.items(), LINE_STYLES, strict=False):
+    for (label, values), (color, dash) in zip(path.items(), PATH_LINES, strict=False):
         ax.plot(
             steps, np.array(values, dtype=float), color=color, linestyle=dash, label=label
         )
+    ax.set_title("distance of the table", pad=2, fontsize="medium")
     ax.set_ylim(0, None)
     ax.locator_params(axis="y", nbins=3)
-    move_legend_above(ax)
 
 
 def _plot_series_answers(
@@ -453,37 +459,67 @@ def series_figure(
     figure_format: FigureFormat, _: Mapping[str, Any], extras: FigureExtras
 ) -> Figure:
     """Draw the extra ``numbers`` by label, ``path`` and ``answers`` over the ``steps``."""
-    steps = extras["steps"]
-    numbers = extras["numbers"]
-    answers = extras["answers"]
-    heights = [SERIES_PANEL_INCHES] * len(numbers) + [SERIES_PANEL_INCHES + 0.4]
+    steps, numbers, answers = extras["steps"], extras["numbers"], extras["answers"]
+    n_columns = 2 if figure_format.is_narrow else 3
+    # Each number has a panel, the path has one, and the last cell holds the legend.
+    n_panels = len(numbers) + 1
+    n_rows = math.ceil((n_panels + 1) / n_columns)
+    heights = [SERIES_PANEL_INCHES * n_rows + 0.5 * STEP_AXIS_INCHES]
     if answers:
-        heights.append(ANSWER_LINE_INCHES * len(answers) + 0.35)
-    figure = figure_format.make_figure(sum(heights) + 0.5)
-    axes = figure.subplots(
-        len(heights),
-        1,
-        sharex=True,
-        squeeze=False,
-        gridspec_kw={"height_ratios": heights},
+        heights.append(ANSWER_LINE_INCHES * len(answers) + STEP_AXIS_INCHES)
+    figure = figure_format.make_figure(sum(heights))
+    upper, *lower = figure.subfigures(
+        len(heights), 1, squeeze=False, height_ratios=heights
     )[:, 0]
-    for ax, (label, series) in zip(axes, numbers.items(), strict=False):
+    grid = upper.subplots(n_rows, n_columns, squeeze=False)
+    for ax, (label, series) in zip(grid.flat, numbers.items(), strict=False):
         _plot_series_number(ax, label, steps, series)
-    if numbers:
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper left", ncols=3, borderaxespad=0.1
-        )
-    _plot_series_path(axes[len(numbers)], steps, extras["path"])
-    if answers:
-        _plot_series_answers(axes[-1], steps, answers)
-    first_positive = next((step for step in steps if step > 0), 1)
-    if steps[-1] / first_positive > MAX_LINEAR_STEP_RATIO:
-        axes[-1].set_xscale("symlog", linthresh=first_positive, linscale=0.4)
-        axes[-1].set_xlim(steps[0] - 0.3 * first_positive, steps[-1] * 1.15)
-        tens = [10**k for k in range(20) if first_positive <= 10**k <= steps[-1]]
-        axes[-1].set_xticks([0, *tens], [f"{step:,}" for step in (0, *tens)])
-        axes[-1].minorticks_off()
-    axes[-1].set_xlabel("step")
-    axes[-1].xaxis.label.set_color(INK)
+    _plot_series_path(grid.flat[len(numbers)], steps, extras["path"])
+    for place, ax in enumerate(grid.flat[:n_panels]):
+        is_lowest = place + n_columns >= n_panels
+        _scale_steps(ax, steps, MAX_NARROW_DECADES)
+        ax.tick_params(labelbottom=is_lowest)
+        # The axis below the answers is named.
+        ax.set_xlabel("step" if is_lowest and not answers else "")
+    for ax in grid.flat[n_panels:]:
+        ax.set_axis_off()
+    shown_lines = [*grid.flat[0].lines, *grid.flat[n_panels - 1].lines]
+    lines_by_label = {str(line.get_label()): line for line in shown_lines}
+    grid.flat[-1].legend(
+        lines_by_label.values(),
+        lines_by_label,
+        loc="center left",
+        bbox_to_anchor=(-0.1, 0.4),
+        borderaxespad=0,
+        handlelength=1.8,
+        labelspacing=0.2,
+    )
+    for subfigure in lower:
+        ax = subfigure.subplots()
+        _plot_series_answers(ax, steps, answers)
+        _scale_steps(ax, steps, MAX_NARROW_DECADES * n_columns)
+        ax.set_xlabel("step")
     return figure
+
+
+def _scale_steps(ax: Axes, steps: Sequence[int], max_decades: int) -> None:
+    """Label the axis of steps, which is logarithmic where they span decades."""
+    first_positive = next((step for step in steps if step > 0), 1)
+    if steps[-1] / first_positive <= MAX_LINEAR_STEP_RATIO:
+        ax.locator_params(axis="x", nbins=max_decades + 1, integer=True)
+        return
+    ax.set_xscale("symlog", linthresh=first_positive, linscale=0.4)
+    ax.set_xlim(steps[0] - 0.3 * first_positive, steps[-1] * 1.15)
+    tens = [10**k for k in range(20) if first_positive <= 10**k <= steps[-1]]
+    # The last decade is labelled, and those at equal distances before it.
+    tens = tens[:: -math.ceil(len(tens) / max_decades)]
+    ax.set_xticks([0, *tens], [_short_step(step) for step in (0, *tens)])
+    ax.minorticks_off()
+
+
+def _short_step(step: int) -> str:
+    """Return a number of steps with k for thousands and M for millions."""
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if step >= size and step % size == 0:
+            return f"{step // size:,}{letter}"
+    return f"{step:,}"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import Card, Displayable, format_repr
 from posprobe.measurements import compared_numbers
-from posprobe.words import comparisons
+from posprobe.words import QUESTION_TEXTS, SHORT_QUESTION_TEXTS, comparisons
+from posprobe.words.captions import describe_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +31,14 @@ SERIES_NUMBERS = (*HEADLINE_NUMBERS, "similarity.centered.translation_invariance
 PATH_LABELS: Mapping[str, str] = {
     "first": "distance from the first",
     "last": "distance from the last",
-    "sinusoid": "1 - CKA with the sinusoid",
+    "sinusoid": "1 \N{MINUS SIGN} CKA with sinusoid",
 }
+
+
+def _question_label(name: str) -> str:
+    """Return a question in few words, as the sentences on changes ask it."""
+    text = QUESTION_TEXTS[name]
+    return SHORT_QUESTION_TEXTS.get(text, text)
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,6 +65,10 @@ class Series(Displayable):
         Distances at every step: ``first`` and ``last`` are relative Frobenius distances from the
         table of the first and of the last step, estimated as by `posprobe.nearest`; ``sinusoid`` is
         1 minus the CKA with the sinusoid.
+    shape
+        Positions and dimensions of the table of the last step; None where unknown.
+    source
+        Sentence on the files of the first and the last step, or empty.
 
     Examples
     --------
@@ -84,6 +95,8 @@ class Series(Displayable):
     answers: Mapping[str, tuple[str | None, ...]]
     seams: tuple[Sequence[int] | None, ...]
     path: Mapping[str, tuple[float | None, ...]]
+    shape: tuple[int, int] | None = None
+    source: str = ""
 
     def __repr__(self) -> str:
         steps = f"{len(self.steps)} steps from {self.steps[0]} to {self.steps[-1]}"
@@ -131,7 +144,7 @@ class Series(Displayable):
             lambda figure_format: (
                 self._draw(figure_format),
                 self._caption_sentences(),
-                "",
+                self.source,
             ),
             venue,
             span,
@@ -158,30 +171,34 @@ class Series(Displayable):
 
         return series_figure(figure_format, {}, self.drawn())
 
+    def _drawn_keys(self) -> list[str]:
+        """Return the keys of the numbers that are drawn: those of the user's list come last."""
+        measured = compared_numbers()
+        listed = [key for key in self.numbers if key not in measured]
+        return [
+            key
+            for key in (*SERIES_NUMBERS, *listed)
+            if any(value is not None for value in self.numbers.get(key, ()))
+        ]
+
     def drawn(self) -> dict[str, Any]:
         """Return the numbers, answers and path that the figure shows, by their labels."""
         labels = {key: number.label for key, number in compared_numbers().items()}
-        listed_labels = {
+        labels |= {
             key: key.partition(".")[2].replace("_", " ")
             for key in self.numbers
             if key not in labels
         }
-        labels |= listed_labels
-        defined_keys = [
-            key
-            for key in (*SERIES_NUMBERS, *listed_labels)
-            if any(v is not None for v in self.numbers.get(key, ()))
-        ]
         undefined = (None,) * len(self.steps)
         numbers = {
             labels[key]: {
                 "values": self.numbers[key],
                 "sinusoid": self.sinusoid.get(key, undefined),
             }
-            for key in defined_keys
+            for key in self._drawn_keys()
         }
         answers = {
-            name.replace("_", " "): series_answers
+            _question_label(name): series_answers
             for name, series_answers in self.answers.items()
             if {"yes", "no"} & set(series_answers)
         }
@@ -190,16 +207,24 @@ class Series(Displayable):
 
     def _caption_sentences(self) -> tuple[str, ...]:
         ends = f"{self.steps[0]:,} to {self.steps[-1]:,}"
+        size = f" [{self.shape[0]} × {self.shape[1]}]" if self.shape else ""
         sentences = [
-            f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."
+            f"{self.name}: its position table{size} at {len(self.steps)} steps of training, {ends}."
         ]
-        sentences.append(
-            "Way of the table: relative Frobenius distance from the tables "
-            "of the first and the last step, estimated from projections, "
-            "and 1 less the CKA with the sinusoid."
-        )
-        if self.answers:
+        numbers = compared_numbers()
+        described = [numbers[key] for key in self._drawn_keys() if key in numbers]
+        if described:
             sentences.append(
-                "Answers: filled yes, open no, dash cannot tell; only where some can be told."
+                f"Panels: {describe_numbers(described)}, of the table and of the sinusoid of its "
+                "shape."
+            )
+        sentences.append(
+            "Distance: relative Frobenius distance from the tables of the first and of the last "
+            "step, estimated from random projections, and 1 \N{MINUS SIGN} CKA with the sinusoid."
+        )
+        if self.drawn()["answers"]:
+            sentences.append(
+                "Answers: filled yes, open no, dash cannot tell; questions without a yes or no "
+                "are left out."
             )
         return (*sentences, *self.changes)

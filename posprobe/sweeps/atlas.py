@@ -252,7 +252,7 @@ def _run_section(key: str, run: Series) -> Section:
 def _curves_description(run: Series) -> str:
     return (
         f"{_shorten(run.name)}: numbers of the table and of the sinusoid, "
-        "the way of the table, and the answers at every step"
+        "the distances of the table, and the answers at every step"
     )
 
 

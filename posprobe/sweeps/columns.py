@@ -32,6 +32,7 @@ from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.studies import Analysis, SchemeAnalysis
 from posprobe.text import Block, lookup
+from posprobe.words.captions import N_CHECKSUM_DIGITS
 
 #: Types of columns, named as in Arrow; ``strings`` and ``rows`` are lists.
 ColumnType = Literal["string", "int64", "double", "bool", "strings", "rows"]
@@ -414,3 +415,17 @@ def parse_number(text: str) -> int | float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def row_source(row: Mapping[str, Any]) -> str:
+    """Return where the table of a row was read: its tensor, reference, and commit or checksum."""
+    text = str(row["reference"])
+    if row.get("tensor"):
+        text = f"{row['tensor']} of {text}"
+    if row.get("commit"):
+        return f"{text}, commit {row['commit'][:N_CHECKSUM_DIGITS]}"
+    return (
+        f"{text}, SHA-256 {row['sha256'][:N_CHECKSUM_DIGITS]}"
+        if row.get("sha256")
+        else text
+    )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from posprobe import questions
+from posprobe.analyses.facts import Number
 from posprobe.arrays import positions
 from posprobe.drawable import Card, Displayable
 from posprobe.errors import UsageError
@@ -31,11 +32,17 @@ from posprobe.studies.series import HEADLINE_NUMBERS
 from posprobe.studies.table import check_table_request
 from posprobe.sweeps import many
 from posprobe.sweeps.atlas import row_name
-from posprobe.sweeps.columns import USER_PREFIX, analysis_rows, columns, run_row
+from posprobe.sweeps.columns import (
+    USER_PREFIX,
+    analysis_rows,
+    columns,
+    row_source,
+    run_row,
+)
 from posprobe.tables import PositionTable
 from posprobe.text import escape_invisible, format_cell
 from posprobe.words import QUESTION_TEXTS
-from posprobe.words.captions import N_CHECKSUM_DIGITS
+from posprobe.words.captions import describe_numbers
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -135,8 +142,8 @@ def research_table(
         ]
     named_cells = [(row_name(row), _format_row(row, keys, band)) for row in table_rows]
     ranges = _range_sentences(table_rows, named_cells, band, nulls, seed) if band else []
-    caption = _caption(table_rows, named_cells, ranges, position_range)
     labels = _labels(keys)
+    caption = _caption(keys, named_cells, ranges, position_range)
     text = _template(format).render(
         labels=labels, lines=named_cells, caption=caption, sources=_sources(table_rows)
     )
@@ -320,12 +327,19 @@ def _required_measurements(
 # --- what is printed -----------------------------------------------------------------------------
 
 
-def _labels(keys: Sequence[str]) -> list[str]:
-    labels = {
-        f"{name}.{key}": number.label
+def _numbers() -> dict[str, Number]:
+    """Return the numbers of all measurements of tables, by their key path."""
+    return {
+        f"{name}.{key}": number
         for name, measurement in TABLE_MEASUREMENTS.items()
         for key, number in measurement.numbers.items()
-    } | {f"answers.{name}": QUESTION_TEXTS[name] for name in questions.TABLE_QUESTIONS}
+    }
+
+
+def _labels(keys: Sequence[str]) -> list[str]:
+    labels = {key: number.label for key, number in _numbers().items()} | {
+        f"answers.{name}": QUESTION_TEXTS[name] for name in questions.TABLE_QUESTIONS
+    }
     return [
         labels.get(key, key.removeprefix(USER_PREFIX).replace("_", " ")) for key in keys
     ]
@@ -360,28 +374,23 @@ def _format_row(row: Row, keys: Sequence[str], band: str | None) -> list[tuple[s
 
 
 def _caption(
-    table_rows: Sequence[Row],
+    keys: Sequence[str],
     lines: Sequence[Line],
     range_sentences: Sequence[str],
     position_range: _PositionRange,
 ) -> str:
-    """Write the caption: the numbers, the baseline and the positions."""
+    """Write the caption: the positions, what each number is, and the baseline."""
+    noun = "positional encoding" if len(lines) == 1 else "positional encodings"
+    described = describe_numbers(
+        number for key, number in _numbers().items() if key in keys
+    )
+    subject = f"Numbers of {len(lines):,} {noun}, {_name_range(position_range)}"
     sentences = [
-        f"Position {'table' if len(table_rows) == 1 else 'tables'} and encodings in numbers.",
+        f"{subject}: {described}." if described else f"{subject}.",
         *range_sentences,
     ]
     if any(text == "–" for _, cells in lines for text, _ in cells):
         sentences.append("– not measured.")
-    if position_range:
-        start, stop = position_range
-        last = (
-            "the end"
-            if stop is None
-            else f"{stop - 1}"
-            if stop > 0
-            else f"{stop} from the end"
-        )
-        sentences.append(f"Positions {start or 0} to {last}.")
     return " ".join(sentences)
 
 
@@ -395,7 +404,7 @@ def _range_sentences(
     sentences = []
     if any(have_ranges):
         sentences.append(
-            f"In small type: 5 to 95 % of {nulls} draws (seed {seed}) of the null model {band}, "
+            f"In small type, by chance: 5 to 95 % of {nulls} draws (seed {seed}) of the null model {band}, "
             f"{NULL_MODELS[band]}."
         )
     grids = [row_name(row) for row in table_rows if row.get("layout") == "grid"]
@@ -409,10 +418,24 @@ def _range_sentences(
     return sentences
 
 
+def _name_range(position_range: _PositionRange) -> str:
+    start, stop = position_range or (None, None)
+    if not start and stop is None:
+        return "all positions of each"
+    last = (
+        "the end"
+        if stop is None
+        else f"{stop - 1}"
+        if stop > 0
+        else f"{stop} from the end"
+    )
+    return f"positions {start or 0} to {last}"
+
+
 def _sources(table_rows: Sequence[Row]) -> str:
     """Return where the rows were read, and the versions of posprobe that measured them."""
     sentences = [
-        f"{row_name(row)}: {_row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]
+        f"{row_name(row)}: {row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]
     ]
     if len(table_rows) > MAX_SOURCED_ROWS:
         sentences.append(
@@ -422,19 +445,6 @@ def _sources(table_rows: Sequence[Row]) -> str:
         {str(row.get("posprobe") or version("posprobe")) for row in table_rows}
     )
     return " ".join([*sentences, f"Made with posprobe {' and '.join(versions)}."])
-
-
-def _row_source(row: Row) -> str:
-    text = str(row["reference"])
-    if row.get("tensor"):
-        text = f"{row['tensor']} of {text}"
-    if row.get("commit"):
-        return f"{text}, commit {row['commit'][:N_CHECKSUM_DIGITS]}"
-    return (
-        f"{text}, SHA-256 {row['sha256'][:N_CHECKSUM_DIGITS]}"
-        if row.get("sha256")
-        else text
-    )
 
 
 # --- formats -------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from posprobe.relations.fingerprints import (
 )
 from posprobe.report.files import expand_user
 from posprobe.studies.series import PATH_LABELS, Series
-from posprobe.sweeps.columns import SEAM_COLUMN, USER_PREFIX
+from posprobe.sweeps.columns import SEAM_COLUMN, USER_PREFIX, row_source
 from posprobe.sweeps.references import parse_counted_step
 from posprobe.tables import PositionTable, table
 from posprobe.words import relations
@@ -484,4 +484,6 @@ def _build_series(
         answers=defined_columns(questions.TABLE_QUESTIONS, prefix="answers."),
         seams=column(SEAM_COLUMN),
         path=dict(zip(PATH_LABELS, (first, last, sinusoid), strict=True)),
+        shape=(rows[-1]["positions"], rows[-1]["dim"]) if rows[-1].get("dim") else None,
+        source=f"First step: {row_source(rows[0])}. Last step: {row_source(rows[-1])}.",
     )

@@ -226,6 +226,22 @@ def test_the_command_draws_a_run(cli: Cli, tmp_path: Path) -> None:
     assert "math" not in svg
 
 
+def test_a_figure_of_a_run_fits_a_column_and_asks_as_its_caption_does(
+    tmp_path: Path,
+) -> None:
+    save_run(tmp_path / "a")
+    sweep = pp.sweep(str(tmp_path / "a"), nulls=0, **QUICK).run()
+    (run,) = pp.series(sweep.folder)
+    figure = pp.paper_figure("series", run)
+    assert figure.figure.get_figheight() < 4.5
+    labels = [label.get_text() for label in figure.figure.axes[-1].get_yticklabels()]
+    assert "Order matters?" in labels
+    assert "a: its position table [48 × 16] at 6 steps" in figure.caption
+    assert "step-0" in figure.source
+    assert "step-160" in figure.source
+    assert "step-160.npy" not in figure.caption
+
+
 def test_order_emerges_from_noise_in_a_real_training() -> None:
     name = "help-gpt2"
     sweep = pp.sweep(str(SERIES_FOLDER / name), only=["similarity", "pca"], **QUICK).run()

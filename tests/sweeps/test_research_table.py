@@ -45,6 +45,7 @@ def test_numbers_and_bands_are_those_of_the_analysis(sweep: Path, form: str) -> 
         assert format_cell(number) in text
     assert "5 to 95" in text
     assert "3 draws (seed 0)" in text
+    assert "stable rank (sum of squared singular values over the largest)" in text
     assert f"Made with posprobe {pp.__version__}" in text
     # A sweep has the same numbers and no baselines.
     swept = pp.research_table(sweep, numbers=NUMBERS, format=form)
@@ -63,7 +64,7 @@ def test_references_are_measured_as_far_as_needed_and_named() -> None:
     assert text[3].startswith(f"| sinusoidal:64x16 | 16 | {format_cell(rank)} <sub>")
     assert text[3].endswith("| – | – |")
     assert text[4] == "| rotary:64x16 | – | – | – | 8 |"
-    assert "Positions 0 to 39." in text[-3]
+    assert ", positions 0 to 39: " in text[-3]
     assert re.search(r"sample:digits-vit, SHA-256 [0-9a-f]{12}\.", text[-1])
 
 
