@@ -25,6 +25,8 @@ MAX_REPR_LETTERS = 500
 MAX_CARD_VALUE_LETTERS = 200
 #: A card shows at most this many lines of a table, about a screen.
 MAX_CARD_LINES = 20
+#: Marks before the answers, as on the page.
+ANSWER_DOTS = {"yes": "●", "no": "○", "cannot tell": "◐"}
 
 #: Function that draws a picture of a card.
 DrawPicture: TypeAlias = "Callable[[], Figure]"
@@ -173,7 +175,9 @@ def _images(card: Card) -> str:
 
 
 def _cell(value: object, tag: str = "td") -> str:
-    return f"<{tag} style='text-align:left'>{_escape(str(value))}</{tag}>"
+    mark = ANSWER_DOTS.get(value, "") if isinstance(value, str) else ""
+    dot = f'<span aria-hidden="true">{mark}</span> ' if mark else ""
+    return f"<{tag} style='text-align:left'>{dot}{_escape(str(value))}</{tag}>"
 
 
 def _escape(text: str) -> str:

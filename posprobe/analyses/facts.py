@@ -205,6 +205,22 @@ class Answer(Displayable):
         return replace(self, answer=answer, reason=reason, change=change, **changes)
 
 
+def summarise_result(name: str, result: Any) -> str:
+    """Return what a result of a running model shows, in words.
+
+    The words are looked up only here: numbers need none.
+
+    Parameters
+    ----------
+    name
+        Name of the measurement.
+    result
+        Its result.
+    """
+    text: str = import_module("posprobe.words").summarise_result(name, result)
+    return text
+
+
 class Answers(Displayable, tuple[Answer, ...]):
     """Answers in the order of the document, which their questions name too.
 

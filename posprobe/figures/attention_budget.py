@@ -68,6 +68,7 @@ def plot_attention_budget(ax: Axes, result: AttentionBudget) -> None:
     ax.set(xlim=(0, 1), ylim=(rows.max() + 1, -1), ylabel="layer")
     ax.set_xlabel("share of the variance of attention logits")
     ax.tick_params(axis="y", length=0)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
 
 
 @single_result
@@ -88,6 +89,8 @@ def attention_budget_figure(
     bars, panels = subfigures
     ax = bars.subplots()
     plot_attention_budget(ax, result)
+    # Beside the curves, the legend needs a place that the layout knows.
+    ax.get_legend().remove()
     bars.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     grid = make_panels(panels, len(picked), n_columns)
     for place, (panel, index) in enumerate(zip(grid.flat, picked, strict=False)):
@@ -164,8 +167,10 @@ def _plot_curve(ax: Axes, result: AttentionBudget, index: int) -> None:
     distances = result.displacements[:, 0]
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.plot(distances, curve, color=CURVE_COLOR, linewidth=1)
+    ax.locator_params(axis="y", nbins=3)
     if isinstance(head.preferred, int):
         k = int(np.flatnonzero(distances == head.preferred)[0])
         ax.plot([head.preferred], [curve[k]], "o", color=RED, markersize=2.5)
-    ax.margins(x=0.03)
+    # The dot often stands on the highest point.
+    ax.margins(x=0.04, y=0.15)
     ax.xaxis.label.set_color(INK)

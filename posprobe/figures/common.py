@@ -266,7 +266,20 @@ def plot_with_legend(
         draw_one(ax, next(iter(results.values())))
     else:
         draw_several(ax, results)
-    move_legend_above(ax)
+    if ax.child_axes:
+        # A second axis on top has labels where the legend would stand.
+        handles, labels = ax.get_legend_handles_labels()
+        if (legend := ax.get_legend()) is not None:
+            legend.remove()
+        figure.legend(
+            handles,
+            labels,
+            loc="outside upper left",
+            ncols=count_legend_columns(labels, width),
+            **LEGEND_SPACING,
+        )
+    else:
+        move_legend_above(ax)
     return figure
 
 

@@ -119,6 +119,8 @@ def sinusoid_figure(figure_format: FigureFormat, result: SinusoidFit) -> Figure:
 
 #: Curves leave the frame below this R².
 MIN_DRAWN_R2 = -0.25
+#: The largest gap is no power of two; the label of one that is nearer would touch its label.
+MIN_LABEL_OCTAVES = 0.7
 #: Markers of the rules, which also differ in colour and dash.
 RULE_MARKERS = ("o", "s", "^", "D")
 #: Labels of the rules that predict left-out rows.
@@ -148,9 +150,14 @@ def plot_bridging(ax: Axes, result: Bridging) -> None:
         ax.plot(x, result.r2[rule], marker, linestyle=dash, label=label, **marker_style)
         ax.plot(ends, result.beyond[rule][:2], marker, linestyle="none", **marker_style)
     stride = max(1, -(-len(x) // 9))
-    labelled = list(range(len(x)))[::-1][::stride][::-1]
+    last = len(x) - 1
+    labelled = [
+        k
+        for k in range(last % stride, len(x), stride)
+        if k == last or x[last] - x[k] >= MIN_LABEL_OCTAVES
+    ]
     ax.set_xticks(
-        [*x[labelled], *ends],
+        [*x[labelled].tolist(), *ends],
         [*(str(result.gaps[k]) for k in labelled), "before\nstart", "after\nend"],
     )
     ax.set(xlabel="rows left out (a quarter beyond the ends)", ylabel="held-out R²")
@@ -293,6 +300,8 @@ ROTATION_COLOURS = ("#8fc0ea", "#5b9bd5", "#2a6fb3", "#164a85", "#0d2f57")
 DARK_TERMS = {"special", "breaks", "rows", "sway"}
 #: Width of a letter in the labels of the budget.
 BUDGET_LETTER_INCHES = 0.07
+#: Height of a line in the legend of the budget.
+BUDGET_LEGEND_LINE_INCHES = 0.15
 
 
 def term_colour(term: str, rank: int, n_rotations: int) -> str:
@@ -376,7 +385,8 @@ def budget_figure(
 
     names = list(results) if len(results) > 1 else [""]
     width = 0.92 * figure_format.width - BUDGET_LETTER_INCHES * max(map(len, names))
-    figure = figure_format.make_figure(0.55 * len(results) + 1.1)
+    bars_height = 0.55 * len(results) + 0.55
+    figure = figure_format.make_figure(bars_height)
     ax = figure.subplots()
     unnamed: set[str] = set()
     for row, result in enumerate(results.values()):
@@ -395,6 +405,9 @@ def budget_figure(
     ]
     if patches:
         columns = 1 if figure_format.is_narrow else 4
+        n_lines = -(-len(patches) // columns)
+        height = bars_height + 0.1 + BUDGET_LEGEND_LINE_INCHES * n_lines
+        figure.set_figheight(min(height, figure_format.max_height))
         figure.legend(
             handles=patches, loc="outside lower left", ncols=columns, frameon=False
         )

@@ -23,7 +23,7 @@ from posprobe.figures.common import (
     write_undefined,
 )
 from posprobe.figures.fits import term_colour
-from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED_COLORMAP, RED
+from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED_COLORMAP, PALE, RED
 from posprobe.layouts import Grid
 from posprobe.text import format_period
 
@@ -120,14 +120,16 @@ def plot_power_shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
             result.power[1:] / (result.power.sum() or 1.0),
             **line_style,
         )
+    # A grid has too few rings for decades.
+    on_grid = isinstance(first_result.layout, Grid)
     ax.set(
-        xscale="log",
+        xscale="linear" if on_grid else "log",
         yscale="log",
         xlabel=_frequency_label(first_result),
         ylabel="share of power",
     )
     ax.set_ylim(1e-7, 1)
-    label_decades(ax.xaxis, ax.yaxis)
+    label_decades(*((ax.yaxis,) if on_grid else (ax.xaxis, ax.yaxis)))
     ax.legend(loc="lower left")
 
 
@@ -270,6 +272,14 @@ def _write_periods(ax: Axes, result: Shift, angle: Floats) -> None:
         x, y = np.cos(angle[mode]), np.sin(angle[mode])
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
         period_label = format_period(result.periods[mode])
+        radius = result.moduli[mode]
+        ax.plot(
+            [radius * x, 1.06 * x],
+            [radius * y, 1.06 * y],
+            color=PALE,
+            linewidth=0.6,
+            zorder=0,
+        )
         ax.text(1.08 * x, 1.08 * y, period_label, color=INK, ha=side, va="center")
 
 
@@ -281,9 +291,11 @@ def shift_figure(figure_format: FigureFormat, result: Shift) -> Figure:
     )
     ax = figure.subplots()
     plot_shift(ax, result)
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.16),
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
+    figure.legend(
+        *ax.get_legend_handles_labels(),
+        loc="outside lower center",
         ncols=3,
         handletextpad=0.3,
         borderaxespad=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 
 from posprobe.figures.common import (
     FigureFormat,
-    annotate_point,
     label_decades,
     single_result,
 )
@@ -42,14 +42,19 @@ def _slot_centres(length: PlacesAtLength) -> NDArray[np.float64]:
 
 
 def _plot_shorter(ax: Axes, places: Places, *, from_end: bool) -> None:
-    for length in places.lengths[:-1]:
+    # The longest of them has the plainest line.
+    for length, (_, dash) in zip(places.lengths[-2::-1], cycle(LINE_STYLES)):
         x = _slot_centres(length)
         x = length.tokens - x if from_end else x
         weights = np.maximum(length.weights, MIN_DRAWN_INFLUENCE if from_end else -np.inf)
-        ax.plot(x, weights, color=MUTED, linewidth=0.8)
-        end = 0 if from_end else -1
-        label = f"of {length.tokens}"
-        annotate_point(ax, label, (x[end], weights[end]), (3, 1), color=MUTED)
+        label = f"{length.tokens} tokens"
+        ax.plot(x, weights, color=MUTED, linestyle=dash, linewidth=0.8, label=label)
+
+
+def _add_legend(ax: Axes) -> None:
+    """Add a legend above the axes, in two columns, if there are several lines."""
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
 def _plot_weights(ax: Axes, places: Places) -> None:
@@ -57,10 +62,8 @@ def _plot_weights(ax: Axes, places: Places) -> None:
     full_length = places.full_length
     x = _slot_centres(full_length)
     ax.axhspan(*full_length.weights_chance, color=PALE, linewidth=0)
-    _plot_shorter(ax, places, from_end=False)
-    ax.plot(
-        x, full_length.weights, color=BLUE, marker="o", markersize=3, label="as it is"
-    )
+    label = f"{full_length.tokens} tokens"
+    ax.plot(x, full_length.weights, color=BLUE, marker="o", markersize=3, label=label)
     ax.errorbar(x, full_length.weights, full_length.error, color=BLUE, fmt="none")
     if full_length.reversed is not None:
         color, dash = LINE_STYLES[1]
@@ -74,7 +77,8 @@ def _plot_weights(ax: Axes, places: Places) -> None:
             label=f"position {'rows' if places.reversed_positions == 'table' else 'ids'} "
             "reversed",
         )
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
+    _plot_shorter(ax, places, from_end=False)
+    _add_legend(ax)
     name = "weight" if full_length.measure == "weight" else "influence"
     ax.set(xlabel="place in the text (tokens)", ylabel=f"{name}, mean = 1")
     ax.set_xlim(0, full_length.tokens)
@@ -86,19 +90,19 @@ def _plot_influences(ax: Axes, places: Places) -> None:
     full_length = places.full_length
     x = full_length.tokens - _slot_centres(full_length)
     ax.axhline(1, color=MUTED, linewidth=0.5)
-    _plot_shorter(ax, places, from_end=True)
     weights = np.maximum(full_length.weights, MIN_DRAWN_INFLUENCE)
-    ax.plot(x, weights, color=BLUE, marker="o", markersize=3)
+    label = f"{full_length.tokens} tokens"
+    ax.plot(x, weights, color=BLUE, marker="o", markersize=3, label=label)
     if full_length.reach is not None:
-        ax.axvline(full_length.reach, color=LINE_STYLES[1][0], linestyle=(0, (1, 1)))
-        ax.text(
+        reach = max(1, round(full_length.reach))
+        ax.axvline(
             full_length.reach,
-            1.02,
-            f"90 % within {max(1, round(full_length.reach))} tokens",
             color=LINE_STYLES[1][0],
-            ha="left" if full_length.reach < full_length.tokens / 2 else "right",
-            transform=ax.get_xaxis_transform(),
+            linestyle=(0, (1, 1)),
+            label=f"90 % within {reach} token{'' if reach == 1 else 's'}",
         )
+    _plot_shorter(ax, places, from_end=True)
+    _add_legend(ax)
     ax.set(xlabel="tokens back", ylabel="influence, mean = 1", yscale="log")
     label_decades(ax.yaxis)
     ax.set_xlim(0, full_length.tokens)
@@ -117,6 +121,7 @@ def _plot_cells(ax: Axes, places: Places) -> None:
 @single_result
 def places_figure(figure_format: FigureFormat, places: Places) -> Figure:
     """Draw the weights of places, or a map of an image's cells."""
-    figure = figure_format.make_figure(2.6, width=4.2)
+    is_map = places.grid is not None
+    figure = figure_format.make_figure(2.6, width=4.2, compressed=is_map)
     plot_places(figure.subplots(), places)
     return figure

@@ -11,6 +11,7 @@ import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.data import read_data
@@ -97,6 +98,13 @@ def summary_sentence(answer: Answer) -> str:
     """Return an answer as a sentence of a run's summary; empty where the summary omits it."""
     text: str = ANSWER_TEXTS[answer.question].get("summary", {}).get(answer.reason, "")
     return _fill_template(answer, text)
+
+
+def summarise_result(name: str, result: Any) -> str:
+    """Return what a result of a running model shows, by the answers that it allows."""
+    from posprobe.words import models
+
+    return models.summarise_result(name, result)
 
 
 def _reason_sentence(answer: Answer, reason: str) -> str:

@@ -22,6 +22,7 @@ from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.data import read_data
 from posprobe.figures.common import rows_per_cell
+from posprobe.figures.fits import MIN_DRAWN_R2
 from posprobe.figures.grid import tile_block, tile_stride
 from posprobe.figures.relative import choose_drawing
 from posprobe.layouts import Grid
@@ -136,7 +137,15 @@ def _bridging_names(result: Bridging) -> Names:
     first, last = result.start + result.first, result.start + result.stop - 1
     rows = f"held-out rows of positions {first} to {last}"
     codes = "held-out entries of the row code and of the column code"
-    return {"held_out": codes if result.axes else rows}
+    drawn = [bridging for bridging in (result, *result.axes.values()) if bridging.r2]
+    is_cut = any(
+        (r2 < MIN_DRAWN_R2).any() for bridging in drawn for r2 in bridging.r2.values()
+    )
+    return {
+        "held_out": codes if result.axes else rows,
+        "cut": "cut_values" if is_cut else "",
+        "lowest": MIN_DRAWN_R2,
+    }
 
 
 def _clock_names(result: Clock) -> Names:

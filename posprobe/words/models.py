@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from posprobe.analyses.facts import Answer
+from posprobe.analyses.facts import Answer, decide
 from posprobe.analyses.models.attention import peak_name
 from posprobe.analyses.models.attention_budget import AttentionBudget
 from posprobe.analyses.models.rotary_use import MIN_HEAD_CONTEXTS, RotaryUse
@@ -14,6 +14,7 @@ from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.questions.attention import PositionShare, PreferredDistances
 from posprobe.questions.models import (
     N_SURE_STANDARD_ERRORS,
+    RUN_QUESTIONS,
     CostMeasure,
     LayerShare,
     ModelRun,
@@ -317,6 +318,13 @@ def summarise_run(answers: Mapping[str, Answer], run: ModelRun) -> str:
     if run.random and run.contexts:
         sentences.append(f"(Measured on random {'pixels' if run.images else 'tokens'}.)")
     return " ".join(sentences)
+
+
+def summarise_result(name: str, result: Any) -> str:
+    """Summarise one result of a run by the answers that it allows, as `summarise_run` does."""
+    run = ModelRun({name: result})
+    answers = [ask(run) for ask in RUN_QUESTIONS.values()]
+    return summarise_run(decide(filter(None, answers), (), run), run)
 
 
 def interrupted_notes(title: str, result: Any) -> tuple[str, ...]:

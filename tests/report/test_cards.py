@@ -93,6 +93,33 @@ def test_noise_fills_a_picture_and_still_keeps_the_size_limit() -> None:
     assert len(pp.analyze(noise)._repr_html_()) < MAX_CARD_BYTES
 
 
+def test_cards_of_runs_say_what_they_show_in_words() -> None:
+    contexts = pp.Contexts(count=16)
+    names = ("attention_budget", "places")
+    run = pp.analyze_model(GRID, contexts, only=names, nulls=0)
+    budget, places = (run.results[name]._repr_html_() for name in names)
+    for html in (budget, places):
+        assert images(html)
+        assert "None" not in html
+        assert "undefined" not in html
+    assert run.answers["position_decides"].answer == "yes"
+    assert "Position decides" in budget
+    assert "share of logits, mean over heads" in budget
+    assert "16 of 64 patches" in places
+
+
+def test_answers_have_the_marks_of_the_page() -> None:
+    html = analysis().answers._repr_html_()
+    assert '<span aria-hidden="true">●</span> yes</td>' in html
+    assert "○" in html
+
+
+def test_a_caption_in_a_card_ends_with_its_sentence() -> None:
+    html = pp.paper_figure("norms", "sinusoidal:64x8")._repr_html_()
+    assert "\n" not in html.partition("</p>")[0]
+    assert "\\n" not in html
+
+
 def test_a_card_draws_nothing_into_pyplot() -> None:
     import matplotlib.pyplot as plt
 

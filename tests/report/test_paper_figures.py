@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from made_figures import assert_colour_maps, pyplot_is_left_alone, texts
 from made_schemes import buckets, linear, rotary, window
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.legend import Legend
 from matplotlib.text import Text
 from PIL import Image
 
@@ -126,6 +129,34 @@ def check_page(figure_drawn: PaperFigure, venue: str, span: Span) -> None:
     assert tight_box.y0 >= -0.01
     assert tight_box.x1 <= width + 0.01
     assert tight_box.y1 <= height + 0.01
+    check_labels_apart(figure_drawn.figure)
+
+
+def check_labels_apart(figure: Figure) -> None:
+    """Hold labels of neighbouring ticks to a gap, and legends to a place free of axis labels."""
+    for axes in figure.axes:
+        for axis, side in ((axes.xaxis, 0), (axes.yaxis, 1)):
+            low, high = sorted(axis.get_view_interval())
+            boxes = [
+                tick.label1.get_window_extent().get_points()[:, side]
+                for tick in axis.get_major_ticks()
+                if tick.label1.get_visible()
+                and tick.label1.get_text()
+                and low <= tick.get_loc() <= high
+            ]
+            boxes.sort(key=lambda ends: ends[0])
+            for before, after in pairwise(boxes):
+                assert before[1] < after[0], (axes.get_title(), axis.axis_name)
+    legends = figure.findobj(Legend)
+    labels = [
+        label
+        for axes in figure.findobj(Axes)
+        for label in (axes.xaxis.label, axes.yaxis.label)
+        if label.get_text() and label.get_visible()
+    ]
+    for legend in legends:
+        frame = legend.get_window_extent()
+        assert not any(frame.overlaps(label.get_window_extent()) for label in labels)
 
 
 # Widths and text.

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.facts import Number, Verdict
+from posprobe.analyses.facts import Number, Verdict, summarise_result
 from posprobe.analyses.models.attention_window import AttentionWindow, WindowProblem
 from posprobe.analyses.models.rotary_heads import (
     N_SIGN_DRAWS,
@@ -35,10 +35,17 @@ from posprobe.analyses.models.shares import (
     signed_powers,
 )
 from posprobe.analyses.resampling import rank_p_value
-from posprobe.analyses.result import HIDDEN, Result, StoredArray
+from posprobe.analyses.result import (
+    HIDDEN,
+    Result,
+    StoredArray,
+    record_numbers,
+)
 from posprobe.arrays import Floats, Sums
+from posprobe.drawable import Card
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, Reasons, Share, limits
+from posprobe.text import format_percent
 
 #: Contexts below which standard errors mean nothing.
 MIN_BUDGET_CONTEXTS = 8
@@ -227,6 +234,22 @@ class AttentionBudget(Result):
     displacements: Annotated[NDArray[np.int64], HIDDEN]
     name: Annotated[str, HIDDEN]
     stopped: Annotated[bool, HIDDEN] = False
+
+    def _card(self) -> Card:
+        unit = "patches" if isinstance(self.layout, Grid) else "tokens"
+        facts: dict[str, object] = {
+            "contexts": f"{self.contexts} of {self.tokens} {unit}"
+        }
+        for key, number, _ in record_numbers(type(self)):
+            value = getattr(self, key)
+            # The estimate of a zero share can be slightly negative.
+            if isinstance(value, float):
+                facts[number.label] = (
+                    f"{format_percent(max(value, 0.0))} ({number.meaning})"
+                )
+        facts["heads that position decides"] = f"{self.most} of {len(self.heads)}"
+        text = summarise_result("attention_budget", self)
+        return Card(self.name, facts, text, pictures=self._pictures())
 
     def _mean(self, name: str) -> float | None:
         values = [getattr(head, name) for head in self.heads]

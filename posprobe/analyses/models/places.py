@@ -16,11 +16,17 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.facts import MAX_YES_P
+from posprobe.analyses.facts import MAX_YES_P, summarise_result
 from posprobe.analyses.models.rotary_use import Origin
 from posprobe.analyses.resampling import jackknife_error, rank_p_value
-from posprobe.analyses.result import HIDDEN, Result, StoredArray, WithGaps
+from posprobe.analyses.result import (
+    HIDDEN,
+    Result,
+    StoredArray,
+    WithGaps,
+)
 from posprobe.arrays import Floats, Sums
+from posprobe.drawable import Card
 from posprobe.number_types import (
     PAIR_LIMITS,
     Natural,
@@ -29,6 +35,7 @@ from posprobe.number_types import (
     Share,
     limits,
 )
+from posprobe.text import format_percent
 
 #: Output whose dependence on places is measured.
 PlacesOutput: TypeAlias = Literal["embedding", "next_token", "classes"]
@@ -426,6 +433,27 @@ class Places(Result):
     name: Annotated[str, HIDDEN]
     notes: Annotated[tuple[str, ...], HIDDEN] = ()
     stopped: Annotated[bool, HIDDEN] = False
+
+    def _card(self) -> Card:
+        full_length = self.full_length
+        noun, unit = ("pictures", "patches") if self.grid else ("documents", "tokens")
+        facts = {
+            "output": self.output.replace("_", " "),
+            noun: f"{full_length.documents} of {full_length.tokens} {unit}",
+            "deviation of weights": f"{format_percent(full_length.spread)} of their mean",
+        }
+        if full_length.first_over_last is not None:
+            ratio = f"{full_length.first_over_last:.2g} × the last quarter"
+            facts["weight of the first quarter"] = ratio
+        if full_length.reach is not None:
+            facts["reach"] = (
+                f"{full_length.reach:.2g} last tokens with 90 % of the influence"
+            )
+        if full_length.caused is not None:
+            moved = f"{format_percent(full_length.caused)} of the preference"
+            facts["moves with reversed positions"] = moved
+        text = summarise_result("places", self)
+        return Card(self.name, facts, text, pictures=self._pictures())
 
     @property
     def full_length(self) -> PlacesAtLength:
