@@ -316,7 +316,7 @@ def plot_clock(ax: Axes, result: Clock) -> None:
     position = result.first + np.arange(len(result.speed))
     ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9)
     ax.plot(position, result.speed, color=BLUE)
-    ax.set(xlabel="position", ylabel="speed of the clock")
+    ax.set(xlabel="position", ylabel="speed of clock")
     ax.margins(x=0.02)
 
 
@@ -328,7 +328,7 @@ def plot_lead(ax: Axes, result: Clock) -> None:
         if np.isfinite(lead).all():
             colour = term_colour("rotation", k, len(result.lead))
             ax.plot(position, lead, color=colour, label=format_period(period))
-    ax.set(ylabel="ahead of an even\npace, positions")
+    ax.set(ylabel="lead (positions)")
     ax.tick_params(labelbottom=False)
     ax.margins(x=0.02)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, title="period")

@@ -174,8 +174,7 @@ def plot_code_scores(ax: Axes, code: AxisCode, axis: str) -> None:
         )
     ax.set(xlabel=f"{AXIS_SINGULARS[axis]} of patches", ylabel="score")
     ax.locator_params(axis="x", integer=True)
-    # A slide leaves a low panel.
-    ax.locator_params(axis="y", nbins=3)
+    ax.locator_params(axis="y", nbins=4)
     ax.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1.0),

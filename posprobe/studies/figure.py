@@ -66,6 +66,8 @@ KINDS_WITHOUT_TABLE = (
 )
 #: The kind of figure that shows a training run.
 SERIES_KIND = "series"
+#: Kinds whose panels are too many for half a slide.
+TALL_KINDS = ("comparison", "axis_codes", "clock")
 #: Number of lines that readers can tell apart in one figure.
 MAX_PAPER_TABLES = 6
 #: Number of rotations that fit into one figure.
@@ -190,8 +192,8 @@ def draw_tables(
     from posprobe.figures.comparison import comparison_figure
     from posprobe.figures.styles import make_labels_printable
 
-    if kind == "comparison" and figure_format.is_low and figure_format.is_narrow:
-        raise UsageError("comparison: it does not fit half a slide. Use `span='page'`.")
+    if kind in TALL_KINDS and figure_format.is_low and figure_format.is_narrow:
+        raise UsageError(f"{kind}: it does not fit half a slide. Use `span='page'`.")
     drawing, names = drawings()[kind], make_names_unique([table.name for table in tables])
     drawables: dict[str, Any] = dict(zip(names, tables, strict=True))
     extras: dict[str, Any] = {"centred": centred}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import Card, Displayable, format_repr
+from posprobe.errors import UsageError
 from posprobe.measurements import compared_numbers
 from posprobe.words import QUESTION_TEXTS, SHORT_QUESTION_TEXTS, comparisons
 from posprobe.words.captions import describe_numbers
@@ -169,6 +170,8 @@ class Series(Displayable):
     def _draw(self, figure_format: FigureFormat) -> Figure:
         from posprobe.figures.comparison import series_figure
 
+        if figure_format.is_low and figure_format.is_narrow:
+            raise UsageError("series: it does not fit half a slide. Use `span='page'`.")
         return series_figure(figure_format, {}, self.drawn())
 
     def _drawn_keys(self) -> list[str]:

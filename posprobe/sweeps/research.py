@@ -404,8 +404,8 @@ def _range_sentences(
     sentences = []
     if any(have_ranges):
         sentences.append(
-            f"In small type, by chance: 5 to 95 % of {nulls} draws (seed {seed}) of the null model {band}, "
-            f"{NULL_MODELS[band]}."
+            f"In small type, by chance: 5 to 95 % of {nulls} draws (seed {seed}) of the null "
+            f"model {band}, {NULL_MODELS[band]}."
         )
     grids = [row_name(row) for row in table_rows if row.get("layout") == "grid"]
     if band == "walk" and grids:
