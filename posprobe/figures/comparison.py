@@ -446,7 +446,7 @@ def _plot_series_answers(
                 markersize=size,
                 markeredgewidth=0.6,
                 linestyle="none",
-                markerfacecolor=None if is_filled else "white",
+                markerfacecolor=None if is_filled else "none",
                 label=answer if row == 0 else f"_{answer}",
             )
     ax.set_yticks(range(len(answers)), list(answers))
