@@ -65,7 +65,11 @@ def draw_alone(result: Drawable) -> Figure:
     with style():
         width = REPORT.width
         figure = Figure((width, GOLDEN_HEIGHT_RATIO * width), layout="constrained")
-        draw(result, figure.subplots(), {})
+        axes = draw(result, figure.subplots(), {})
+        handles, labels = axes.get_legend_handles_labels()
+        # Drawings that share a row of panels leave the legend to the caller.
+        if axes.get_legend() is None and len(labels) > 1:
+            figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         return figure
 
 

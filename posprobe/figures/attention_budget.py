@@ -68,7 +68,6 @@ def plot_attention_budget(ax: Axes, result: AttentionBudget) -> None:
     ax.set(xlim=(0, 1), ylim=(rows.max() + 1, -1), ylabel="layer")
     ax.set_xlabel("share of the variance of attention logits")
     ax.tick_params(axis="y", length=0)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
 
 
 @single_result
@@ -89,8 +88,6 @@ def attention_budget_figure(
     bars, panels = subfigures
     ax = bars.subplots()
     plot_attention_budget(ax, result)
-    # Beside the curves, the legend needs a place that the layout knows.
-    ax.get_legend().remove()
     bars.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     grid = make_panels(panels, len(picked), n_columns)
     for place, (panel, index) in enumerate(zip(grid.flat, picked, strict=False)):
