@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from posprobe.analyses.composition.processes import Process, fit_process
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, check_no_video
-from posprobe.sources import Source
+from posprobe.sources import DRAWN_PREFIX, Source
 from posprobe.tables import PositionTable, table as as_table
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def surrogate(
     values = np.asarray(table.values, dtype=np.float64) / scale
     rows = scale * draw_rows(values, name, np.random.default_rng(seed), table.layout)
     rows = np.pad(rows, ((0, 0), (0, table.dim - rows.shape[1])))
-    source = Source(reference=name, resolved=f"drawn from {table.name}, seed {seed}")
+    source = Source(reference=name, resolved=f"{DRAWN_PREFIX}{table.name}, seed {seed}")
     return PositionTable(
         rows, table.layout, name=name, source=source, kind="fixed", start=table.start
     )

@@ -203,6 +203,8 @@ class Page:
         Drawings of the first screen.
     subjects
         Names of what has an answer of its own to each question, where there are several.
+    subject_notes
+        Note on each subject, or none at all.
     evidence
         The answers, and what shows them.
     key
@@ -220,6 +222,7 @@ class Page:
     notes: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     subjects: tuple[str, ...] = ()
+    subject_notes: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     key: str = ""
     numbers: Table = Table("", (), ())

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 from posprobe.number_types import Natural, limits
 
+#: Start of `Source.resolved` of a table that was drawn from another, as null models are.
+DRAWN_PREFIX = "drawn from "
+
 
 @dataclass(frozen=True)
 class Quantisation:

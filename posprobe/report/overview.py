@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,7 +39,9 @@ from posprobe.text import (
     format_period,
     use_minus_sign,
 )
+from posprobe.words.comparisons import baseline_notes
 from posprobe.words.lines import (
+    TABLE_BUDGET_SUBJECT,
     BudgetTerm,
     budget_note,
     budget_subject,
@@ -97,12 +100,16 @@ class Style:
         Share of the bar below which a term is labelled on wide pages only.
     names_share
         Share of the width that the names of several bars take.
-    bar_pitch
-        Distance between the upper edges of bars under each other.
-    plain_bar_pitch
-        The same where no labels stand below the upper one.
+    bar_height, low_bar_height
+        Height of a bar: of one or a few, and of more under each other.
+    max_tall_bars
+        Most bars under each other that are not low.
+    bar_gap
+        Distance between bars under each other.
+    note_height
+        Height of the labels that stand below a bar.
     first_bar_top
-        Upper edge of the first of them.
+        Upper edge of the first of several bars.
     """
 
     map_cells: int = 256
@@ -124,8 +131,11 @@ class Style:
     letter_share: float = 0.0056
     min_wide_share: float = 0.12
     names_share: float = 0.14
-    bar_pitch: int = 62
-    plain_bar_pitch: int = 50
+    bar_height: int = 44
+    low_bar_height: int = 26
+    max_tall_bars: int = 3
+    bar_gap: int = 6
+    note_height: int = 12
     first_bar_top: int = 26
 
 
@@ -214,7 +224,7 @@ def draw_budget(document: Block) -> str:
 
 
 def _draw_bar(
-    terms: Sequence[BudgetTerm], top: int, width: float = 1.0
+    terms: Sequence[BudgetTerm], top: int, width: float = 1.0, *, is_low: bool = False
 ) -> tuple[list[str], list[str]]:
     """Draw terms as segments of a bar, and return the labels of those that are too narrow.
 
@@ -226,29 +236,41 @@ def _draw_bar(
         Upper edge of the bar.
     width
         Width of the bar, as a share of that of the page.
+    is_low
+        Whether the bar has room for one line of text alone.
     """
     elements, narrow_labels, left_edge = [], [], 0.0
+    height = STYLE.low_bar_height if is_low else STYLE.bar_height
     for term in terms:
         share = term.share
         centre = f"{100 * (left_edge + share / 2):.2f}%"
         elements.append(
             f'<rect class="seg {term.colour_class}" x="{100 * left_edge:.3f}%" y="{top}" '
-            f'width="{100 * share:.3f}%" height="44"><title>{term.name}: {term.value}'
+            f'width="{100 * share:.3f}%" height="{height}"><title>{term.name}: {term.value}'
             "</title></rect>"
         )
-        if share * width > STYLE.letter_share * len(term.label):
+        label = f"{term.label} {term.value}" if is_low else term.label
+        if share * width > STYLE.letter_share * len(label):
             is_wide = share * width >= STYLE.min_wide_share
             css_class = f"in {term.colour_class}t{'' if is_wide else ' xl'}"
-            elements.append(_bar_label(centre, top + 19, term.label, f"{css_class} wide"))
-            elements.append(_bar_label(centre, top + 36, term.value, f"{css_class} pc"))
+            value_class = f"{css_class} pc{' thin' if is_low else ''}"
+            label_y, value_y = (top + 18, top + 26) if is_low else (top + 19, top + 36)
+            elements.append(_bar_label(centre, label_y, label, f"{css_class} wide"))
+            elements.append(_bar_label(centre, value_y, term.value, value_class))
         else:
             narrow_labels.append(f"{term.label} {term.value}")
         left_edge += share
     return elements, narrow_labels
 
 
-def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str) -> str:
+def draw_budgets(
+    budgets: Sequence[tuple[str, Sequence[BudgetTerm]]],
+    title: str,
+    name_notes: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Draw several budgets as bars under each other, each with its name on the left.
+
+    On narrow pages the legend takes its place.
 
     Parameters
     ----------
@@ -256,27 +278,39 @@ def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str
         Name and terms of each.
     title
         What the terms are shares of.
+    name_notes
+        Notes below names, by name.
     """
-    left, pitch = STYLE.names_share, STYLE.bar_pitch
+    left, is_low = STYLE.names_share, len(budgets) > STYLE.max_tall_bars
+    height = STYLE.low_bar_height if is_low else STYLE.bar_height
     elements = [
         f'<text class="lab note" x="100%" y="16" text-anchor="end">{title}</text>'
     ]
     descriptions, top = [], STYLE.first_bar_top
     for name, terms in budgets:
-        segments, narrow_labels = _draw_bar(terms, 0, 1 - left)
+        segments, narrow_labels = _draw_bar(terms, 0, 1 - left, is_low=is_low)
         shares_text = "; ".join(f"{term.name} {term.value}" for term in terms)
         safe_name = escape(escape_invisible(name))
-        descriptions.append(f"{safe_name}: {shares_text}")
+        name_note = escape(name_notes.get(name, ""))
+        descriptions.append(
+            f"{safe_name}{f', {name_note}' * bool(name_note)}: {shares_text}"
+        )
         note = ", ".join(narrow_labels)
+        name_y = height / 2 + (-1 if name_note else 5)
+        note_y = height + STYLE.note_height + 1
         # Frames of their own cut names that are too long, and give each bar its scale.
         elements.append(
-            f'<svg class="slot" x="0" y="{top}" width="{100 * left - 1:.1f}%" height="44">'
-            f'<title>{safe_name}</title><text class="barname" x="0" y="27">{safe_name}</text>'
-            f'</svg><svg class="slot" x="{100 * left:.1f}%" y="{top}" '
-            f'width="{100 - 100 * left:.1f}%" height="{pitch}">{"".join(segments)}'
-            f'<text class="lab wide" x="100%" y="57" text-anchor="end">{note}</text></svg>'
+            f'<svg class="slot" x="0" y="{top}" '
+            f'width="{100 * left - 1:.1f}%" height="{height + 2}">'
+            f'<title>{safe_name}</title><text class="barname" x="0" y="{name_y:g}">'
+            f'{safe_name}</text><text class="ax namenote" x="0" y="{name_y + 13:g}">'
+            f"{name_note}</text></svg>"
+            f'<svg class="slot" x="{100 * left:.1f}%" y="{top}" '
+            f'width="{100 - 100 * left:.1f}%" height="{note_y + 5}">{"".join(segments)}'
+            f'<text class="lab wide" x="100%" y="{note_y}" text-anchor="end">{note}</text>'
+            "</svg>"
         )
-        top += pitch if note else STYLE.plain_bar_pitch
+        top += height + STYLE.bar_gap + (STYLE.note_height if note else 0)
     return (
         f'<svg width="100%" height="{top}" class="bars" role="img" '
         f'aria-label="Budgets. {". ".join(descriptions)}">{"".join(elements)}</svg>'
@@ -284,17 +318,45 @@ def draw_budgets(budgets: Sequence[tuple[str, Sequence[BudgetTerm]]], title: str
 
 
 def budget_legend(document: Block) -> str:
-    """Return a legend of the budget, for pages on which its bar is too narrow for labels."""
+    """Return a legend of the budget, for pages on which its bar is too narrow for labels.
+
+    Of several budgets it has the bars too, each below its name, for pages that have no room for
+    names on their left.
+    """
     entries = _legend_entries(budget_terms(document))
-    for label, terms in table_budgets(document):
-        entries.append(f'<li class="of">{escape(escape_invisible(label))}</li>')
+    notes = baseline_notes(document)
+    if budgets := table_budgets(document):
+        entries.append(f'<li class="slim m">{TABLE_BUDGET_SUBJECT}</li>')
+    for label, terms in budgets:
+        safe_label = escape(escape_invisible(label))
+        note = f' <span class="m">{escape(notes[label])}</span>' if label in notes else ""
+        entries += [
+            f'<li class="of">{safe_label}{note}</li>',
+            _legend_bar(safe_label, terms),
+        ]
         entries += _legend_entries(terms)
-    for _, terms in compared_budgets(document)[:1]:
-        entries = [
+    runs = compared_budgets(document)
+    for label, terms in runs:
+        safe_label = escape(escape_invisible(label))
+        entries += [
+            f'<li class="of slim">{safe_label}</li>',
+            _legend_bar(safe_label, terms),
+        ]
+    for _, terms in runs[:1]:
+        entries += [
             f'<li><i class="sw {term.colour_class}"></i>{term.name}</li>'
             for term in terms
         ]
     return f'<ul class="legend">{"".join(entries)}</ul>'
+
+
+def _legend_bar(safe_label: str, terms: Sequence[BudgetTerm]) -> str:
+    """Return the bar of one of several budgets for the legend, which says the same in words."""
+    segments, _ = _draw_bar(terms, 0, is_low=True)
+    return (
+        f'<li class="slim"><svg class="slot" width="100%" height="{STYLE.low_bar_height}" '
+        f'role="img" aria-label="Budget of {safe_label}">{"".join(segments)}</svg></li>'
+    )
 
 
 def _legend_entries(terms: Sequence[BudgetTerm]) -> list[str]:

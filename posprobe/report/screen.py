@@ -54,7 +54,8 @@ def render_text(
         _budget_lines(budget_terms(document), budget_note(document), n_columns),
         _compared_budget_lines(compared_budgets(document), n_columns),
         _answer_lines(page.single_answers, n_columns),
-        # Evidence without an answer is represented by its sentences.
+        # Evidence without an answer is represented by its sentences, unless its line has its
+        # number and the answers of several subjects follow.
         [
             wrap_text(
                 f"{evidence.lines[0].question}: {' '.join(evidence.sentences)}",
@@ -62,7 +63,9 @@ def render_text(
                 n_columns,
             )
             for evidence in page.evidence
-            if evidence.lines and not any(line.answer for line in evidence.lines)
+            if evidence.lines
+            and not any(line.answer for line in evidence.lines)
+            and not (page.shared_answers and evidence.lines[0].value != NO_VALUE)
         ],
         _subject_lines(page, n_columns)
         if page.shared_answers or (page.subjects and page.numbers.preview_rows)
@@ -108,6 +111,7 @@ def _subject_lines(page: Page, width: int) -> list[str]:
     ]
     agreeing = [row[0] for row in page.shared_answers if row not in differing]
     rows: list[Sequence[str]] = [("", *page.subjects)]
+    rows += [("", *page.subject_notes)] if page.subject_notes else []
     rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.preview_rows]
     rows += [
         (row[0].question, *(ANSWER_MARKS.get(line.answer, "–") for line in row))

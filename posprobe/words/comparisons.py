@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.analyses.composition.budget import BUDGET_LABELS
 from posprobe.analyses.facts import Shared, Verdict
 from posprobe.page import AnswerLine
+from posprobe.sources import DRAWN_PREFIX
 from posprobe.text import Block, format_value
 from posprobe.words import QUESTION_TEXTS
 from posprobe.words.formats import (
@@ -27,6 +29,32 @@ MAX_HEADLINE_PERIODS = 5
 MAX_DESCRIBED_TABLES = 3
 #: Largest number of pairs without a distance that a note names.
 MAX_SEPARATE_PAIRS = 2
+
+
+def baseline_note(table: Block) -> str:
+    """Return what a table is that was drawn or computed; empty for one that was stored.
+
+    Parameters
+    ----------
+    table
+        Block of a table in a comparison.
+    """
+    description = table["table"]
+    source = description["source"]
+    if description["kind"] != "fixed" or source.get("file"):
+        return ""
+    is_drawn = source["resolved"].startswith(DRAWN_PREFIX)
+    return f"baseline ({'drawn' if is_drawn else 'formula'})"
+
+
+def baseline_notes(document: Block) -> dict[str, str]:
+    """Return the notes of the baselines in a comparison's document, by their label."""
+    notes = {t["label"]: baseline_note(t) for t in document.get("tables") or ()}
+    return {label: note for label, note in notes.items() if note}
+
+
+def _is_drawn(table: Block) -> bool:
+    return baseline_note(table) == "baseline (drawn)"
 
 
 def shared_sentence(shared: Shared) -> str:
@@ -94,11 +122,33 @@ def pair_sentence(pair: Block) -> str:
 
 def comparison_headline(document: Block) -> str:
     """Say what each table is made of, and how similar the tables are where that is known."""
-    pairs = document["pairs"]
-    composition = _composition_sentence(document["tables"])
+    tables = document["tables"]
+    # Random tables are no finding, and so are pairs with them.
+    drawn_labels = {table["label"] for table in tables if _is_drawn(table)}
+    pairs = [
+        pair for pair in document["pairs"] if drawn_labels.isdisjoint(pair["tables"])
+    ] or document["pairs"]
+    # Where all tables are baselines, they are what is compared.
+    subjects = [table for table in tables if not baseline_note(table)] or tables
+    composition = _composition_sentence(subjects)
+    if len(subjects) < len(tables):
+        composition = f"{composition} {_baselines_sentence(tables)}".strip()
     if composition and not any(map(similarity_verdict, pairs)):
         return composition
     return f"{composition} {_similarity_sentence(pairs)}".strip()
+
+
+def _baselines_sentence(tables: Sequence[Block]) -> str:
+    """Name the tables that were drawn or computed, by how they were made."""
+    labels_by_note: dict[str, list[str]] = {}
+    for table in tables:
+        if note := baseline_note(table):
+            labels_by_note.setdefault(note.removeprefix("baseline "), []).append(
+                table["label"]
+            )
+    clauses = [f"{join_words(labels)} {note}" for note, labels in labels_by_note.items()]
+    is_single = sum(map(len, labels_by_note.values())) == 1
+    return f"{'Baseline' if is_single else 'Baselines'}: {'; '.join(clauses)}."
 
 
 def _composition_sentence(tables: Sequence[Block]) -> str:
@@ -116,9 +166,11 @@ def _composition_sentence(tables: Sequence[Block]) -> str:
         )
         for question in ("rotations", "seams")
     }
+    rotate = "has" if counts["rotations"] == 1 else "have"
+    seams = "breaks" if counts["seams"] == 1 else "break"
     return (
-        f"Of {len(tables)} tables, {counts['rotations']} have rotations and "
-        f"{counts['seams']} break."
+        f"Of {len(tables)} tables, {counts['rotations']} {rotate} rotations and "
+        f"{counts['seams']} {seams}."
     )
 
 
@@ -298,10 +350,26 @@ def comparison_key(document: Block) -> str:
 
 
 def comparison_lead(tables: Sequence[Block]) -> str:
-    """Say of which sizes the tables are that are compared, from their blocks."""
-    sizes = [describe_table(table["table"]).partition(" · ")[0] for table in tables]
-    size_text = f" of {sizes[0]}" if len(set(sizes)) == 1 else f": {join_words(sizes)}"
-    return f"{len(tables)} position tables{size_text}"
+    """Say how many tables and baselines are compared, and of which sizes they are."""
+    n_baselines = sum(bool(baseline_note(table)) for table in tables)
+    counts = [
+        format_count(count, noun)
+        for count, noun in (
+            (len(tables) - n_baselines, "position table"),
+            (n_baselines, "baseline"),
+        )
+        if count
+    ]
+    sizes = {
+        table["label"]: describe_table(table["table"]).partition(" · ")[0]
+        for table in tables
+    }
+    ((common_size, count),) = Counter(sizes.values()).most_common(1)
+    if count == 1 < len(tables):
+        return f"{join_words(counts)}: {join_words(list(sizes.values()))}"
+    others = [f"{label}: {size}" for label, size in sizes.items() if size != common_size]
+    exceptions = f" ({'; '.join(others)})" if others else ""
+    return f"{join_words(counts)} of {common_size}{exceptions}"
 
 
 def compared_rows_notes(document: Block) -> Iterator[str]:

@@ -15,12 +15,15 @@ from made_tables import as_table, patches, walk
 import posprobe as pp
 from posprobe.report import render_bundle
 from posprobe.report.comparison_overview import (
+    CURVE_CLASSES,
     MAP_NAMES,
     MAX_COMPARED_MAPS,
     draw_comparison_overview,
 )
+from posprobe.report.screen import render_text
+from posprobe.report.svg import read_template
 from posprobe.studies import compare
-from posprobe.words.comparisons import comparison_headline
+from posprobe.words.comparisons import comparison_headline, comparison_lead
 from posprobe.words.lines import budget_terms
 
 
@@ -90,10 +93,10 @@ def test_more_tables_than_maps_keep_the_first_maps() -> None:
     assert tuple(svgs) == MAP_NAMES
 
 
-def test_the_headline_names_a_formula_and_the_largest_part(comparison: Any) -> None:
+def test_the_headline_names_a_baseline_and_the_largest_part(comparison: Any) -> None:
     document = comparison.to_dict()
     headline = comparison_headline(document)
-    assert "sinusoidal:96x16 follows a known formula" in headline
+    assert "Baseline: sinusoidal:96x16 (formula)" in headline
     terms = budget_terms(document["tables"][0])
     assert f"is {max(terms, key=lambda term: term.share).value} " in headline
     assert "similar than random walks" in headline
@@ -101,13 +104,55 @@ def test_the_headline_names_a_formula_and_the_largest_part(comparison: Any) -> N
 
 def test_many_tables_are_counted_in_the_headline(comparison: Any) -> None:
     document = comparison.to_dict()
-    document["tables"] = document["tables"] * 2
-    rotating = 2 * sum(
+    table, formula = document["tables"]
+    document["tables"] = [table] * 4 + [formula]
+    rotating = 4 * sum(
         answer["question"] == "rotations" and answer["answer"] == "yes"
-        for table in comparison.to_dict()["tables"]
         for answer in table["verdict"]["answers"]
     )
     assert f"Of 4 tables, {rotating} have rotations" in comparison_headline(document)
+
+
+def test_drawn_tables_are_named_as_baselines_and_never_counted(tmp_path: Path) -> None:
+    compared = compare(
+        as_table(walk(64, 8)), "sinusoidal", "walk", "gaussian", nulls=2, device="cpu"
+    )
+    document = compared.to_dict()
+    headline = comparison_headline(document)
+    assert "Baselines: sinusoidal:64x8 (formula); walk and gaussian (drawn)." in headline
+    # Of six pairs, one has no drawn table.
+    assert "made and sinusoidal:64x8 are" in headline
+    page = parse_page(compared.save(tmp_path / "bundle"))
+    heads = [e.text for e in page.all("th") if e.attributes.get("scope") == "col"]
+    assert "walk baseline (drawn)" in " ".join(heads)
+    assert "baseline (drawn)" in render_text(document, 120)
+    assert comparison_lead(document["tables"]) == (
+        "1 position table and 3 baselines of 64 positions × 8"
+    )
+
+
+def test_more_than_three_tables_have_a_matrix_of_their_pairs() -> None:
+    tables = [as_table(walk(24, 6, seed=seed)) for seed in range(4)]
+    compared = compare(*tables, only=["pca", "similarity"], device="cpu")
+    svg = drawings_of(compared)["closeness"]
+    values = re.findall(r'class="lab"[^>]*>([^<]*)<', svg)
+    by_labels = {frozenset(p["tables"]): p["cka"] for p in compared.to_dict()["pairs"]}
+    labels = [table["label"] for table in compared.to_dict()["tables"]]
+    expected = [
+        by_labels[frozenset((labels[row], labels[column]))]
+        for row in range(4)
+        for column in range(row)
+    ]
+    assert [float(value) for value in values] == pytest.approx(expected, abs=0.006)
+
+
+def test_curves_of_tables_differ_in_colour_and_dash() -> None:
+    style_sheet = read_template("drawings.css")
+    colours = re.findall(r"--k\d: (#\w+);", style_sheet)
+    assert len(colours) == 2 * len(CURVE_CLASSES)  # light and dark
+    assert all(len(set(half)) == 8 for half in (colours[:8], colours[8:]))
+    rules = re.findall(r"^\.k\d \{ stroke: [^;]*;(.*)\}$", style_sheet, re.MULTILINE)
+    assert len(set(rules)) == len(CURVE_CLASSES)
 
 
 def test_every_number_says_what_it_is_and_of_which_rows(
@@ -116,8 +161,8 @@ def test_every_number_says_what_it_is_and_of_which_rows(
     folder = comparison.save(tmp_path / "bundle")
     page = parse_page(folder)
     cells = [e for e in page.all("th") if e.attributes.get("scope") == "row"]
-    # Cells of questions are links.
-    numbers = [cell for cell in cells if not cell.text.endswith("?")]
+    # Cells of questions are links, with their measure.
+    numbers = [cell for cell in cells if "?" not in cell.text]
     assert len(numbers) > 20
     assert all(re.search(r"all rows|positions \d+ to \d+", n.text) for n in numbers)
     assert all(cell.attributes["title"].endswith(".") for cell in numbers)

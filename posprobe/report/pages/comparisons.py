@@ -25,6 +25,7 @@ from posprobe.report.pages.parts import number_cell, version_facts
 from posprobe.text import Block, format_cell, format_value, lookup
 from posprobe.words import (
     QUESTION_TEXTS,
+    SHORT_QUESTION_TEXTS,
     claim_sentence,
     comparisons,
     define_line,
@@ -41,6 +42,8 @@ PREVIEW_NUMBERS = (
     "pca.top3",
     "similarity.centered.translation_invariance",
 )
+#: Number of tables beside whose answers questions in full have room.
+MAX_WIDE_SUBJECTS = 3
 
 
 def comparison_page(document: Block) -> Page:
@@ -51,8 +54,10 @@ def comparison_page(document: Block) -> Page:
         for table in tables
         for note in table["table"]["notes"]
     ]
+    labels = tuple(table["label"] for table in tables)
+    baseline_notes = comparisons.baseline_notes(document)
     return Page(
-        title=" · ".join(table["label"] for table in tables),
+        title=" · ".join(labels),
         subject="compared by position",
         lead=comparisons.comparison_lead(tables),
         headline=comparisons.comparison_headline(document),
@@ -61,7 +66,10 @@ def comparison_page(document: Block) -> Page:
             *map(Picture, COMPARISON_DRAWING_NAMES),
             *describe_pictures("tables", ("similarity", "variance")),
         ),
-        subjects=tuple(table["label"] for table in tables),
+        subjects=labels,
+        subject_notes=tuple(baseline_notes.get(label, "") for label in labels)
+        if baseline_notes
+        else (),
         evidence=(
             *_pair_evidence(
                 document["pairs"],
@@ -114,6 +122,8 @@ def _answer_evidence(document: Block) -> Iterator[Evidence]:
     for name, question in QUESTION_TEXTS.items():
         if not any(name in lines for lines in lines_by_table):
             continue
+        if len(tables) > MAX_WIDE_SUBJECTS:
+            question = SHORT_QUESTION_TEXTS.get(question, question)
         empty_line = AnswerLine(name, "", question)
         yield Evidence(
             tuple(
