@@ -203,8 +203,9 @@ class Page:
         Drawings of the first screen.
     subjects
         Names of what has an answer of its own to each question, where there are several.
-    subject_notes
-        Note on each subject, or none at all.
+    baselines
+        How each subject was made that is a baseline, such as ``drawn``, and empty texts for the
+        others; none where no subject is one.
     evidence
         The answers, and what shows them.
     key
@@ -222,7 +223,7 @@ class Page:
     notes: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     subjects: tuple[str, ...] = ()
-    subject_notes: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     key: str = ""
     numbers: Table = Table("", (), ())

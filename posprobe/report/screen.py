@@ -111,7 +111,7 @@ def _subject_lines(page: Page, width: int) -> list[str]:
     ]
     agreeing = [row[0] for row in page.shared_answers if row not in differing]
     rows: list[Sequence[str]] = [("", *page.subjects)]
-    rows += [("", *page.subject_notes)] if page.subject_notes else []
+    rows += [("baseline", *page.baselines)] if page.baselines else []
     rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.preview_rows]
     rows += [
         (row[0].question, *(ANSWER_MARKS.get(line.answer, "–") for line in row))

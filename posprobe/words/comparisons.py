@@ -31,8 +31,8 @@ MAX_DESCRIBED_TABLES = 3
 MAX_SEPARATE_PAIRS = 2
 
 
-def baseline_note(table: Block) -> str:
-    """Return what a table is that was drawn or computed; empty for one that was stored.
+def baseline_kind(table: Block) -> str:
+    """Return how a baseline was made, ``drawn`` or ``formula``; empty for a stored table.
 
     Parameters
     ----------
@@ -43,18 +43,13 @@ def baseline_note(table: Block) -> str:
     source = description["source"]
     if description["kind"] != "fixed" or source.get("file"):
         return ""
-    is_drawn = source["resolved"].startswith(DRAWN_PREFIX)
-    return f"baseline ({'drawn' if is_drawn else 'formula'})"
+    return "drawn" if source["resolved"].startswith(DRAWN_PREFIX) else "formula"
 
 
 def baseline_notes(document: Block) -> dict[str, str]:
     """Return the notes of the baselines in a comparison's document, by their label."""
-    notes = {t["label"]: baseline_note(t) for t in document.get("tables") or ()}
-    return {label: note for label, note in notes.items() if note}
-
-
-def _is_drawn(table: Block) -> bool:
-    return baseline_note(table) == "baseline (drawn)"
+    kinds = {t["label"]: baseline_kind(t) for t in document.get("tables") or ()}
+    return {label: f"baseline ({kind})" for label, kind in kinds.items() if kind}
 
 
 def shared_sentence(shared: Shared) -> str:
@@ -124,12 +119,12 @@ def comparison_headline(document: Block) -> str:
     """Say what each table is made of, and how similar the tables are where that is known."""
     tables = document["tables"]
     # Random tables are no finding, and so are pairs with them.
-    drawn_labels = {table["label"] for table in tables if _is_drawn(table)}
+    drawn_labels = {table["label"] for table in tables if baseline_kind(table) == "drawn"}
     pairs = [
         pair for pair in document["pairs"] if drawn_labels.isdisjoint(pair["tables"])
     ] or document["pairs"]
     # Where all tables are baselines, they are what is compared.
-    subjects = [table for table in tables if not baseline_note(table)] or tables
+    subjects = [table for table in tables if not baseline_kind(table)] or tables
     composition = _composition_sentence(subjects)
     if len(subjects) < len(tables):
         composition = f"{composition} {_baselines_sentence(tables)}".strip()
@@ -140,14 +135,14 @@ def comparison_headline(document: Block) -> str:
 
 def _baselines_sentence(tables: Sequence[Block]) -> str:
     """Name the tables that were drawn or computed, by how they were made."""
-    labels_by_note: dict[str, list[str]] = {}
+    labels_by_kind: dict[str, list[str]] = {}
     for table in tables:
-        if note := baseline_note(table):
-            labels_by_note.setdefault(note.removeprefix("baseline "), []).append(
-                table["label"]
-            )
-    clauses = [f"{join_words(labels)} {note}" for note, labels in labels_by_note.items()]
-    is_single = sum(map(len, labels_by_note.values())) == 1
+        if kind := baseline_kind(table):
+            labels_by_kind.setdefault(kind, []).append(table["label"])
+    clauses = [
+        f"{join_words(labels)} ({kind})" for kind, labels in labels_by_kind.items()
+    ]
+    is_single = sum(map(len, labels_by_kind.values())) == 1
     return f"{'Baseline' if is_single else 'Baselines'}: {'; '.join(clauses)}."
 
 
@@ -351,7 +346,7 @@ def comparison_key(document: Block) -> str:
 
 def comparison_lead(tables: Sequence[Block]) -> str:
     """Say how many tables and baselines are compared, and of which sizes they are."""
-    n_baselines = sum(bool(baseline_note(table)) for table in tables)
+    n_baselines = sum(bool(baseline_kind(table)) for table in tables)
     counts = [
         format_count(count, noun)
         for count, noun in (

@@ -55,7 +55,7 @@ def comparison_page(document: Block) -> Page:
         for note in table["table"]["notes"]
     ]
     labels = tuple(table["label"] for table in tables)
-    baseline_notes = comparisons.baseline_notes(document)
+    baselines = tuple(map(comparisons.baseline_kind, tables))
     return Page(
         title=" · ".join(labels),
         subject="compared by position",
@@ -67,9 +67,7 @@ def comparison_page(document: Block) -> Page:
             *describe_pictures("tables", ("similarity", "variance")),
         ),
         subjects=labels,
-        subject_notes=tuple(baseline_notes.get(label, "") for label in labels)
-        if baseline_notes
-        else (),
+        baselines=baselines if any(baselines) else (),
         evidence=(
             *_pair_evidence(
                 document["pairs"],
