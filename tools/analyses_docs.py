@@ -12,6 +12,7 @@ from pathlib import Path
 from posprobe.measurements import STRETCH_MEASUREMENTS, TABLE_MEASUREMENTS
 from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.words import DEFINITIONS, QUESTION_TEXTS
+from posprobe.words.relations import subject_name
 
 TARGET = Path(__file__).parent.parent / "docs" / "analyses.md"
 TITLE = "## Every question and number"
@@ -33,6 +34,11 @@ def section() -> str:
         "| --- | --- |",
     ]
     lines += [f"| `{name}` | {text} |" for name, text in DEFINITIONS["lines"].items()]
+    lines += ["", "| question of a check | what is asked |", "| --- | --- |"]
+    lines += [
+        f"| `{name}`: Same {subject_name(name, '')}? | {text} |"
+        for name, text in DEFINITIONS["check"].items()
+    ]
     lines += ["", "| number of a table | key | what it is | rows |", "| --- " * 4 + "|"]
     for name, measurement in TABLE_MEASUREMENTS.items():
         rows = "those of the answers" if name in STRETCH_MEASUREMENTS else "all"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posprobe.arrays import Floats
 from posprobe.figures.common import REPORT
-from posprobe.figures.styles import BLUE, MUTED, RED
+from posprobe.figures.styles import BLUE, INK, MUTED, ON_RED, RED, SOUND_FILL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +23,8 @@ MAX_LABELLED_LAYERS = 26
 CELL_INCHES = 0.55
 #: Height of a map of rows, and of its labels.
 ROW_MAP_INCHES = 2.3
-#: Fill of cells whose projection is the same up to its values.
-SOUND_COLOR = "#dfe7e4"
+#: Width of a figure that fits on a phone.
+NARROW_INCHES = 3.7
 
 
 @dataclass(frozen=True)
@@ -37,32 +37,39 @@ class ProjectionCell:
     differs: bool
 
 
-def projections_figure(
-    cells: Sequence[ProjectionCell], row_maps: Mapping[int, Floats]
-) -> Figure:
-    """Draw each projection of each layer as a cell, and below it where rows of one layer went.
+def projections_figure(cells: Sequence[ProjectionCell]) -> Figure:
+    """Draw each projection of each layer as a cell.
 
     Parameters
     ----------
     cells
         All projections that were compared.
-    row_maps
-        ``[2, rows]`` by layer: row in A of each row of queries and of keys of B, NaN without; the
-        first is drawn.
     """
-    layer = next(iter(row_maps), None)
-    height = 2 * CELL_INCHES + 0.6 + (ROW_MAP_INCHES if layer is not None else 0)
-    figure = REPORT.make_figure(height)
-    if layer is None:
-        _plot_cells(figure.subplots(), cells)
-        return figure
-    height_ratios = [2 * CELL_INCHES + 0.6, ROW_MAP_INCHES]
-    parts: Any = figure.subfigures(2, 1, height_ratios=height_ratios)
-    upper, lower = parts
-    _plot_cells(upper.subplots(), cells)
+    n_layers = len({cell.layer for cell in cells})
+    width = NARROW_INCHES if n_layers <= MAX_UPRIGHT_LAYERS else None
+    figure = REPORT.make_figure(2 * CELL_INCHES + 0.6, width=width)
+    _plot_cells(figure.subplots(), cells)
+    return figure
+
+
+def row_maps_figure(
+    cells: Sequence[ProjectionCell], layer: int, row_maps: Floats
+) -> Figure:
+    """Draw where the rows of the queries and keys of one layer went.
+
+    Parameters
+    ----------
+    cells
+        All projections that were compared.
+    layer
+        The layer.
+    row_maps
+        ``[2, rows]``: row in A of each row of queries and of keys of B, NaN without.
+    """
+    figure = REPORT.make_figure(ROW_MAP_INCHES, width=NARROW_INCHES)
     faults = {cell.side for cell in cells if cell.layer == layer and cell.differs}
     sides = ("queries", "keys")
-    for ax, side, rows in zip(lower.subplots(1, 2), sides, row_maps[layer], strict=True):
+    for ax, side, rows in zip(figure.subplots(1, 2), sides, row_maps, strict=True):
         _plot_row_map(ax, rows, RED if side in faults else BLUE)
         ax.set_title(f"{side} of layer {layer}", fontsize="medium", pad=3)
     return figure
@@ -75,7 +82,7 @@ def _plot_cells(ax: Axes, cells: Sequence[ProjectionCell]) -> None:
     rows = {"queries": 0, "keys": 1}
     for cell in cells:
         corner = (layers.index(cell.layer) - 0.47, rows[cell.side] - 0.45)
-        color = RED if cell.differs else SOUND_COLOR
+        color = RED if cell.differs else SOUND_FILL
         ax.add_patch(Rectangle(corner, 0.94, 0.9, facecolor=color, edgecolor="none"))
         if len(layers) <= MAX_LABELLED_LAYERS:
             ax.text(
@@ -86,7 +93,7 @@ def _plot_cells(ax: Axes, cells: Sequence[ProjectionCell]) -> None:
                 ha="center",
                 va="center",
                 fontsize="small",
-                color="white" if cell.differs else "#333333",
+                color=ON_RED if cell.differs else INK,
             )
     ax.set(xlim=(-0.5, len(layers) - 0.5), ylim=(1.5, -0.5), xlabel="layer")
     step = max(len(layers) // 16, 1)

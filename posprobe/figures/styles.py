@@ -125,6 +125,10 @@ BLUE = "#0072b2"
 RED = "#d55e00"
 GREEN = "#009e73"
 SKY = "#56b4e9"
+#: Fill of what is as it should be, beside fills of red.
+SOUND_FILL = "#dfe7e4"
+#: Text on a fill of red; it is not pure white, which other marks are and keep on a dark page.
+ON_RED = "#fefefe"
 #: Colour and dash of each line: lines differ in dash as well, for print in black and white.
 LINE_STYLES = (
     (BLUE, "-"),

@@ -15,7 +15,15 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.styles import BLUE, INK, MUTED, PALE, RED
+from posprobe.figures.styles import (
+    BLUE,
+    INK,
+    MUTED,
+    ON_RED,
+    PALE,
+    RED,
+    SOUND_FILL,
+)
 from posprobe.text import escape_invisible, use_minus_sign
 
 if TYPE_CHECKING:
@@ -37,6 +45,8 @@ _THEME_VARIABLES = {
     PALE: "var(--rule)",
     BLUE: "var(--acc)",
     RED: "var(--mark)",
+    SOUND_FILL: "var(--sound)",
+    ON_RED: "var(--on-mark)",
 }
 
 

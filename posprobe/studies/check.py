@@ -128,16 +128,19 @@ class Check(Saveable):
         """Return the builders of the bundle's figures by name; empty if there are none."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import CHECK_FIGURES
-        from posprobe.figures.copies import projections_figure
+        from posprobe.figures.copies import projections_figure, row_maps_figure
 
         builders: dict[str, Callable[[], Figure]] = {}
         if self.projections:
-            row_maps = {
-                finding.more["layers"][0]: finding.curve
-                for finding in self.causes
-                if finding.what == "pairs" and finding.curve is not None
-            }
-            builders["projections"] = partial(projections_figure, self._cells(), row_maps)
+            cells = self._cells()
+            builders["projections"] = partial(projections_figure, cells)
+            for finding in self.causes:
+                if finding.what == "pairs" and finding.curve is not None:
+                    layer = finding.more["layers"][0]
+                    builders["row_maps"] = partial(
+                        row_maps_figure, cells, layer, finding.curve
+                    )
+                    break
         # Equal ladders are a flat line, which shows nothing beside a difference of rows.
         is_cause = {finding.what for finding in self.causes}
         for name, curves in self._curves().items():

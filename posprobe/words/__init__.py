@@ -125,8 +125,13 @@ def cause_clause(cause: Cause) -> str:
 
 
 def define_line(name: str) -> str:
-    """Return the sentence that defines a question or measure, by the name of its line."""
+    """Return the sentence that defines a question or measure, by the name of its line.
+
+    Questions of a check of two copies end with what they are about: ``check-3-ladder``.
+    """
     kind = name.partition("-")[0]
+    if kind == "check":
+        return DEFINITIONS["check"].get(name.rpartition("-")[2], "")
     return DEFINITIONS["questions"].get(name) or DEFINITIONS["lines"].get(kind, "")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.layouts import Grid, layout_sides
-from posprobe.page import AnswerLine
+from posprobe.page import NO_VALUE, AnswerLine
 from posprobe.relations.fingerprints import (
     BLOCKS_PER_AXIS,
     MAX_RELATED_DISTANCE,
@@ -29,6 +29,8 @@ from posprobe.words.formats import (
     layer_numbers,
 )
 
+#: Name of the first distance at which a difference has an effect.
+DISTANCE_LABEL = "matters from distance"
 #: Largest number of lines in the terminal.
 MAX_CHECK_LINES = 12
 
@@ -162,36 +164,62 @@ def finding_place(finding: Finding) -> str:
     return _layers_phrase(finding).removesuffix(": ")
 
 
+def finding_verdict(finding: Finding, *, differs: bool) -> str:
+    """Return what B is in the subject of a finding: other, the same, or in another order."""
+    if differs:
+        return "differs"
+    return "reordered" if "reordered" in finding.more else "alike"
+
+
+def format_first_distance(finding: Finding) -> str:
+    """Return the first distance that a difference matters from, as the integer that it is."""
+    distance = finding.first_distance
+    if distance is None:
+        return NO_VALUE
+    if not math.isfinite(distance):
+        return "none"
+    return f"{math.ceil(distance):,}"
+
+
 def finding_line(finding: Finding, name: str, *, differs: bool) -> AnswerLine:
-    """Return one finding as a line: whether the two copies agree, and where."""
+    """Return one finding as a line: whether the two copies agree, and where.
+
+    Parameters
+    ----------
+    finding
+        What was compared.
+    name
+        Name of the line; it ends with the subject, which defines the question.
+    differs
+        Whether it is a difference.
+    """
     subject = subject_name(finding.what, finding.part)
     distance = finding.first_distance
     measure, value = finding_place(finding), finding.value
-    text = "differs" if differs else "equal"
-    if "reordered" in finding.more and not differs:
-        text = "reordered"
+    text = finding_verdict(finding, differs=differs).replace("alike", "equal")
     if distance is not None and math.isfinite(distance):
-        measure = f"{measure}, from distance" if measure else "wrong from distance"
-        text = f"{max(math.ceil(distance), 1):,}"
+        measure = f"{measure}, {DISTANCE_LABEL}".removeprefix(", ")
+        text = format_first_distance(finding)
     elif value:
         text = _format_size(value)
     return AnswerLine(name, "no" if differs else "yes", f"Same {subject}?", measure, text)
 
 
 def _harm_sentence(finding: Finding) -> str:
+    """Say from which distance a difference matters, and what is wrong there."""
     if finding.first_distance == 0:
-        return "Matters from the first token"
+        return f"{DISTANCE_LABEL.capitalize()} 0, the first token"
     if not math.isfinite(finding.first_distance or math.inf):
         return "No pair is 0.1 rad off within what was compared"
-    first_distance = max(math.ceil(finding.first_distance or 1), 1)
+    start = f"{DISTANCE_LABEL.capitalize()} {format_first_distance(finding)}"
     if finding.what == "positions":
-        return f"Offsets of tokens differ from distance {first_distance:,}"
+        return f"{start}: offsets of tokens differ"
     if finding.what == "window":
-        return f"Other keys are seen from distance {first_distance:,}"
+        return f"{start}: other keys are seen"
     size = _format_size(finding.rotation) if finding.rotation is not None else ""
     up_to = "" if size.startswith("less") else "up to "
     mean = f"; mean rotation off by {up_to}{size}" if size else ""
-    return f"Off by 0.1 rad from distance {first_distance:,}{mean}"
+    return f"{start}: a pair is 0.1 rad off{mean}"
 
 
 def read_finding(block: Mapping[str, Any]) -> Finding:
@@ -273,12 +301,16 @@ def check_lines(
 ) -> list[str]:
     """Return the verdict, the differences, the equal findings, and the likely cause."""
     headline, *hints = verdict_sentences(is_alike, causes, compared)
-    body = [
-        line for finding in causes for line in _finding_rows(finding, "differs", context)
-    ]
-    alike_lines = [
-        line for finding in compared for line in _finding_rows(finding, "alike", context)
-    ]
+    body, alike_lines = (
+        [
+            line
+            for finding in findings
+            for line in _finding_rows(
+                finding, finding_verdict(finding, differs=findings is causes), context
+            )
+        ]
+        for findings in (causes, compared)
+    )
     alike_lines += [f"  not compared: {text}." for text in missing]
     all_lines = [*body, *alike_lines]
     max_lines = MAX_CHECK_LINES - 1 - len(hints)

@@ -903,7 +903,7 @@ def test_the_verdict_comes_first_and_the_report_shows_the_difference(
     page = (folder / "report.html").read_text()
     assert f"{headline}. " in page
     assert document["causes"][0]["sentence"] in page
-    assert "Off by 0.1 rad from distance" in page
+    assert "Matters from distance" in page
     pp.report.render_bundle(folder)
     assert (folder / "report.html").read_text() == page
 

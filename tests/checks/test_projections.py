@@ -191,7 +191,7 @@ def test_the_page_of_a_permuted_projection_shows_where_rows_went(tmp_path: Path)
     tensors = model()
     copy = changed(tensors, "k", lambda w: put_as_neighbours(w, KEY_HEADS), 3)
     result = pp.check(save(tmp_path / "a", tensors), save(tmp_path / "b", copy))
-    assert [*result.figures()] == ["projections"]
+    assert [*result.figures()] == ["projections", "row_maps"]
     row_map = result.arrays()["row_map"]
     expected = put_as_neighbours(np.arange(KEY_HEADS * HEAD_DIM)[:, None], KEY_HEADS)[
         :, 0

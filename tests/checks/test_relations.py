@@ -24,7 +24,15 @@ from posprobe.relations import (
 from posprobe.relations.ladders import measure_harm
 from posprobe.relations.tables import resampling_weights
 from posprobe.relations.weights import relate_layer, reorder_rows
-from posprobe.words.relations import check_title, finding_line
+from posprobe.words import define_line
+from posprobe.words.relations import (
+    check_title,
+    compared_subjects,
+    finding_line,
+    finding_sentence,
+    finding_verdict,
+    format_first_distance,
+)
 
 Case: TypeAlias = tuple[str, str, tuple[Finding, ...]]
 
@@ -246,6 +254,20 @@ def test_zero_projections_are_identical() -> None:
     assert [finding.cause for _, finding in relation.findings()] == ["identical"]
 
 
+def test_every_question_of_a_check_has_its_own_definition() -> None:
+    definitions = {
+        subject: define_line(f"check-3-{subject}") for subject in compared_subjects()
+    }
+    assert all(len(definition.split()) > 8 for definition in definitions.values())
+    assert len(set(definitions.values())) == len(definitions)
+
+
+def test_reordered_rows_are_not_called_alike() -> None:
+    finding = Finding("weights", "identical", None, None, 0.0, more={"reordered": True})
+    assert finding_verdict(finding, differs=False) == "reordered"
+    assert finding_line(finding, "check-0-weights", differs=False).value == "reordered"
+
+
 def test_a_finding_is_a_line_with_its_place_and_size() -> None:
     order = Finding("pairs", "half_permuted", "same", "to_neighbours",
                     more={"layers": [3], "projection": "keys"})  # fmt: skip
@@ -254,7 +276,10 @@ def test_a_finding_is_a_line_with_its_place_and_size() -> None:
     assert (line.measure, line.value) == ("layer 3, keys", "differs")
     harm = Finding("ladder", "base", 1e4, 5e5, value=0.2, first_distance=7.4)
     line = finding_line(harm, "check-1", differs=True)
-    assert (line.measure, line.value) == ("wrong from distance", "8")
+    assert (line.measure, line.value) == ("matters from distance", "8")
+    # Line, sentence and table give one number one name.
+    assert "matters from distance 8:" in finding_sentence(harm).lower()
+    assert format_first_distance(harm) == "8"
     same = finding_line(
         Finding("weights", "identical", None, None, value=0.0), "c", differs=False
     )

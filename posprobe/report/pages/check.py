@@ -13,7 +13,7 @@ from posprobe.words import PICTURE_TEXTS, define_line, describe_pictures, relati
 #: Measure of a question of which several parts are alike.
 ALL_PARTS = "several parts"
 #: Keys of the columns of numbers of a finding.
-FINDING_KEYS = ("value", "tolerance", "first_distance", "rotation")
+FINDING_KEYS = ("value", "tolerance")
 
 
 def check_page(document: Block) -> Page:
@@ -42,7 +42,7 @@ def check_page(document: Block) -> Page:
                 "B is",
                 "=value",
                 "=tolerance",
-                "=matters from distance",
+                f"={relations.DISTANCE_LABEL}",
                 "=mean rotation",
             ),
             tuple(_number_rows(document)),
@@ -62,7 +62,9 @@ def _evidence(document: Block) -> list[Evidence]:
     first_lines: dict[tuple[str, str], int] = {}
     for index, finding in enumerate((*document["causes"], *document["compared"])):
         line = relations.finding_line(
-            relations.read_finding(finding), f"check-{index}", differs=index < n_causes
+            relations.read_finding(finding),
+            f"check-{index}-{finding['what']}",
+            differs=index < n_causes,
         )
         cause = next(
             (
@@ -88,11 +90,18 @@ def _evidence(document: Block) -> list[Evidence]:
 
 def _number_rows(document: Block) -> Iterator[Row]:
     """Yield the numbers of each finding, with the layers that it is about."""
-    for key, verdict in (("causes", "differs"), ("compared", "alike")):
-        for finding in document[key]:
+    for key in ("causes", "compared"):
+        for block in document[key]:
+            finding = relations.read_finding(block)
             name = Cell(
-                relations.subject_name(finding["what"], finding["part"]),
-                note=relations.finding_place(relations.read_finding(finding)),
-                definition=define_line("check"),
+                relations.subject_name(finding.what, finding.part),
+                note=relations.finding_place(finding),
+                definition=define_line(f"check-{finding.what}"),
             )
-            yield name, verdict, *(format_cell(finding[key]) for key in FINDING_KEYS)
+            yield (
+                name,
+                relations.finding_verdict(finding, differs=key == "causes"),
+                *(format_cell(block[number]) for number in FINDING_KEYS),
+                relations.format_first_distance(finding),
+                format_cell(finding.rotation),
+            )
