@@ -431,9 +431,14 @@ def draw_axis_cross(ax: Axes) -> None:
 def assign_line_styles(
     results: Mapping[str, _T],
 ) -> Iterator[tuple[str, _T, dict[str, Any]]]:
-    """Yield each result with its label and the keywords of a line of its own."""
+    """Yield each result with its label and the keywords of a line of its own.
+
+    Where colours are used again, dashes are others.
+    """
+    n_styles = len(LINE_STYLES)
     for index, (label, result) in enumerate(results.items()):
-        color, dash = LINE_STYLES[index % len(LINE_STYLES)]
+        color, _ = LINE_STYLES[index % n_styles]
+        _, dash = LINE_STYLES[(index + index // n_styles) % n_styles]
         yield label, result, {"color": color, "linestyle": dash, "label": label}
 
 

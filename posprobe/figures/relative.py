@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from posprobe.analyses import Heads
 
+#: Most heads whose curves can be told apart in one plot.
+MAX_HEAD_CURVES = 6
 #: At most this many heads get a column of a mosaic.
 MAX_MOSAIC_HEADS = 16
 #: At most this many layers get a row of a mosaic.
@@ -111,7 +113,7 @@ def choose_drawing(results: Mapping[str, Heads]) -> str:
         return "mosaic"
     return (
         "curves"
-        if len(results) == 1 and len(first_record.curves) <= len(LINE_STYLES)
+        if len(results) == 1 and len(first_record.curves) <= MAX_HEAD_CURVES
         else "stripes"
     )
 
@@ -120,7 +122,7 @@ def _plot_encodings(ax: Axes, curves_by_name: _CurvesByName) -> None:
     (curves, record), *other_curves = curves_by_name.values()
     if isinstance(record.layout, Grid):
         image: AxesImage | QuadMesh = _plot_heads_as_tiles(ax, curves_by_name)
-    elif other_curves or len(curves) > len(LINE_STYLES):
+    elif other_curves or len(curves) > MAX_HEAD_CURVES:
         image = _plot_heads_as_stripes(ax, curves_by_name)
     else:
         _plot_curves(ax, curves, record)

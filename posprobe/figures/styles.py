@@ -125,6 +125,9 @@ BLUE = "#0072b2"
 RED = "#d55e00"
 GREEN = "#009e73"
 SKY = "#56b4e9"
+# Two more for figures of many lines, darker than the others.
+PURPLE = "#8a3fa0"
+OCHRE = "#8a6a00"
 #: Fill of what is as it should be, beside fills of red.
 SOUND_FILL = "#dfe7e4"
 #: Text on a fill of red; it is not pure white, which other marks are and keep on a dark page.
@@ -136,6 +139,8 @@ LINE_STYLES = (
     (GREEN, (0, (1, 1))),
     (INK, (0, (5, 1.2, 1, 1.2))),
     (SKY, (0, (3, 1, 1, 1, 1, 1))),
+    (PURPLE, (0, (6, 1.5, 1, 1.5, 1, 1.5))),
+    (OCHRE, (0, (2.5, 1))),
     (MUTED, (0, (8, 2))),
 )
 #: Colour map of cosines, which have fixed limits so that panels can be compared.

@@ -19,8 +19,10 @@ from posprobe.figures.styles import (
     BLUE,
     INK,
     MUTED,
+    OCHRE,
     ON_RED,
     PALE,
+    PURPLE,
     RED,
     SOUND_FILL,
 )
@@ -45,6 +47,8 @@ _THEME_VARIABLES = {
     PALE: "var(--rule)",
     BLUE: "var(--acc)",
     RED: "var(--mark)",
+    PURPLE: "var(--purple)",
+    OCHRE: "var(--ochre)",
     SOUND_FILL: "var(--sound)",
     ON_RED: "var(--on-mark)",
 }

@@ -23,16 +23,9 @@ _CHANGED_NUMBERS: Mapping[str, str] = {
     "norm_mean": "mean norm",
     "norm_min": "smallest norm",
 }
-#: Ways that libraries resize grids with, as `posprobe.resizing.tables` states them, by the start of
-#: the sentence: the way, and of the tables the start of the family and a part of the tensor's name.
-LIBRARY_WAYS: Mapping[str, tuple[str, str, str]] = {
-    "The model's library, timm, resizes with": ("bicubic", "timm", ""),
-    "Most models of transformers resize as the way named": (
-        "transformers",
-        "",
-        "embeddings.position_embedding",
-    ),
-}
+#: Way that timm resizes grids with, as `posprobe.resizing.tables` states it. That of transformers
+#: has the name of its library.
+TIMM_WAY = "bicubic"
 #: Relative change of a number from which a headline names it: less does not show in two digits.
 MIN_NAMED_CHANGE = 0.05
 #: Numbers below this count as this large, so that a change of next to nothing is not the largest.
@@ -230,15 +223,10 @@ def _largest_change_sentence(document: Block) -> str:
 
 def _library_sentence(document: Block) -> str:
     """Return the sentence on the way that the model's library takes; empty if not known."""
-    table, names = document["table"], {way["how"] for way in document["ways"]}
-    for library, (how, family_start, tensor_part) in LIBRARY_WAYS.items():
-        is_library = (table["family"] or "").startswith(family_start)
-        if (
-            is_library
-            and how in names
-            and tensor_part in (table["source"]["tensor"] or "")
-        ):
-            return f"{library} `{how}`."
+    names = {way["how"] for way in document["ways"]}
+    is_timm = (document["table"]["family"] or "").startswith("timm")
+    if is_timm and TIMM_WAY in names:
+        return f"The model's library, timm, resizes with `{TIMM_WAY}`."
     return ""
 
 

@@ -29,7 +29,13 @@ from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.analyses.models.states import build_decomposition, sum_moments
 from posprobe.drawable import Drawable
 from posprobe.figures import find_builder, style
-from posprobe.figures.common import MAX_CELLS, REPORT, FigureFormat, average_blocks
+from posprobe.figures.common import (
+    MAX_CELLS,
+    REPORT,
+    FigureFormat,
+    assign_line_styles,
+    average_blocks,
+)
 from posprobe.figures.comparison import KERNEL_FIGURES
 from posprobe.figures.components import plot_score
 from posprobe.figures.grid import MAX_TILES, plot_mosaic
@@ -712,3 +718,14 @@ def test_curves_and_distances_of_kernels_hold_their_numbers() -> None:
     assert [note.get_text() for note in ax.texts] == [
         f"{value:.2f}" for value in matrix.flat
     ]
+
+
+def test_no_two_lines_of_a_figure_share_colour_and_dash() -> None:
+    names = [f"way {index}" for index in range(20)]
+    styles = [
+        (line["color"], line["linestyle"])
+        for _, _, line in assign_line_styles(dict.fromkeys(names, 0))
+    ]
+    assert len(set(styles)) == len(names)
+    colours, dashes = zip(*styles[:8], strict=True)
+    assert len(set(colours)) == len(set(dashes)) == 8

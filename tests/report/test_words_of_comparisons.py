@@ -205,8 +205,7 @@ def test_the_headline_of_a_resize_names_the_largest_change_and_the_library() -> 
     )
     document = resizing_document("vit", "vit.embeddings.position_embeddings")
     assert resizing.ways_headline(document) == (
-        "The table is stretched with `bicubic` and `transformers`. "
-        "Most models of transformers resize as the way named `transformers`."
+        "The table is stretched with `bicubic` and `transformers`."
     )
     unknown = resizing_document("whisper", "model.decoder.embed_positions.weight")
     assert "library" not in resizing.ways_headline(unknown)
