@@ -333,7 +333,9 @@ def ask_winding(view: View) -> Answer:
     if n < MIN_WINDING_ROWS or d < 2 or view.is_constant:
         reason = "all_equal" if view.is_constant and n >= MIN_WINDING_ROWS else "too_few"
         return Answer("winding", "cannot tell", reason, TooFew(n, d), keys=WINDING_KEYS)
-    points = view.values - view.values.mean(axis=0)
+    # The draws have the covariance of the rows that all questions are asked of.
+    points = view.values[: len(view)]
+    points = points - points.mean(axis=0)
     points = points / np.abs(points).max()
     statistic, pair, plane_share = strongest_winding(points)
     if pair is None or statistic <= 0:
@@ -352,7 +354,7 @@ def ask_winding(view: View) -> Answer:
         reason = "part_turn"
     elif p > MAX_OPEN_P:
         reason = "smooth"
-    elif p > MAX_YES_P or pair.turns > MAX_WINDING_TURNS_PER_ROW * n:
+    elif p > MAX_YES_P or pair.turns > MAX_WINDING_TURNS_PER_ROW * len(points):
         answer, reason = "cannot tell", "open"
     elif facts.share < MIN_EFFECT_SHARE:
         answer, reason = "cannot tell", "small"

@@ -55,7 +55,7 @@ def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
     return {
         "summary": table_headline(verdicts),
         "based_on": basis_sentences(verdicts),
-        "rows": [verdicts.first, verdicts.stop],
+        "rows": [verdicts.first, verdicts.asked_stop or verdicts.stop],
         "reasons": [cause_clause(cause_of_end) for cause_of_end in verdicts.end_causes],
         "replaced": list(verdicts.replaced_patches),
         "parts": [
@@ -140,6 +140,10 @@ def answer_table_questions(inputs: TableInputs) -> Verdicts:
         start + stretch.first,
         start + stretch.stop,
         stretch.is_whole,
+        # Longer stretches are cut at `MAX_VIEW_ROWS`; patches of a grid are not.
+        None
+        if is_grid or len(view) == len(view.values)
+        else start + stretch.first + len(view),
         stretch.reasons,
         other_stretches=tuple(
             StretchAnswers(

@@ -194,8 +194,13 @@ def _break_sentences(facts: Breaks) -> str:
 
 def basis_sentences(verdicts: Verdicts) -> str:
     """Return sentences on the positions of the answers; empty where they concern all."""
+    last = (verdicts.asked_stop or verdicts.stop) - 1
     if verdicts.is_whole:
-        return ""
+        return (
+            f"Based on positions {verdicts.first}–{last} of {verdicts.stop - verdicts.first:,}."
+            if verdicts.asked_stop
+            else ""
+        )
     breaks = [
         f"{end.numbers[1]:.0f}" for end in verdicts.end_causes if end.kind == "seam"
     ]
@@ -206,7 +211,7 @@ def basis_sentences(verdicts: Verdicts) -> str:
         noun = "break" if len(breaks) == 1 else "breaks"
         exclusions.append(f"positions beyond the {noun} at {join_words(breaks)}")
     return (
-        f"Based on positions {verdicts.first}–{verdicts.stop - 1}; "
+        f"Based on positions {verdicts.first}–{last}; "
         f"{join_words(exclusions)} are excluded. Use `--all-rows` to "
         "include them."
     )

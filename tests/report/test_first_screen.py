@@ -16,9 +16,11 @@ from made_bundles import analysis_of
 from made_tables import as_table, walk
 
 import posprobe as pp
+from posprobe.analyses.linear import MAX_VIEW_ROWS
 from posprobe.errors import UsageError
+from posprobe.page import Cell
 from posprobe.report.overview import draw_answer_strip, draw_overview
-from posprobe.report.render import render
+from posprobe.report.render import build_page, render
 from posprobe.report.screen import render_text
 from posprobe.words import SHORT_QUESTION_TEXTS
 from posprobe.words.lines import table_lines
@@ -226,3 +228,21 @@ def test_public_objects_have_short_reprs() -> None:
         assert phrase in text
         assert len(text) <= 500
         assert "\n" not in text
+
+
+def test_a_long_table_states_the_rows_that_were_measured() -> None:
+    rows = np.arange(2200)[:, None]
+    noise = np.cumsum(np.random.default_rng(0).normal(size=(2200, 6)), axis=0)
+    table = as_table(noise + 3 * np.sin(rows / 9 + np.arange(6)))
+    analysis = pp.analyze(table, device="cpu")
+    document = analysis.to_dict()
+    assert document["verdict"]["rows"] == [0, MAX_VIEW_ROWS]
+    assert document["verdict"]["based_on"] == "Based on positions 0–2047 of 2,200."
+    assert document["winding"]["rows"] == [0, 2200]
+    cells = (row[0] for row in build_page(document).numbers.rows)
+    notes = {cell.text: cell.note for cell in cells if isinstance(cell, Cell)}
+    first, stop = document["bridging"]["rows"]
+    assert stop - first < 2200
+    assert notes["components bridged"] == f"positions {first} to {stop - 1}"
+    assert notes["noise"] == "all rows; parts fitted to positions 0 to 2047"
+    assert notes["mean norm"] == "all rows"

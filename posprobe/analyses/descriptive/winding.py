@@ -185,6 +185,11 @@ class Winding(Result):
     components: int | None = None
 
     @property
+    def rows(self) -> Annotated[list[int] | None, ""]:
+        """First position that was used, and one past the last."""
+        return [self.start, self.start + len(self.scores)] if len(self.scores) else None
+
+    @property
     def partly(self) -> dict[str, str]:
         """Why single local periods are None."""
         gaps = any(np.isnan(pair.local_period).any() for pair in self.pairs)

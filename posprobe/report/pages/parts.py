@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posprobe.analyses.facts import Number
+from posprobe.analyses.linear import MAX_VIEW_ROWS
 from posprobe.measurements import STRETCH_MEASUREMENTS
 from posprobe.page import Cell, Fact
 from posprobe.text import Block
@@ -74,12 +75,26 @@ def number_cell(name: str, number: Number, documents: Sequence[Block]) -> Cell:
 
 def _measured_rows(name: str, document: Block) -> str:
     """Return which rows of a table a measurement is of."""
-    is_grid = document["table"]["layout"]["type"] == "grid"
-    rows = (document.get("verdict") or {}).get("rows")
-    if name not in STRETCH_MEASUREMENTS or is_grid or rows is None:
-        return "all patches" if is_grid else "all rows"
-    if rows == document["table"].get("rows"):
+    table, block = document["table"], document.get(name) or {}
+    if table["layout"]["type"] == "grid":
+        return "all patches"
+    all_rows = table.get("rows")
+    asked_rows = (document.get("verdict") or {}).get("rows")
+    if name == "budget" and asked_rows and _is_cut(asked_rows, table):
+        return f"all rows; parts fitted to {_positions_text(asked_rows)}"
+    # Some records state their rows; those of others are what the questions use.
+    rows = block.get("rows") or asked_rows
+    if name not in STRETCH_MEASUREMENTS or rows in (None, all_rows):
         return "all rows"
+    return _positions_text(rows)
+
+
+def _is_cut(rows: Sequence[int], table: Block) -> bool:
+    """Return whether questions use the first rows alone of a stretch, which was too long."""
+    return bool(rows[1] - rows[0] == MAX_VIEW_ROWS < table["positions"])
+
+
+def _positions_text(rows: Sequence[int]) -> str:
     return f"positions {rows[0]} to {rows[1] - 1}"
 
 
