@@ -114,6 +114,7 @@ def _load_template(name: str) -> Template:
     )
     environment.filters |= {
         "code": _mark_code,
+        "css_string": _escape_css,
         "strip": _draw_strip,
         "definition": lambda line: define_line(line.name),
     }
@@ -123,6 +124,16 @@ def _load_template(name: str) -> Template:
 def _escape_value(value: Any) -> Any:
     """Escape invisible characters of plain text; markup from filters is escaped already."""
     return escape_invisible(value) if type(value) is str else value
+
+
+def _escape_css(text: str) -> Markup:
+    """Return a text for a string of a style sheet: all but plain letters as numbers."""
+    escaped = re.sub(
+        r"[^A-Za-z0-9 .,?%()+-]",
+        lambda match: f"\\{ord(match[0]):x} ",
+        escape_invisible(text),
+    )
+    return Markup(escaped)  # noqa: S704 - neither quotes nor brackets of tags are left
 
 
 def _mark_code(text: str) -> Markup:

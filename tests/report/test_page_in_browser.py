@@ -308,6 +308,21 @@ def test_a_narrow_atlas_does_not_scroll_sideways(atlas: Page) -> None:
     hold_to_a_narrow_screen(atlas)
 
 
+@pytest.mark.parametrize(("width", "media"), [(390, "screen"), (703, "print")])
+def test_a_narrow_or_printed_atlas_shows_every_value(
+    atlas: Page, width: int, media: str
+) -> None:
+    seen_at(atlas, {"width": width, "height": 1000}, media=media)
+    # Values that were not measured are left out; all others have their heading before them.
+    cells = atlas.evaluate(
+        "[...document.querySelectorAll('tbody td:not([data-none], :empty)')].map(e =>"
+        " [e.getBoundingClientRect().right, getComputedStyle(e, '::before').content])"
+    )
+    assert len(cells) > 20
+    assert all(0 < right <= width for right, _ in cells)
+    assert all(heading.strip('"') not in ("", "none") for _, heading in cells)
+
+
 def test_the_atlas_shows_a_training_run(atlas: Page) -> None:
     title = atlas.get_by_role("heading", name="Training run").inner_text()
     assert title == f"Training run: mine {escape_invisible(HOSTILE_TEXTS[0])}"
@@ -317,6 +332,7 @@ def test_the_atlas_shows_a_training_run(atlas: Page) -> None:
 
 
 def test_the_atlas_is_sorted_and_filtered(atlas: Page, sweep: Path) -> None:
+    seen_at(atlas, WIDE)
     rows = pp.read_sweep(sweep).to_pylist()
     names = [row["name"] for row in rows]
     body = atlas.locator("table").last.locator("tbody tr:visible th")
