@@ -8,6 +8,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from posprobe.analyses.facts import Answer, Answers, Verdict
 from posprobe.analyses.models.positions import PositionIds
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Floats
@@ -34,6 +35,24 @@ if TYPE_CHECKING:
 
 #: Tokens of the context in which the rows of a table are seen, at most; this bounds the time.
 MAX_TABLE_CONTEXT = 1100
+
+
+@dataclass(frozen=True)
+class CheckAnswer(Answer):
+    """Whether two copies are the same in one thing, with the sentences of all its findings.
+
+    Parameters
+    ----------
+    sentences
+        Sentence of each finding.
+    """
+
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The findings in words, as the page and ``analysis.json`` have them."""
+        return " ".join(self.sentences)
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,37 @@ class Check(Saveable):
                 map(_not_compared_sentence, self.not_compared),
                 self.context,
             )
+        )
+
+    @property
+    def answers(self) -> Answers:
+        """An answer to each question "Same ...?", by what is compared; differences come first.
+
+        Where there are several encodings, the name of the encoding follows.
+
+        Examples
+        --------
+        >>> import posprobe as pp
+        >>> found = pp.check("rotary:4096x128,base=500000", "rotary:4096x128")
+        >>> found.answers["ladder"].answer
+        'no'
+        >>> found.answers["ladder"].sentence.partition(".")[0]
+        'Rotary ladder: base 500,000 in A, 10,000 in B'
+        """
+        causes, compared = (
+            _group_findings(findings) for findings in (self.causes, self.compared)
+        )
+        skipped: dict[str, list[NotCompared]] = {}
+        for subject in self.not_compared:
+            skipped.setdefault(subject.what, []).append(subject)
+        return Answers(
+            _answer_question(
+                question,
+                causes.get(question, []),
+                compared.get(question, []),
+                skipped.get(question, []),
+            )
+            for question in dict.fromkeys((*causes, *compared, *skipped))
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,6 +229,40 @@ class Check(Saveable):
                 name = {"ladder": "ladder", "pairs": "row_map"}.get(finding.what, "rows")
                 curves.setdefault(name, {}).setdefault(finding.part, finding.curve)
         return curves
+
+
+def _group_findings(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Return findings by the question that they answer."""
+    findings_by_question: dict[str, list[Finding]] = {}
+    for finding in findings:
+        question = f"{finding.what} {finding.part}".rstrip()
+        findings_by_question.setdefault(question, []).append(finding)
+    return findings_by_question
+
+
+def _answer_question(
+    question: str,
+    causes: Sequence[Finding],
+    compared: Sequence[Finding],
+    skipped: Sequence[NotCompared],
+) -> CheckAnswer:
+    """Return the answer to one question; a known difference decides it."""
+    findings = (*causes, *compared)
+    is_open = any(subject.decides for subject in skipped) or not findings
+    verdict: Verdict = "no" if causes else "cannot tell" if is_open else "yes"
+    return CheckAnswer(
+        question,
+        verdict,
+        findings[0].cause if findings else skipped[0].reason,
+        findings,
+        sentences=(
+            *map(relations.finding_sentence, findings),
+            *(
+                relations.not_compared_sentence(_not_compared_sentence(subject))
+                for subject in skipped
+            ),
+        ),
+    )
 
 
 def _not_compared_sentence(skipped: NotCompared) -> str:

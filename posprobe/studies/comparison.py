@@ -22,6 +22,7 @@ from posprobe.analyses.descriptive.closeness import (
     closeness,
     prepare_cloud,
 )
+from posprobe.analyses.facts import Answers
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, describe_environment
@@ -190,14 +191,26 @@ class Comparison(PairwiseComparison):
             "pairs": pairs,
             "environment": self.environment,
         }
-        answers = dict(
-            zip(
-                self.labels, (analysis.answers for analysis in self.analyses), strict=True
-            )
-        )
+        answers = self.answers
         if all(answers.values()):
             document["verdict"] = shared_block(answers)
         return document
+
+    @property
+    def answers(self) -> dict[str, Answers]:
+        """The answers about each table by its label, without any where none were asked for.
+
+        Examples
+        --------
+        >>> import posprobe as pp
+        >>> comparison = pp.compare(pp.sinusoidal(64, 8), "walk", nulls=0)
+        >>> comparison.answers["walk"]["closed_form"].answer
+        'no'
+        """
+        return {
+            label: analysis.answers
+            for label, analysis in zip(self.labels, self.analyses, strict=True)
+        }
 
     def matrix(self, name: str) -> Floats:
         """Return one kind of distance as ``[m, m]``, NaN on the diagonal and where undefined."""

@@ -932,3 +932,23 @@ def test_a_report_without_anything_to_draw_is_rendered_again(tmp_path: Path) -> 
     assert "Cannot tell." in page
     pp.report.render_bundle(folder)
     assert (folder / "report.html").read_text() == page
+
+
+def test_a_check_answers_each_question_with_the_words_of_its_page() -> None:
+    result = pp.check("rotary:4096x128,base=500000", "rotary:4096x128")
+    assert result.answers["ladder"].answer == "no"
+    assert result.answers["columns"].answer == "yes"
+    document = result.to_dict()
+    sentences = [f["sentence"] for f in (*document["causes"], *document["compared"])]
+    assert result.answers["weights"].answer == "cannot tell"
+    sentences += [f"Not compared: {x['reason']}." for x in document["not_compared"]]
+    assert [answer.sentence for answer in result.answers] == sentences
+    frame = result.answers.to_pandas()
+    assert frame["question"].tolist() == [answer.question for answer in result.answers]
+    assert frame["sentence"].tolist() == sentences
+
+
+def test_a_check_that_compares_nothing_cannot_tell() -> None:
+    (answer,) = pp.check("alibi:64x4", "sinusoidal:16x8").answers
+    assert answer.answer == "cannot tell"
+    assert answer.sentence.startswith("Not compared: ")

@@ -179,3 +179,15 @@ def test_a_bundle_without_its_page_is_drawn_again(
     assert len(page.encode()) < 300_000
     (folder / "report.html").unlink()
     assert render_bundle(folder).read_text(encoding="utf-8") == page
+
+
+def test_a_comparison_has_the_answers_of_each_table_by_its_label(comparison: Any) -> None:
+    tables = comparison.to_dict()["tables"]
+    assert list(comparison.answers) == [table["label"] for table in tables]
+    for table in tables:
+        blocks = table["verdict"]["answers"]
+        answers = comparison.answers[table["label"]]
+        assert [answer.sentence for answer in answers] == [b["sentence"] for b in blocks]
+        assert answers.to_pandas()["answer"].tolist() == [b["answer"] for b in blocks]
+    table = comparison.analyses[0].table
+    assert not any(compare(table, table, only=["norms"]).answers.values())
