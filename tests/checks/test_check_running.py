@@ -201,7 +201,7 @@ def test_lost_attention_factor_is_named(tmp_path: Path) -> None:
     result = check_changed(tmp_path, build("Llama", rope_parameters=YARN), lose)
     assert cause_of(result) == ("factor", ALL, 0)
     assert "layers 0–3: 1.208 in A, 1 in B" in str(result)
-    assert "from the first token" in str(result)
+    assert "matters from distance 0, the first token" in str(result)
     assert result.causes[0].a == pytest.approx(0.1 * np.log(8) + 1)
     assert result.causes[0].b == pytest.approx(1.0)
 
