@@ -60,17 +60,14 @@ def _find_zeroed(a: Floats, b: Floats, axis: str) -> Finding | None:
     is_zeroed = ((sizes_a == 0) != (sizes_b == 0)) & is_long
     if not is_zeroed.any():
         return None
-    distance = 0.0 if is_zeroed.all() else _rest_distance(a, b, is_zeroed, axis)
-    if distance >= RULES["moved"].tolerance:
-        return None
+    if not is_zeroed.all():
+        rest_distance = _rest_distance(a, b, is_zeroed, axis)
+        if rest_distance >= RULES["moved"].tolerance:
+            return None
     side = "b" if (sizes_b[is_zeroed] == 0).all() else "a"
-    details = {
-        "axis": axis,
-        "count": int(is_zeroed.sum()),
-        "of": len(sizes),
-        "side": side,
-    }
-    return Finding("", "zeroed", value=distance, more=details)
+    count = int(is_zeroed.sum())
+    details = {"axis": axis, "count": count, "of": len(sizes), "side": side}
+    return Finding("", "zeroed", value=count, more=details)
 
 
 def _find_replaced(a: Floats, b: Floats, axis: str) -> Finding | None:
@@ -79,7 +76,10 @@ def _find_replaced(a: Floats, b: Floats, axis: str) -> Finding | None:
     sizes_a, sizes_b = (np.linalg.norm(values, axis=norm_axis) for values in (a, b))
     changes = np.linalg.norm(b - a, axis=norm_axis)
     usual_sizes = np.maximum(sizes_a, np.median(sizes_a))
-    is_far = changes >= RULES["replaced"].tolerance * usual_sizes
+    relative_changes = np.divide(
+        changes, usual_sizes, out=np.zeros_like(changes), where=usual_sizes > 0
+    )
+    is_far = relative_changes >= RULES["replaced"].tolerance
     is_unlike = (a * b).sum(axis=norm_axis) < MAX_UNLIKE_COSINE * sizes_a * sizes_b
     is_replaced = is_far & is_unlike
     replaced_power = np.square(sizes_a[is_replaced]).sum()
@@ -89,11 +89,11 @@ def _find_replaced(a: Floats, b: Floats, axis: str) -> Finding | None:
         or replaced_power > MAX_REPLACED_SHARE * np.square(sizes_a).sum()
     ):
         return None
-    distance = _rest_distance(a, b, is_replaced, axis)
-    if distance >= MAX_REST_DISTANCE:
+    if _rest_distance(a, b, is_replaced, axis) >= MAX_REST_DISTANCE:
         return None
     details = {"axis": axis, "count": int(is_replaced.sum()), "of": len(changes)}
-    return Finding("", "replaced", value=distance, more=details)
+    largest_change = float(relative_changes[is_replaced].max())
+    return Finding("", "replaced", value=largest_change, more=details)
 
 
 def _rest_distance(
