@@ -285,18 +285,43 @@ def _compare_attention(
     """Compare the sinks of two checkpoints, and the scale and cap of their logits."""
     assert a.checkpoint is not None and b.checkpoint is not None  # noqa: S101, PT018 - callers check this
     findings, not_compared = compare_sinks(a.checkpoint, b.checkpoint, weight_findings)
-    logit_findings, logits_not_compared = _compare_logits(a, b)
+    logit_findings, logits_not_compared = _compare_logits(
+        a, b, 1.0 if _is_normed(a) else _folded_scale(weight_findings)
+    )
     return findings + logit_findings, not_compared + logits_not_compared
 
 
-def _compare_logits(a: Side, b: Side) -> tuple[list[Finding], list[NotCompared]]:
-    """Compare the scale and the cap of logits that the configurations state."""
+def _is_normed(side: Side) -> bool:
+    """Tell whether queries and keys are normalised, so that scaled weights change no logit."""
+    return side.weights is not None and side.weights.normed
+
+
+def _folded_scale(weight_findings: Sequence[Finding]) -> float:
+    """Return the factor by which the weights of all layers of B scale logits; 1 without one."""
+    causes = [finding.cause for finding in weight_findings]
+    if "scale_unlike" in causes or "scale_folded" not in causes:
+        return 1.0
+    finding = weight_findings[causes.index("scale_folded")]
+    factor = float(finding.a * finding.b)
+    is_balanced = math.isclose(factor, 1.0, rel_tol=RULES["scale_folded"].tolerance)
+    return 1.0 if is_balanced else factor
+
+
+def _compare_logits(
+    a: Side, b: Side, folded_scale: float
+) -> tuple[list[Finding], list[NotCompared]]:
+    """Compare the scale and the cap of logits that configurations and weights give."""
     findings, not_compared = [], []
     scales, caps = zip(*map(_logit_settings, (a, b)), strict=True)
     stated_scales = [scale for scale in scales if scale is not None]
-    tolerance = RULES["logit_scale"].tolerance
-    if len(stated_scales) == 2 and not math.isclose(*stated_scales, rel_tol=tolerance):
-        findings.append(Finding("logits", "logit_scale", *stated_scales))
+    cause = "logit_scale" if folded_scale == 1 else "scale_folded"
+    tolerance = RULES[cause].tolerance
+    scale_a, scale_b = scales
+    if scale_a is not None and scale_b is not None:
+        if not math.isclose(scale_a, scale_b * folded_scale, rel_tol=tolerance):
+            findings.append(
+                Finding("logits", "logit_scale", scale_a, scale_b * folded_scale)
+            )
     elif len(stated_scales) == 1 and not math.isclose(stated_scales[0], 1.0):
         not_compared.append(NotCompared("logits", "no_scale", decides=False))
     if None not in caps and caps[0] != caps[1]:

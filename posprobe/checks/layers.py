@@ -24,7 +24,9 @@ from posprobe.relations import Finding
 from posprobe.relations.values import relative_distance
 from posprobe.relations.weights import (
     MAX_MOVED_UNSEEN,
+    PAIR_ORDERS,
     LayerRelation,
+    PairOrders,
     ProjectionRelation,
     Projections,
     join_relations,
@@ -237,6 +239,17 @@ class _LayerPair:
         return max(math.prod(layer.query_info.shape) for layer in (self.a, self.b))
 
     @property
+    def pair_orders(self) -> PairOrders:
+        """Orders that the pairs of both copies may have; one where it is declared."""
+        order_a, order_b = (
+            (PAIR_ORDERS[layer.rotary.interleaved],)
+            if layer.weights.declared
+            else PAIR_ORDERS
+            for layer in (self.a, self.b)
+        )
+        return order_a, order_b
+
+    @property
     def is_remote(self) -> bool:
         """Whether one of them is stored on the Hub."""
         return self.a.is_remote or self.b.is_remote
@@ -250,7 +263,9 @@ class _LayerPair:
                     next(layer.read([FIRST_HEADS])) for layer in (self.a, self.b)
                 )
                 related = self._build(
-                    relate_layer(head_a, head_b), "first head", [(head_a, head_b)]
+                    relate_layer(head_a, head_b, self.pair_orders),
+                    "first head",
+                    [(head_a, head_b)],
                 )
                 # Rows of other heads among those of the first: all heads must be seen.
                 if not any(
@@ -275,7 +290,8 @@ class _LayerPair:
                 (projections,) = zip(
                     self.a.read(blocks), self.b.read(blocks), strict=True
                 )
-                return self._build(relate_layer(*projections), "all", [projections])
+                relation = relate_layer(*projections, self.pair_orders)
+                return self._build(relation, "all", [projections])
             return self._relate_blocks(blocks)
 
     def relate_probe(self, related: Sequence[RelatedLayer]) -> RelatedLayer:
@@ -368,7 +384,7 @@ class _LayerPair:
         head_dim, rotated = self.a.rotary.head_dim, self.a.rotary.rotated
         sides: list[dict[int, ProjectionRelation]] = [{}, {}]
         sketches: list[tuple[list[Floats], list[Floats]]] = [([], []), ([], [])]
-        changes, gauge_orders = [], set()
+        changes, turns = [], set()
         for ranges, a, b in zip(
             blocks, self.a.read(blocks), self.b.read(blocks), strict=True
         ):
@@ -376,9 +392,9 @@ class _LayerPair:
                 size=(a.query.shape[1], N_SKETCH_INPUTS)
             )
             weights = ((a.query, b.query), (a.key, b.key))
-            relation = relate_layer(a, b)
+            relation = relate_layer(a, b, self.pair_orders)
             changes.append(self._rotation_change(relation, a, b))
-            gauge_orders.add(relation.gauge_order)
+            turns.add((relation.gauge_order, relation.is_reflected))
             for side, heads, (weight_a, weight_b) in zip(
                 (0, 1), ranges, weights, strict=True
             ):
@@ -402,10 +418,9 @@ class _LayerPair:
                     finding = Finding("weights", cause, value=match.distance)
                     related = ProjectionRelation(match, finding)
             joined.append(related)
-        gauge_order = gauge_orders.pop() if len(gauge_orders) == 1 else None
-        built = self._build(
-            LayerRelation(joined[0], joined[1], head_dim, gauge_order), "all", []
-        )
+        turn = turns.pop() if len(turns) == 1 else (None, False)
+        relation = LayerRelation(joined[0], joined[1], head_dim, *turn)
+        built = self._build(relation, "all", [])
         known_changes = [change for change in changes if change is not None]
         if not known_changes:
             return built

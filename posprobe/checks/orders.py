@@ -115,7 +115,7 @@ def relate_weights(
         return Comparison([pairs_finding] if pairs_finding else [], not_compared)
     findings = value_findings(layers)
     if a.weights is not None and not a.weights.normed:
-        findings += _scale_findings(layers)
+        findings = _name_unlike_scales(findings, [*_scale_findings(layers)])
     row_findings = order_findings(layers, are_neighbours)
     findings += row_findings
     if not row_findings:
@@ -195,6 +195,20 @@ def value_findings(layers: Sequence[RelatedLayer]) -> list[Finding]:
     return findings
 
 
+def _name_unlike_scales(
+    findings: Sequence[Finding], unlike: Sequence[Finding]
+) -> list[Finding]:
+    """Put the findings on layers that are scaled unlike the rest in place of those on scales."""
+    unlike_layers = {layer for finding in unlike for layer in finding.more["layers"]}
+    others = [
+        finding
+        for finding in findings
+        if finding.cause != "scale_folded"
+        or not unlike_layers.issuperset(finding.more["layers"])
+    ]
+    return [*others, *unlike]
+
+
 def _scale_findings(layers: Sequence[RelatedLayer]) -> Iterator[Finding]:
     """Yield the layers whose logits are scaled otherwise than those of the rest."""
     factors = {
@@ -224,7 +238,7 @@ def _unlike_sides(layers: Sequence[RelatedLayer]) -> dict[int, list[SideName]]:
         layer.layer: [
             side
             for side, relation in layer.relation.sides.items()
-            if not relation.is_related and not layer.relation.gauge_order
+            if not relation.is_related and not layer.relation.has_turned_pairs
         ]
         for layer in layers
     }
@@ -267,7 +281,7 @@ def _half_permuted_findings(
     groups: dict[tuple[str, str, int | None, bool], list[RelatedLayer]] = {}
     for layer in layers:
         relation = layer.relation
-        if relation.gauge_order or relation.has_same_order:
+        if relation.has_turned_pairs or relation.has_same_order:
             continue
         if not (relation.query.is_related and relation.key.is_related):
             continue
@@ -317,9 +331,9 @@ def _undecided_weights(layers: Sequence[RelatedLayer]) -> Iterator[NotCompared]:
     relations = [
         relation for layer in layers for relation in layer.relation.sides.values()
     ]
-    has_gauge = any(layer.relation.gauge_order for layer in layers)
+    have_turned = any(layer.relation.has_turned_pairs for layer in layers)
     causes = {relation.finding.cause for relation in relations}
-    if causes == {"other_weights"} and not has_gauge:
+    if causes == {"other_weights"} and not have_turned:
         shapes = next((x.finding for x in relations if x.finding.a is not None), None)
         is_part = any(layer.read != "all" for layer in layers)
         if shapes is not None:
@@ -344,12 +358,15 @@ def _projection_states(layer: RelatedLayer) -> Iterator[ProjectionState]:
     for side, relation in layer.relation.sides.items():
         match = relation.match
         heads = None
+        cause = relation.finding.cause
+        if layer.relation.has_turned_pairs:
+            cause = "gauge" if layer.relation.gauge_order else "reflected"
         if match is not None and match.order == "other_heads":
             heads = round(match.heads_ratio * counts[side])
         yield ProjectionState(
             layer.layer,
             side,
-            "gauge" if layer.relation.gauge_order else relation.finding.cause,
+            cause,
             match.order if match is not None and relation.is_related else None,
             heads,
             relation.finding.value,

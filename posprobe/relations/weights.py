@@ -52,6 +52,10 @@ MAX_MOVED_UNSEEN = 0.1
 #: The gain of a norm is folded into queries and keys alike, up to rounding to 4 bits.
 MAX_GAIN_DIFFERENCE = 0.05
 
+#: Orders in which the rows of a head make pairs.
+PAIR_ORDERS = ("halves", "neighbours")
+#: Orders that the pairs of two copies may have.
+PairOrders: TypeAlias = tuple[Sequence[str], Sequence[str]]
 #: Side of attention that a projection makes.
 SideName: TypeAlias = Literal["queries", "keys"]
 SIDE_NAMES: tuple[SideName, SideName] = ("queries", "keys")
@@ -239,7 +243,8 @@ def _list_scales(a: Floats, b: Floats) -> Iterator[tuple[str, Floats]]:
     """
     norm_a, norm_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
     if norm_a and norm_b:
-        yield "scale_folded", np.full(1, norm_b / norm_a)
+        for sign in (1, -1):
+            yield "scale_folded", np.full(1, sign * norm_b / norm_a)
     column_norms_a, column_norms_b = (np.linalg.norm(x, axis=0) for x in (a, b))
     if len(a) >= _MIN_GAIN_ROWS and column_norms_a.all() and column_norms_b.all():
         yield "gain_folded", column_norms_b / column_norms_a
@@ -386,12 +391,20 @@ class LayerRelation:
         Number of rows of a head.
     gauge_order
         Change of the pair order if pairs of queries and keys turned together; else None.
+    is_reflected
+        Whether pairs of queries and keys were reflected together, so that they turn backwards.
     """
 
     query: ProjectionRelation
     key: ProjectionRelation
     head_dim: int
     gauge_order: str | None = None
+    is_reflected: bool = False
+
+    @property
+    def has_turned_pairs(self) -> bool:
+        """Whether pairs of queries and keys changed together, so that rows say nothing."""
+        return self.gauge_order is not None or self.is_reflected
 
     @property
     def sides(self) -> dict[SideName, ProjectionRelation]:
@@ -443,6 +456,9 @@ class LayerRelation:
         if self.gauge_order:
             yield None, Finding("weights", "gauge", more={"order": self.gauge_order})
             return
+        if self.is_reflected:
+            yield None, Finding("weights", "reflected")
+            return
         query_gains, key_gains = (
             (finding.a, finding.b) if finding.cause == "gain_folded" else (1.0, 1.0)
             for finding in (query, key)
@@ -480,15 +496,31 @@ def _finding_up_to_order(relation: ProjectionRelation) -> Finding:
     return replace(relation.finding, more=more)
 
 
-def relate_layer(a: Projections, b: Projections) -> LayerRelation:
-    """Relate queries and keys of a layer, each on its own, and then both together."""
+def relate_layer(
+    a: Projections, b: Projections, pair_orders: PairOrders = (PAIR_ORDERS, PAIR_ORDERS)
+) -> LayerRelation:
+    """Relate queries and keys of a layer, each on its own, and then both together.
+
+    Parameters
+    ----------
+    a, b
+        Projections of the layer.
+    pair_orders
+        Orders that the pairs of A and of B may have; one where it is declared.
+    """
     query, key = (
         relate_projection(*pair, a.head_dim, a.rotated)
         for pair in ((a.query, b.query), (a.key, b.key))
     )
     is_related = query.is_related and key.is_related
-    gauge_order = None if is_related else _find_gauge_order(a, b)
-    return LayerRelation(query, key, a.head_dim, gauge_order)
+    if is_related:
+        return LayerRelation(query, key, a.head_dim)
+    gauge_order = _find_gauge_order(a, b, pair_orders)
+    conjugate = np.array([1.0, 1.0, -1.0])
+    is_reflected = gauge_order is None and bool(
+        _find_gauge_order(a, b, pair_orders, conjugate)
+    )
+    return LayerRelation(query, key, a.head_dim, gauge_order, is_reflected)
 
 
 def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelation:
@@ -524,20 +556,34 @@ def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelatio
 # --- pairs
 
 
-def _find_gauge_order(a: Projections, b: Projections) -> str | None:
+def _find_gauge_order(
+    a: Projections,
+    b: Projections,
+    pair_orders: PairOrders,
+    signs: Floats | None = None,
+) -> str | None:
     """Return the change of the pair order that makes all products of pairs equal.
 
-    Grouped keys are matched with the first query head of their group, which rotates with them.
+    Grouped keys are matched with the first query head of their group, which rotates with them. A
+    reflection of pairs is a turn of pairs in an order that they do not have, so that orders which
+    copies declare are not tried for others.
+
+    Parameters
+    ----------
+    a, b, pair_orders
+        Same as for `relate_layer`.
+    signs
+        ``[3]``, factors of A's products; all 1 if None.
     """
     if a.query.shape != b.query.shape or a.key.shape != b.key.shape:
         return None
-    pair_orders = ("halves", "neighbours")
     orders_a, orders_b = (
-        {pair_order: pair_products(copy, pair_order) for pair_order in pair_orders}
-        for copy in (a, b)
+        {pair_order: pair_products(copy, pair_order) for pair_order in allowed_orders}
+        for copy, allowed_orders in zip((a, b), pair_orders, strict=True)
     )
-    for order_a, order_b in product(pair_orders, repeat=2):
+    for order_a, order_b in product(orders_a, orders_b):
         products_a, products_b = orders_a[order_a], orders_b[order_b]
+        products_a = products_a if signs is None else products_a * signs
         largest = max(float(np.abs(products_a).max()), 1e-300)
         if products_a.shape != products_b.shape:
             continue
