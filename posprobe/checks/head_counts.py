@@ -11,11 +11,15 @@ from posprobe.families.rotary import read_head_count
 from posprobe.relations import Finding
 from posprobe.relations.weights import SIDE_NAMES, SideName
 
+#: Architectures that have a head of keys for each of queries unless they state another number. Of
+#: others the library has a number of its own, such as 8 for Mistral.
+GROUPLESS_TYPES = frozenset({"llama"})
+
 
 def compare_head_counts(
     a: RotaryWeights, b: RotaryWeights, layers: Sequence[RelatedLayer]
 ) -> Iterator[Finding]:
-    """Yield the sides of which one copy states other heads than both of them store.
+    """Yield the projections whose heads one copy states wrongly.
 
     Where both copies store one number of heads, and only one of them states it, a library splits
     the rows of the other into wrong heads, or refuses them.
@@ -27,11 +31,7 @@ def compare_head_counts(
     layers
         Relations of their projections.
     """
-    # Other architectures state heads of keys by other names.
-    is_same_type = a.config.get("model_type") == b.config.get("model_type")
-    stated_a, stated_b = (
-        _state_head_counts(weights, has_default=is_same_type) for weights in (a, b)
-    )
+    declared_a, declared_b = _read_head_counts(a), _read_head_counts(b)
     for index, side in enumerate(SIDE_NAMES):
         stored_counts = {
             layer.head_counts[index]
@@ -40,27 +40,24 @@ def compare_head_counts(
             and not a.layers[layer.layer].fused
             and not b.layers[layer.layer].fused
         }
-        stated = stated_a.get(side), stated_b.get(side)
-        if len(stored_counts) != 1 or None in stated or stated[0] == stated[1]:
+        declared = declared_a[side], declared_b[side]
+        if len(stored_counts) != 1 or None in declared or declared[0] == declared[1]:
             continue
         (stored,) = stored_counts
-        if stored in stated:
-            wrong_side = "b" if stated[0] == stored else "a"
+        if stored in declared:
+            wrong_side = "b" if declared[0] == stored else "a"
             more = {"projection": side, "stored": stored, "side": wrong_side}
-            yield Finding("heads", "head_count", *stated, more=more)
+            yield Finding("heads", "head_count", *declared, more=more)
 
 
-def _state_head_counts(
-    weights: RotaryWeights, *, has_default: bool
-) -> dict[SideName, int | None]:
-    """Return the heads that a configuration states.
-
-    By default there are as many of keys as of queries.
-    """
+def _read_head_counts(weights: RotaryWeights) -> dict[SideName, int | None]:
+    """Return the heads that a configuration states; None where it does not."""
     config = weights.config
     n_heads = read_head_count(ConfigSection("", config))
     n_key_heads = config.get("num_key_value_heads")
-    if n_key_heads is None and has_default and weights.checkpoint.format != "GGUF":
+    is_groupless = config.get("model_type") in GROUPLESS_TYPES
+    # GGUF states them by another name, from which this configuration is not made.
+    if n_key_heads is None and is_groupless and weights.checkpoint.format != "GGUF":
         n_key_heads = n_heads
     is_count = type(n_key_heads) is int
     return {"queries": n_heads, "keys": n_key_heads if is_count else None}

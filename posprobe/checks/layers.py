@@ -269,7 +269,7 @@ class _LayerPair:
                 )
                 # Rows of other heads among those of the first: all heads must be seen.
                 if not any(
-                    relation.may_cross_heads
+                    relation.needs_other_heads
                     for relation in (related.relation.query, related.relation.key)
                 ):
                     return related
@@ -409,11 +409,15 @@ class _LayerPair:
         joined = []
         for relations, (sketch_a, sketch_b) in zip(sides, sketches, strict=True):
             related = join_relations([*relations.values()])
-            if not related.is_related or related.may_cross_heads:
+            if related.needs_other_heads or not related.is_related:
                 match = match_sketched_rows(
                     np.concatenate(sketch_a), np.concatenate(sketch_b), head_dim, rotated
                 )
-                if match is not None:
+                # Rows that no other head has are damaged.
+                is_in_place = match is not None and bool(
+                    (match.rows == np.arange(len(match.rows))).all()
+                )
+                if match is not None and not (related.is_related and is_in_place):
                     cause = "moved" if match.distance > 1e-6 else "identical"
                     finding = Finding("weights", cause, value=match.distance)
                     related = ProjectionRelation(match, finding)

@@ -184,7 +184,10 @@ def value_findings(layers: Sequence[RelatedLayer]) -> list[Finding]:
             groups.setdefault(key, []).append((layer, finding))
     findings = []
     for (cause, side, _), members in groups.items():
-        worst = max((finding for _, finding in members), key=lambda f: f.value or 0.0)
+        worst = max(
+            (finding for _, finding in members),
+            key=lambda f: (f.more.get("count", 0), f.value or 0.0),
+        )
         more = {**worst.more, "layers": [layer.layer for layer, _ in members]}
         if side or not RULES[cause].alike:
             more["projection"] = side or " and ".join(SIDE_NAMES)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.relations.damage import find_damage
+from posprobe.relations.damage import find_damage, join_damage
 from posprobe.relations.rules import RULES, Finding
 from posprobe.relations.values import find_same_values, moved_finding, relative_distance
 
@@ -49,8 +49,10 @@ MIN_NEAR_ROW_SHARE = 0.5
 #: moves them so far, and noise of this size changes the loss.
 MAX_MOVED_UNSEEN = 0.1
 
-#: The gain of a norm is folded into queries and keys alike, up to rounding to 4 bits.
-MAX_GAIN_DIFFERENCE = 0.05
+#: The gain of a norm is folded into queries and keys alike: its columns differ by no more than
+#: rounding to bfloat16, or three times what is left of the projections, whose columns are a sample.
+MIN_GAIN_TOLERANCE = 0.01
+GAIN_TOLERANCE_RATIO = 3.0
 
 #: Orders in which the rows of a head make pairs.
 PAIR_ORDERS = ("halves", "neighbours")
@@ -126,10 +128,13 @@ class ProjectionRelation:
         New place of the rows; None if the projections are unrelated.
     finding
         Finding on the values.
+    gains
+        ``[width]``, gain of each column that was folded in; None without one.
     """
 
     match: RowMatch | None
     finding: Finding
+    gains: Floats | None = field(repr=False, default=None)
 
     @property
     def is_reordered(self) -> bool:
@@ -144,10 +149,12 @@ class ProjectionRelation:
         return self.match is not None and not is_other
 
     @property
-    def may_cross_heads(self) -> bool:
-        """Whether some rows were found and others may be those of heads that were not seen."""
+    def needs_other_heads(self) -> bool:
+        """Whether rows of one head are damaged, or may be those of heads that were not seen."""
         is_found = self.match is not None
-        return is_found and (not self.is_related or self.finding.cause == "replaced")
+        return is_found and (
+            not self.is_related or self.finding.more.get("axis") == "rows"
+        )
 
 
 def reorder_rows(weight: Floats, order: str, head_dim: int, rotated: int) -> Floats:
@@ -214,7 +221,8 @@ def relate_projection(
                 finding = Finding(
                     "weights", cause, float(scales.min()), float(scales.max())
                 )
-                return ProjectionRelation(scaled_match, finding)
+                gains = scales if cause == "gain_folded" else None
+                return ProjectionRelation(scaled_match, finding, gains)
     reordered_a = a[match.rows]
     if match.distance < RULES["moved"].tolerance:
         value_finding = find_damage(reordered_a, b, "weights") or find_same_values(
@@ -450,6 +458,18 @@ class LayerRelation:
                 moved += int((heads != np.arange(len(heads))).sum())
         return moved
 
+    def _have_same_gains(self) -> bool:
+        """Tell whether queries and keys had one gain folded in, or none."""
+        sides = (self.query, self.key)
+        query_gains, key_gains = (
+            1.0 if side.gains is None else side.gains for side in sides
+        )
+        misfits = [side.match.distance for side in sides if side.match is not None]
+        tolerance = max(
+            MIN_GAIN_TOLERANCE, GAIN_TOLERANCE_RATIO * max(misfits, default=0.0)
+        )
+        return np.allclose(query_gains, key_gains, rtol=tolerance, atol=0.0)
+
     def findings(self) -> Iterator[tuple[SideName | None, Finding]]:
         """Yield the findings on values, with their side where both sides differ."""
         query, key = map(_finding_up_to_order, (self.query, self.key))
@@ -459,11 +479,7 @@ class LayerRelation:
         if self.is_reflected:
             yield None, Finding("weights", "reflected")
             return
-        query_gains, key_gains = (
-            (finding.a, finding.b) if finding.cause == "gain_folded" else (1.0, 1.0)
-            for finding in (query, key)
-        )
-        if not np.allclose(query_gains, key_gains, rtol=MAX_GAIN_DIFFERENCE):
+        if not self._have_same_gains():
             for side, finding in zip(SIDE_NAMES, (query, key), strict=True):
                 is_gain = finding.cause == "gain_folded"
                 yield side, replace(finding, cause="gain_unlike") if is_gain else finding
@@ -512,8 +528,9 @@ def relate_layer(
         relate_projection(*pair, a.head_dim, a.rotated)
         for pair in ((a.query, b.query), (a.key, b.key))
     )
-    is_related = query.is_related and key.is_related
-    if is_related:
+    # Columns that changed in both alike may have changed for all that the model computes.
+    has_new_columns = query.finding.more.get("axis") == "columns"
+    if query.is_related and key.is_related and not has_new_columns:
         return LayerRelation(query, key, a.head_dim)
     gauge_order = _find_gauge_order(a, b, pair_orders)
     conjugate = np.array([1.0, 1.0, -1.0])
@@ -530,13 +547,10 @@ def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelatio
     """
     if len(relations) == 1:
         return relations[0]
+    findings = [relation.finding for relation in relations]
+    unrelated = [finding for finding in findings if finding.cause == "other_weights"]
     worst = max(
-        (relation.finding for relation in relations),
-        key=lambda finding: (
-            finding.cause == "other_weights",
-            not finding.alike,
-            finding.value or 0.0,
-        ),
+        unrelated, key=lambda finding: finding.value or 0.0, default=join_damage(findings)
     )
     rows: list[NDArray[np.intp]] = []
     orders: set[tuple[str, float]] = set()
@@ -550,7 +564,7 @@ def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelatio
         distances.append(match.distance)
     order, ratio = orders.pop() if len(orders) == 1 else ("other", 1.0)
     joined = RowMatch(np.concatenate(rows), order, max(distances), 1.0, ratio)
-    return ProjectionRelation(joined, worst)
+    return ProjectionRelation(joined, worst, relations[0].gains)
 
 
 # --- pairs
