@@ -342,7 +342,7 @@ class Verdicts:
         First position and one past the last of the stretch that most questions refer to.
     is_whole
         Whether that is the whole table.
-    asked_stop
+    used_stop
         One past the last position that questions use of a longer stretch; None if they use all.
     end_causes
         Causes that end the stretch on either side, or why it is the whole table.
@@ -364,7 +364,7 @@ class Verdicts:
     first: int
     stop: int
     is_whole: bool = True
-    asked_stop: int | None = None
+    used_stop: int | None = None
     end_causes: tuple[Cause, ...] = ()
     other_stretches: tuple[StretchAnswers, ...] = ()
     replaced_patches: tuple[int, ...] = ()

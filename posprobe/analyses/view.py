@@ -21,7 +21,7 @@ from posprobe.analyses.descriptive.sinusoid import BaseFit, SinusoidFit, fit_bas
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.linear import half_length, leading_coordinates, scaled_points
 from posprobe.arrays import Floats
-from posprobe.encodings.recognise import NearFormula, nearly_formula
+from posprobe.encodings.recognise import Formula, find_formula
 from posprobe.layouts import Grid, Layout, Sequence
 
 #: With this many draws of each null model the smallest p-value, 1 / 50, is the level.
@@ -120,9 +120,9 @@ class View:
         return fit_base(prepare_cloud(self.points), width)
 
     @cached_property
-    def near_formula(self) -> NearFormula | None:
-        """The formula whose columns the table has, up to a factor and a little noise."""
-        return nearly_formula(self.values, self.layout)
+    def formula(self) -> Formula | None:
+        """The formula whose columns the table has, maybe up to a factor and a little noise."""
+        return find_formula(self.values, self.layout, self.dtype)
 
     @cached_property
     def rotation_fit(self) -> RotationFit:
@@ -130,7 +130,7 @@ class View:
         n, dim = self.points.shape
         return apply_formula(
             find_rotations(self.points, self.seed),
-            self.near_formula,
+            self.formula,
             self.base_fit,
             (n, dim),
         )

@@ -25,6 +25,8 @@ _N_PROBE_ROWS = 8
 _N_BLOCK_ROWS = 512
 
 
+#: Base of the frequencies of every published variant.
+PUBLISHED_BASE = 1e4
 #: Largest root mean squared error of a near formula, relative to the size of the waves.
 _MAX_FORMULA_ERROR = 0.02
 #: Largest relative distance at which a fitted base is rounded to one digit.
@@ -32,8 +34,8 @@ _MAX_BASE_ROUNDING = 0.005
 
 
 @dataclass(frozen=True)
-class NearFormula:
-    """A formula that a table follows up to a factor and a little noise.
+class Formula:
+    """A formula that a table follows, maybe up to a factor and a little noise.
 
     Parameters
     ----------
@@ -42,17 +44,17 @@ class NearFormula:
     base
         Base of its frequencies.
     scale
-        Factor of the waves.
+        Factor of the waves; None of a table that follows a published formula as it is.
     error
-        Root mean squared error, relative to the size of the waves.
+        Root mean squared error, relative to the size of the waves; None of such a table.
     frequencies
         ``[d/2]``, in radians per position, fastest first; None of a formula of patches.
     """
 
     name: str
     base: float
-    scale: float
-    error: float
+    scale: float | None = None
+    error: float | None = None
     frequencies: Floats | None = None
 
 
@@ -164,6 +166,31 @@ def fixed_formula(
     begin
         Position of the first row, if rows before it were not read.
     """
+    formula = _find_published(values, layout, dtype, step, begin)
+    return None if formula is None else formula.name
+
+
+def find_formula(
+    values: NDArray[np.floating[Any]], layout: Layout, dtype: str
+) -> Formula | None:
+    """Find the formula that a table follows as it is, or up to a base, a factor and noise.
+
+    Parameters
+    ----------
+    values, layout, dtype
+        Same as for `fixed_formula`.
+    """
+    return _find_published(values, layout, dtype) or nearly_formula(values, layout)
+
+
+def _find_published(
+    values: NDArray[np.floating[Any]],
+    layout: Layout,
+    dtype: str,
+    step: float = 0.0,
+    begin: int = 0,
+) -> Formula | None:
+    """Find the published formula that a stored table follows; see `fixed_formula`."""
     n, d = values.shape
     if not n or not d or d % 2:
         return None
@@ -185,13 +212,13 @@ def fixed_formula(
                 pairs = 2 * (int(order.ladder_index.max()) + 1)
                 omega = frequencies(pairs, endpoint=endpoint)[order.ladder_index]
                 if _follows_formula(values, order, positions, omega, tolerance):
-                    return order.describe(endpoint=endpoint, start=start)
+                    name = order.describe(endpoint=endpoint, start=start)
+                    line_frequencies = None if order.is_grid else omega
+                    return Formula(name, PUBLISHED_BASE, frequencies=line_frequencies)
     return None
 
 
-def nearly_formula(
-    values: NDArray[np.floating[Any]], layout: Layout
-) -> NearFormula | None:
+def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> Formula | None:
     """Recognise a published layout of sines and cosines of any base, up to a factor and noise.
 
     In each layout, the frequency of a pair of columns is the mean angle by which it turns from one
@@ -241,7 +268,7 @@ def _has_unit_turns(turns: NDArray[np.complex128]) -> bool:
     )
 
 
-def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | None:
+def _fit_formula(values: Floats, order: _Order, omega: Floats) -> Formula | None:
     """Fit base, factor and first position of one layout; None if the error is too large."""
     ladder_index = order.ladder_index
     is_fast = (omega > 20 / len(values)) & (ladder_index > 0)  # noise hides the slow ones
@@ -254,7 +281,7 @@ def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | 
         / (weights @ ladder_index[is_fast] ** 2)
     )
     max_index = int(ladder_index.max())
-    best: NearFormula | None = None
+    best: Formula | None = None
     min_error = np.inf
     for n_steps in (max_index + 1, max_index):
         if n_steps < 1 or slope <= 0 or slope * n_steps > 30:
@@ -279,7 +306,7 @@ def _fit_formula(values: Floats, order: _Order, omega: Floats) -> NearFormula | 
             if error <= _MAX_FORMULA_ERROR and penalised_error < min_error:
                 description = order.describe(endpoint=n_steps == max_index, start=start)
                 line_frequencies = None if order.is_grid else ladder
-                best = NearFormula(description, base, factor, error, line_frequencies)
+                best = Formula(description, base, factor, error, line_frequencies)
                 min_error = penalised_error
     return best
 

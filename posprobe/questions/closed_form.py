@@ -9,7 +9,6 @@ from posprobe.analyses.composition.formulas import MIN_FORMULA_CKA
 from posprobe.analyses.descriptive.closeness import cka, prepare_cloud
 from posprobe.analyses.facts import Answer, Verdict
 from posprobe.analyses.view import View
-from posprobe.encodings.recognise import fixed_formula
 from posprobe.encodings.tables import sincos2d
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
@@ -19,8 +18,6 @@ from posprobe.questions.rank_tests import small_table_answer
 MAX_ROUNDING_ERROR = 5e-4
 #: Factor on that distance by number format, for formats with fewer digits.
 ROUNDING_FACTORS = {"BF16": 8.0}
-#: Base of the frequencies of every published variant.
-PUBLISHED_BASE = 1e4
 #: Keys of the numbers in ``analysis.json`` that belong to the question.
 CLOSED_FORM_KEYS = ("sinusoid.cka", "sinusoid.base")
 
@@ -76,16 +73,14 @@ def ask_closed_form(view: View) -> Answer:
         new_facts = replace(facts, **changes)
         return Answer("closed_form", verdict, reason, new_facts, keys=CLOSED_FORM_KEYS)
 
-    if formula := fixed_formula(values, layout, view.dtype):
-        return answer("exact", formula=formula, base=PUBLISHED_BASE)
-    if nearest_formula := view.near_formula:
+    if formula := view.formula:
         max_error = MAX_ROUNDING_ERROR * ROUNDING_FACTORS.get(view.dtype, 1.0)
         return answer(
-            "exact" if nearest_formula.error <= max_error else "nearly",
-            formula=nearest_formula.name,
-            base=nearest_formula.base,
-            scale=nearest_formula.scale,
-            error=nearest_formula.error,
+            "exact" if (formula.error or 0.0) <= max_error else "nearly",
+            formula=formula.name,
+            base=formula.base,
+            scale=formula.scale,
+            error=formula.error,
         )
     if refusal := small_table_answer("closed_form", view, CLOSED_FORM_KEYS):
         return refusal

@@ -55,7 +55,7 @@ def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
     return {
         "summary": table_headline(verdicts),
         "based_on": basis_sentences(verdicts),
-        "rows": [verdicts.first, verdicts.asked_stop or verdicts.stop],
+        "rows": [verdicts.first, verdicts.used_stop or verdicts.stop],
         "reasons": [cause_clause(cause_of_end) for cause_of_end in verdicts.end_causes],
         "replaced": list(verdicts.replaced_patches),
         "parts": [

@@ -707,6 +707,10 @@ def _draw_clock(document: Block, arrays: Arrays) -> str:
     return svg_element(412, 214, label, elements)
 
 
+#: Labelled periods of a spectrum, in positions.
+PERIOD_TICKS = (1000, 300, 100, 30, 10, 3)
+
+
 def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str:
     """Draw the share of variance by period over that of the best fit without waves."""
     if budget_spectrum is None or budget_spectrum.ndim != 2:
@@ -722,11 +726,7 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
     period = 2 * n / (np.add.reduceat(np.arange(1.0, n), edges) / bin_counts)
     power = np.add.reduceat(share, edges) / bin_counts
     shortest_period, longest_period = period.min(), period.max()
-    ticks = [
-        tick
-        for tick in (1000, 300, 100, 30, 10, 3)
-        if shortest_period <= tick <= longest_period
-    ]
+    ticks = [tick for tick in PERIOD_TICKS if shortest_period <= tick <= longest_period]
     x, y, elements = _draw_spectrum_axes(period, power, "positions", ticks)
     from scipy.special import chdtri
 
@@ -737,29 +737,40 @@ def _draw_spectrum(document: Block, budget_spectrum: NDArray[Any] | None) -> str
     band_y = y(np.concatenate([high, low[::-1]]))
     left_edge, top, side = STYLE.plot_left, STYLE.plot_top, STYLE.plot_side
     two_turns_x = float(x(np.array([n / 2]))[0])
+    terms = (document.get("budget") or {}).get("parts") or ()
+    rotation_periods = [term["period"] for term in terms if term["part"] == "rotation"]
+    # Nothing was fitted to a table that follows a formula: its rotations have no period.
+    has_fit = None not in rotation_periods
+    null_elements = [
+        path_element("null", line_commands(band_x, band_y) + "z"),
+        '<rect class="null" x="216" y="35" width="16" height="10"/>',
+        text_element(237, 44, "without rotations, 95 %"),
+    ]
     elements = [
         rect_element("plotbg", left_edge, top, side, side),
         rect_element("far", left_edge, top, two_turns_x - left_edge, side),
-        path_element("null", line_commands(band_x, band_y) + "z"),
+        *(null_elements if has_fit else ()),
         *elements,
-        '<rect class="null" x="216" y="35" width="16" height="10"/>',
-        text_element(237, 44, "without rotations, 95 %"),
         path_element("line strong", line_commands(x(period), y(power))),
     ]
-    terms = (document.get("budget") or {}).get("parts") or ()
-    for rotation_period in (
-        term["period"] for term in terms if term["part"] == "rotation" and term["period"]
-    ):
+    for rotation_period in filter(None, rotation_periods):
         is_near = (period > rotation_period / 1.15) & (period < rotation_period * 1.15)
         if is_near.any():
-            peak_x = float(x(np.array([rotation_period]))[0])
-            peak_y = float(y(np.array([power[is_near].max()]))[0])
-            elements.append(path_element("peak", f"M{peak_x:.1f},{peak_y - 3:.1f}v-9"))
-            label = format_period(rotation_period)
-            elements.append(text_element(peak_x, peak_y - 17, label, "big", "middle"))
+            peak = x(np.array([rotation_period])), y(np.array([power[is_near].max()]))
+            elements += _draw_peak(*peak, format_period(rotation_period))
     elements.append(text_element(left_edge + 4, top + side - 7, "< 2 turns"))
     title = "Share of variance by period, over the best fit without rotations"
+    title = title if has_fit else title.partition(",")[0]
     return svg_element(400, 426, title, elements)
+
+
+def _draw_peak(x: Floats, y: Floats, label: str) -> list[str]:
+    """Draw a mark above a peak at ``[1]`` coordinates, with its label."""
+    peak_x, peak_y = float(x[0]), float(y[0])
+    return [
+        path_element("peak", f"M{peak_x:.1f},{peak_y - 3:.1f}v-9"),
+        text_element(peak_x, peak_y - 17, label, "big", "middle"),
+    ]
 
 
 def _draw_spectrum_axes(

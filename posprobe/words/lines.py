@@ -183,6 +183,8 @@ _STATED_MEASURES: Mapping[tuple[str, str], Callable[[Block], tuple[str, str]]] =
         "base",
         format_rounded(facts["series"]["base"]),
     ),
+    # The distance of two rows is that of their positions up to rounding.
+    ("absolute_position", "exact"): lambda _: ("explained by distance", "100 %"),
     ("absolute_position", "clock"): lambda facts: (
         "pace of the clock",
         f"± {format_whole_percent(facts['variation'])}",

@@ -194,11 +194,11 @@ def _break_sentences(facts: Breaks) -> str:
 
 def basis_sentences(verdicts: Verdicts) -> str:
     """Return sentences on the positions of the answers; empty where they concern all."""
-    last = (verdicts.asked_stop or verdicts.stop) - 1
+    last = (verdicts.used_stop or verdicts.stop) - 1
     if verdicts.is_whole:
         return (
             f"Based on positions {verdicts.first}–{last} of {verdicts.stop - verdicts.first:,}."
-            if verdicts.asked_stop
+            if verdicts.used_stop
             else ""
         )
     breaks = [

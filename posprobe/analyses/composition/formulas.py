@@ -20,7 +20,7 @@ from posprobe.analyses.descriptive.closeness import prepare_cloud
 from posprobe.analyses.descriptive.sinusoid import BaseFit, fit_base
 from posprobe.analyses.linear import scaled_points
 from posprobe.arrays import Floats
-from posprobe.encodings.recognise import NearFormula, nearly_formula
+from posprobe.encodings.recognise import Formula, find_formula
 from posprobe.encodings.tables import frequencies
 from posprobe.layouts import Sequence
 
@@ -34,7 +34,7 @@ def fit_sequence(values: Floats, seed: int) -> RotationFit:
     n, dim = points.shape
     return apply_formula(
         find_rotations(points, seed),
-        nearly_formula(values, Sequence(n)),
+        find_formula(values, Sequence(n), "F32"),
         fit_base(prepare_cloud(points), dim // 2 * 2) if n >= 4 and dim >= 2 else None,
         points.shape,
     )
@@ -42,7 +42,7 @@ def fit_sequence(values: Floats, seed: int) -> RotationFit:
 
 def apply_formula(
     fit: RotationFit,
-    near_formula: NearFormula | None,
+    formula: Formula | None,
     base_fit: BaseFit | None,
     shape: tuple[int, int],
 ) -> RotationFit:
@@ -52,7 +52,7 @@ def apply_formula(
     ----------
     fit
         Fit of the rows.
-    near_formula
+    formula
         Formula whose columns they have.
     base_fit
         Sinusoid that they follow up to a rotation, maybe.
@@ -60,8 +60,8 @@ def apply_formula(
         Number of rows and of columns.
     """
     n_rows, dim = shape
-    if near_formula is not None:
-        omega = near_formula.frequencies
+    if formula is not None:
+        omega = formula.frequencies
         return fit if omega is None else _compose(fit, omega, n_rows, noise_share=0.0)
     if base_fit is None or base_fit.best is None or base_fit.base is None:
         return fit
@@ -90,7 +90,7 @@ def _compose(
         "smooth": (1 - noise_share) * (1 - rotation_share),
         "noise": noise_share,
     }
-    formula = FormulaRotations(
+    rotations = FormulaRotations(
         len(periods),
         float(periods.min()),
         float(periods.max()),
@@ -102,5 +102,5 @@ def _compose(
         families={name: share for name, share in families.items() if share > 0},
         slow_ranges={},
         misfit=None,
-        formula=formula,
+        formula=rotations,
     )

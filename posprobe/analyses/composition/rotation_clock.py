@@ -27,7 +27,7 @@ from posprobe.tables import PositionTable
 #: Reason why there is no clock.
 NO_ROTATIONS_REASON = "there are no rotations"
 #: Reason why there is no clock of a formula.
-DENSE_ROTATIONS_REASON = "its rotations are too close in period to be told apart"
+UNSEPARATED_ROTATIONS_REASON = "no rotation of the formula stands out by itself"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,7 +147,7 @@ def describe_clock(
     """
     circular = [k for k, rotation in enumerate(fit.rotations) if rotation.is_circular]
     if not circular:
-        reason = DENSE_ROTATIONS_REASON if fit.formula else NO_ROTATIONS_REASON
+        reason = UNSEPARATED_ROTATIONS_REASON if fit.formula else NO_ROTATIONS_REASON
         return Clock(layout, first=first_position, undefined=reason)
     paths = np.stack([points @ fit.planes[k].T for k in circular])
     periods = np.array([fit.rotations[k].period for k in circular])

@@ -79,19 +79,21 @@ def _measured_rows(name: str, document: Block) -> str:
     if table["layout"]["type"] == "grid":
         return "all patches"
     all_rows = table.get("rows")
-    asked_rows = (document.get("verdict") or {}).get("rows")
-    if name == "budget" and asked_rows and _is_cut(asked_rows, table):
-        return f"all rows; parts fitted to {_positions_text(asked_rows)}"
+    used_rows = (document.get("verdict") or {}).get("rows")
+    if name == "budget" and used_rows and _is_cut(used_rows, document):
+        return f"all rows; parts fitted to {_positions_text(used_rows)}"
     # Some records state their rows; those of others are what the questions use.
-    rows = block.get("rows") or asked_rows
+    rows = block.get("rows") or used_rows
     if name not in STRETCH_MEASUREMENTS or rows in (None, all_rows):
         return "all rows"
     return _positions_text(rows)
 
 
-def _is_cut(rows: Sequence[int], table: Block) -> bool:
+def _is_cut(rows: Sequence[int], document: Block) -> bool:
     """Return whether questions use the first rows alone of a stretch, which was too long."""
-    return bool(rows[1] - rows[0] == MAX_VIEW_ROWS < table["positions"])
+    seam_rows = [right for _, right in (document.get("seams") or {}).get("between") or ()]
+    is_limit = rows[1] - rows[0] == MAX_VIEW_ROWS < document["table"]["positions"]
+    return is_limit and rows[1] not in seam_rows
 
 
 def _positions_text(rows: Sequence[int]) -> str:
