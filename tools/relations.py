@@ -332,6 +332,12 @@ def _gauge(projections: Projections, draw: Draw) -> Projections:
     return _each(projections, turned)
 
 
+def _reflected(weight: Floats, head_dim: int) -> Floats:
+    """Negate the second row of each pair of halves."""
+    signs = np.repeat([1.0, -1.0], head_dim // 2)
+    return np.asarray(weight * np.tile(signs, len(weight) // head_dim)[:, None])
+
+
 def _heads_moved(projections: Projections, draw: Draw) -> Projections:
     heads = len(projections.query) // projections.head_dim
     order = np.roll(np.arange(heads), int(draw.integers(1, heads)))
@@ -374,6 +380,8 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         "heads_order": _heads_moved(a, draw),
         "weights_transposed": _each(a, lambda w: w.T),
         "gauge": _gauge(a, draw),
+        "reflected": _each(a, lambda w: _reflected(w, a.head_dim)),
+        "turned_apart": replace(a, query=_gauge(a, draw).query),
         "other_weights": projections(draw),
     }
     for cause, b in copies.items():

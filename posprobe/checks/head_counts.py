@@ -1,4 +1,4 @@
-"""Compare how many heads configurations state with the rows of the stored projections."""
+"""Compare how many heads and layers configurations state with the stored projections."""
 
 from __future__ import annotations
 
@@ -48,6 +48,19 @@ def compare_head_counts(
             wrong_side = "b" if declared[0] == stored else "a"
             more = {"projection": side, "stored": stored, "side": wrong_side}
             yield Finding("heads", "head_count", *declared, more=more)
+
+
+def compare_layer_counts(a: RotaryWeights, b: RotaryWeights) -> Iterator[Finding]:
+    """Yield that one copy states another number of layers than both of them store."""
+    stored_counts = {len({*x.layers, *x.unrotated}) for x in (a, b)}
+    count_a, count_b = (x.config.get("num_hidden_layers") for x in (a, b))
+    if len(stored_counts) != 1 or count_a == count_b:
+        return
+    (stored,) = stored_counts
+    are_counts = type(count_a) is int and type(count_b) is int
+    if are_counts and stored in (count_a, count_b):
+        more = {"stored": stored, "side": "b" if count_a == stored else "a"}
+        yield Finding("layers", "layer_count", count_a, count_b, more=more)
 
 
 def _read_head_counts(weights: RotaryWeights) -> dict[SideName, int | None]:

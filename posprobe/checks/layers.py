@@ -21,12 +21,11 @@ from posprobe.errors import InvalidTable
 from posprobe.families.projections import HeadRanges, RotaryWeights, count_heads
 from posprobe.progress import stage
 from posprobe.relations import Finding
+from posprobe.relations.turns import PAIR_ORDERS, PairOrders, PairTurn
 from posprobe.relations.values import relative_distance
 from posprobe.relations.weights import (
     MAX_MOVED_UNSEEN,
-    PAIR_ORDERS,
     LayerRelation,
-    PairOrders,
     ProjectionRelation,
     Projections,
     join_relations,
@@ -59,6 +58,8 @@ PROBE_ROWS = (1, 2)
 MAX_PROBE_DISTANCE = 0.02
 #: If other layers moved, they may be further off: so many times as far as those.
 MAX_PROBE_RATIO = 3.0
+#: Relations of heads beside turned ones that stayed as they were.
+UNTURNED_CAUSES = frozenset({"identical", "rounded", "quantised"})
 #: The mean rotation is compared at no more distances, which bounds the time.
 MAX_ROTATION_DISTANCES = 2048
 
@@ -384,7 +385,9 @@ class _LayerPair:
         head_dim, rotated = self.a.rotary.head_dim, self.a.rotary.rotated
         sides: list[dict[int, ProjectionRelation]] = [{}, {}]
         sketches: list[tuple[list[Floats], list[Floats]]] = [([], []), ([], [])]
-        changes, turns = [], set()
+        changes: list[float | None] = []
+        turns: list[PairTurn | None] = []
+        is_whole = True
         for ranges, a, b in zip(
             blocks, self.a.read(blocks), self.b.read(blocks), strict=True
         ):
@@ -394,7 +397,10 @@ class _LayerPair:
             weights = ((a.query, b.query), (a.key, b.key))
             relation = relate_layer(a, b, self.pair_orders)
             changes.append(self._rotation_change(relation, a, b))
-            turns.add((relation.gauge_order, relation.is_reflected))
+            turns.append(relation.turn)
+            is_whole &= relation.turn is not None or all(
+                side.finding.cause in UNTURNED_CAUSES for side in relation.sides.values()
+            )
             for side, heads, (weight_a, weight_b) in zip(
                 (0, 1), ranges, weights, strict=True
             ):
@@ -422,8 +428,13 @@ class _LayerPair:
                     finding = Finding("weights", cause, value=match.distance)
                     related = ProjectionRelation(match, finding)
             joined.append(related)
-        turn = turns.pop() if len(turns) == 1 else (None, False)
-        relation = LayerRelation(joined[0], joined[1], head_dim, *turn)
+        # Heads that were not turned are as they were.
+        found_turns = [turn for turn in turns if turn is not None]
+        worst_turn = max(
+            found_turns, key=lambda turn: (turn.is_reflected, turn.angle), default=None
+        )
+        turn = worst_turn if is_whole else None
+        relation = LayerRelation(joined[0], joined[1], head_dim, turn)
         built = self._build(relation, "all", [])
         known_changes = [change for change in changes if change is not None]
         if not known_changes:

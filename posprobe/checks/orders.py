@@ -13,7 +13,8 @@ import numpy as np
 
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.arrays import Floats
-from posprobe.checks.head_counts import compare_head_counts
+from posprobe.checks.head_counts import compare_head_counts, compare_layer_counts
+from posprobe.checks.input_gains import compare_input_gains
 from posprobe.checks.layers import MAX_BLOCK_NUMBERS, RelatedLayer, relate_layers
 from posprobe.checks.sides import Side
 from posprobe.checks.vectors import relate_vectors
@@ -127,6 +128,8 @@ def relate_weights(
         vector_findings, unknown_vectors = relate_vectors(a.weights, b.weights, layers)
         findings += vector_findings
         findings += compare_head_counts(a.weights, b.weights, layers)
+        findings += compare_layer_counts(a.weights, b.weights)
+        findings += compare_input_gains(a.weights, b.weights, layers)
         not_compared += unknown_vectors
     if expected_weights is None:
         not_compared += _undecided_weights(layers)
@@ -241,7 +244,7 @@ def _unlike_sides(layers: Sequence[RelatedLayer]) -> dict[int, list[SideName]]:
         layer.layer: [
             side
             for side, relation in layer.relation.sides.items()
-            if not relation.is_related and not layer.relation.has_turned_pairs
+            if not relation.is_related and layer.relation.turn is None
         ]
         for layer in layers
     }
@@ -284,7 +287,7 @@ def _half_permuted_findings(
     groups: dict[tuple[str, str, int | None, bool], list[RelatedLayer]] = {}
     for layer in layers:
         relation = layer.relation
-        if relation.has_turned_pairs or relation.has_same_order:
+        if relation.turn is not None or relation.has_same_order:
             continue
         if not (relation.query.is_related and relation.key.is_related):
             continue
@@ -334,7 +337,7 @@ def _undecided_weights(layers: Sequence[RelatedLayer]) -> Iterator[NotCompared]:
     relations = [
         relation for layer in layers for relation in layer.relation.sides.values()
     ]
-    have_turned = any(layer.relation.has_turned_pairs for layer in layers)
+    have_turned = any(layer.relation.turn is not None for layer in layers)
     causes = {relation.finding.cause for relation in relations}
     if causes == {"other_weights"} and not have_turned:
         shapes = next((x.finding for x in relations if x.finding.a is not None), None)
@@ -361,9 +364,7 @@ def _projection_states(layer: RelatedLayer) -> Iterator[ProjectionState]:
     for side, relation in layer.relation.sides.items():
         match = relation.match
         heads = None
-        cause = relation.finding.cause
-        if layer.relation.has_turned_pairs:
-            cause = "gauge" if layer.relation.gauge_order else "reflected"
+        cause = layer.relation.turn_cause or relation.finding.cause
         if match is not None and match.order == "other_heads":
             heads = round(match.heads_ratio * counts[side])
         yield ProjectionState(

@@ -104,7 +104,7 @@ def _relate_layer_vectors(
         for side in SIDE_NAMES:
             yield side, NotCompared("biases", "vectors_unread")
         return
-    if layer.relation.has_turned_pairs:
+    if layer.relation.turn is not None:
         for side, vectors in zip(SIDE_NAMES, sides_a, strict=True):
             for name in vectors:
                 yield side, NotCompared(name, "rows_unknown", decides=False)

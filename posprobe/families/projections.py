@@ -290,9 +290,13 @@ class RotaryWeights:
             key=key.reshape(-1, n_head_rows[1], key.shape[1]),
             query_bias=query_bias,
             key_bias=key_bias,
-            gain=self._read_norm(names, "weight"),
+            gain=self.read_gain(layer),
             shift=self._read_norm(names, "bias") if selected_heads is None else None,
         )
+
+    def read_gain(self, layer: int) -> NDArray[np.floating[Any]] | None:
+        """Read the gain of the norm before a layer's attention, ``[width]``; None without it."""
+        return self._read_norm(self.layers[layer], "weight")
 
     def _read_norm(
         self, names: ProjectionNames, parameter: Literal["weight", "bias"]

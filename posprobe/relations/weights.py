@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.relations.damage import find_damage, join_damage
 from posprobe.relations.rules import RULES, Finding
+from posprobe.relations.turns import PAIR_ORDERS, PairOrders, PairTurn, find_pair_turn
 from posprobe.relations.values import find_same_values, moved_finding, relative_distance
 
 #: The rows of a head in B may stand as in A; their pairs may have changed from half a head apart to
@@ -54,10 +55,8 @@ MAX_MOVED_UNSEEN = 0.1
 MIN_GAIN_TOLERANCE = 0.01
 GAIN_TOLERANCE_RATIO = 3.0
 
-#: Orders in which the rows of a head make pairs.
-PAIR_ORDERS = ("halves", "neighbours")
-#: Orders that the pairs of two copies may have.
-PairOrders: TypeAlias = tuple[Sequence[str], Sequence[str]]
+#: Relations of the rows of pairs that were turned: they stand in place and have other values.
+_MAYBE_TURNED_CAUSES = {"moved", "replaced", "other_weights"}
 #: Side of attention that a projection makes.
 SideName: TypeAlias = Literal["queries", "keys"]
 SIDE_NAMES: tuple[SideName, SideName] = ("queries", "keys")
@@ -397,22 +396,29 @@ class LayerRelation:
         Relation of each projection.
     head_dim
         Number of rows of a head.
-    gauge_order
-        Change of the pair order if pairs of queries and keys turned together; else None.
-    is_reflected
-        Whether pairs of queries and keys were reflected together, so that they turn backwards.
+    turn
+        Turn of the pairs of both; None if there is none.
     """
 
     query: ProjectionRelation
     key: ProjectionRelation
     head_dim: int
-    gauge_order: str | None = None
-    is_reflected: bool = False
+    turn: PairTurn | None = None
 
     @property
-    def has_turned_pairs(self) -> bool:
-        """Whether pairs of queries and keys changed together, so that rows say nothing."""
-        return self.gauge_order is not None or self.is_reflected
+    def turn_cause(self) -> str | None:
+        """Name of what the turn of pairs did to logits; None without a turn."""
+        if self.turn is None:
+            return None
+        if self.turn.angle > RULES["turned_apart"].tolerance:
+            return "turned_apart"
+        return "reflected" if self.turn.is_reflected else "gauge"
+
+    @property
+    def gauge_order(self) -> str | None:
+        """Change of the pair order if pairs turned together, so that logits stay."""
+        is_gauge = self.turn is not None and self.turn_cause == "gauge"
+        return self.turn.order if self.turn is not None and is_gauge else None
 
     @property
     def sides(self) -> dict[SideName, ProjectionRelation]:
@@ -422,7 +428,7 @@ class LayerRelation:
     @property
     def order(self) -> str | None:
         """Order of the rows of both; None if they are unrelated or have different orders."""
-        if self.gauge_order:
+        if self.turn is not None:
             return self.gauge_order
         return (
             self.query.match.order if self.query.match and self.has_same_order else None
@@ -458,8 +464,9 @@ class LayerRelation:
                 moved += int((heads != np.arange(len(heads))).sum())
         return moved
 
-    def _have_same_gains(self) -> bool:
-        """Tell whether queries and keys had one gain folded in, or none."""
+    @property
+    def has_same_gains(self) -> bool:
+        """Whether queries and keys had one gain folded in, or none."""
         sides = (self.query, self.key)
         query_gains, key_gains = (
             1.0 if side.gains is None else side.gains for side in sides
@@ -473,13 +480,14 @@ class LayerRelation:
     def findings(self) -> Iterator[tuple[SideName | None, Finding]]:
         """Yield the findings on values, with their side where both sides differ."""
         query, key = map(_finding_up_to_order, (self.query, self.key))
-        if self.gauge_order:
-            yield None, Finding("weights", "gauge", more={"order": self.gauge_order})
+        if self.turn is not None and self.turn_cause is not None:
+            more = {"order": self.turn.order}
+            yield (
+                None,
+                Finding("weights", self.turn_cause, value=self.turn.angle, more=more),
+            )
             return
-        if self.is_reflected:
-            yield None, Finding("weights", "reflected")
-            return
-        if not self._have_same_gains():
+        if not self.has_same_gains:
             for side, finding in zip(SIDE_NAMES, (query, key), strict=True):
                 is_gain = finding.cause == "gain_folded"
                 yield side, replace(finding, cause="gain_unlike") if is_gain else finding
@@ -528,16 +536,13 @@ def relate_layer(
         relate_projection(*pair, a.head_dim, a.rotated)
         for pair in ((a.query, b.query), (a.key, b.key))
     )
-    # Columns that changed in both alike may have changed for all that the model computes.
-    has_new_columns = query.finding.more.get("axis") == "columns"
-    if query.is_related and key.is_related and not has_new_columns:
-        return LayerRelation(query, key, a.head_dim)
-    gauge_order = _find_gauge_order(a, b, pair_orders)
-    conjugate = np.array([1.0, 1.0, -1.0])
-    is_reflected = gauge_order is None and bool(
-        _find_gauge_order(a, b, pair_orders, conjugate)
+    relation = LayerRelation(query, key, a.head_dim)
+    if not {query.finding.cause, key.finding.cause} & _MAYBE_TURNED_CAUSES:
+        return relation
+    turn = find_pair_turn(
+        (a.query, b.query), (a.key, b.key), (a.head_dim, a.rotated), pair_orders
     )
-    return LayerRelation(query, key, a.head_dim, gauge_order, is_reflected)
+    return relation if turn is None else replace(relation, turn=turn)
 
 
 def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelation:
@@ -568,42 +573,6 @@ def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelatio
 
 
 # --- pairs
-
-
-def _find_gauge_order(
-    a: Projections,
-    b: Projections,
-    pair_orders: PairOrders,
-    signs: Floats | None = None,
-) -> str | None:
-    """Return the change of the pair order that makes all products of pairs equal.
-
-    Grouped keys are matched with the first query head of their group, which rotates with them. A
-    reflection of pairs is a turn of pairs in an order that they do not have, so that orders which
-    copies declare are not tried for others.
-
-    Parameters
-    ----------
-    a, b, pair_orders
-        Same as for `relate_layer`.
-    signs
-        ``[3]``, factors of A's products; all 1 if None.
-    """
-    if a.query.shape != b.query.shape or a.key.shape != b.key.shape:
-        return None
-    orders_a, orders_b = (
-        {pair_order: pair_products(copy, pair_order) for pair_order in allowed_orders}
-        for copy, allowed_orders in zip((a, b), pair_orders, strict=True)
-    )
-    for order_a, order_b in product(orders_a, orders_b):
-        products_a, products_b = orders_a[order_a], orders_b[order_b]
-        products_a = products_a if signs is None else products_a * signs
-        largest = max(float(np.abs(products_a).max()), 1e-300)
-        if products_a.shape != products_b.shape:
-            continue
-        if np.abs(products_a - products_b).max() / largest < RULES["gauge"].tolerance:
-            return "same" if order_a == order_b else f"to_{order_b}"
-    return None
 
 
 def pair_products(projections: Projections, pair_order: str) -> Floats:

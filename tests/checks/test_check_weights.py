@@ -9,6 +9,7 @@ import json
 import math
 import shutil
 import tracemalloc
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,7 @@ from made_files import entry, header_of
 from made_gguf import write
 from made_hub import server, waits
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from transformers.models.falcon.modeling_falcon import FalconAttention
 
 import posprobe as pp
@@ -58,7 +59,8 @@ def llama_2_7b(seed: int = 0, layers: int = LAYERS) -> dict[str, bytes | Sparse]
             shapes[f"model.layers.{layer}.{name}.weight"] = shape
     shapes |= {"model.norm.weight": [HIDDEN], "lm_head.weight": [32000, HIDDEN]}
     draw = np.random.default_rng(seed)
-    files: dict[str, bytes | Sparse] = {"config.json": json.dumps(CONFIG).encode()}
+    config = {**CONFIG, "num_hidden_layers": layers}
+    files: dict[str, bytes | Sparse] = {"config.json": json.dumps(config).encode()}
     places = {}
     for shard in range(2):
         file, entries, begin = f"model-{shard + 1:05}-of-00002.safetensors", {}, 0
@@ -445,6 +447,112 @@ def test_heads_that_are_stated_and_not_stored_make_copies_different(
         assert {finding.more["side"] for finding in result.causes} <= {
             "ab"[copies.index("b")]
         }
+
+
+def test_layers_that_are_stored_and_not_stated_make_copies_different(
+    tmp_path: Path,
+) -> None:
+    made("Llama").save_pretrained(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    (tmp_path / "b" / "config.json").write_text(
+        json.dumps({**config, "num_hidden_layers": 1})
+    )
+    (finding,) = pp.check(tmp_path / "a", tmp_path / "b").causes
+    assert (finding.cause, finding.a, finding.b) == ("layer_count", 2, 1)
+
+
+def test_key_heads_that_mistral_does_not_state_are_not_those_of_queries(
+    tmp_path: Path,
+) -> None:
+    made("Mistral", num_key_value_heads=2).save_pretrained(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    del config["num_key_value_heads"]
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
+    assert pp.check(tmp_path / "a", tmp_path / "b").alike
+
+
+def change_tensors(folder: Path, change: Callable[[str, Any], Any]) -> None:
+    """Replace the tensors of a saved model by what ``change`` makes of them by name."""
+    tensors = load_file(folder / "model.safetensors")
+    changed = {name: change(name, values) for name, values in tensors.items()}
+    save_file(
+        {name: np.ascontiguousarray(values) for name, values in changed.items()},
+        folder / "model.safetensors",
+    )
+
+
+def reflect(name: str, values: Any) -> Any:
+    """Negate the second half of each head of queries and keys."""
+    if not name.endswith(("q_proj.weight", "k_proj.weight")):
+        return values
+    signs = np.repeat([1, -1], 8).astype(values.dtype)
+    return values * np.tile(signs, len(values) // 16)[:, None]
+
+
+def negate(name: str, values: Any) -> Any:
+    return -values if name.endswith(("q_proj.weight", "k_proj.weight")) else values
+
+
+def negate_keys(name: str, values: Any) -> Any:
+    return -values if name.endswith("k_proj.weight") else values
+
+
+def halve_queries(name: str, values: Any) -> Any:
+    return values / 2 if name.endswith("q_proj.weight") else values
+
+
+def fold_gain(name: str, values: Any) -> Any:
+    gain = np.linspace(0.5, 2, 64).astype(values.dtype)
+    if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+        return values * gain
+    return values / gain if "input_layernorm" in name else values
+
+
+def fold_gain_and_keep_it(name: str, values: Any) -> Any:
+    return values if "input_layernorm" in name else fold_gain(name, values)
+
+
+def fold_gain_into_keys(name: str, values: Any) -> Any:
+    return values if "q_proj" in name else fold_gain(name, values)
+
+
+def lose_gain(name: str, values: Any) -> Any:
+    return values * 3 if "layers.1.input_layernorm" in name else values
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (reflect, "reflected"),
+        (negate, None),
+        (negate_keys, "logit_scale"),
+        (halve_queries, "logit_scale"),
+        (fold_gain, None),
+        (fold_gain_and_keep_it, "input_gain"),
+        (fold_gain_into_keys, "gain_unlike"),
+        (lose_gain, "input_gain"),
+    ],
+)
+def test_changes_of_all_layers_are_alike_where_no_logit_changes(
+    change: Callable[[str, Any], Any], cause: str | None, tmp_path: Path
+) -> None:
+    model = made("Llama", num_key_value_heads=2)
+    ids = torch.arange(12)[None] % 32
+    model.save_pretrained(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    change_tensors(tmp_path / "b", change)
+    copy: Any = transformers.LlamaModel.from_pretrained(
+        tmp_path / "b", attn_implementation="eager"
+    )
+    copy.eval()
+    with torch.no_grad():
+        states, states_of_copy = (x(ids).last_hidden_state for x in (model, copy))
+    is_same = torch.allclose(states, states_of_copy, atol=1e-4)
+    result = pp.check(tmp_path / "a", tmp_path / "b")
+    assert result.alike == is_same
+    assert [finding.cause for finding in result.causes] == ([cause] if cause else [])
 
 
 def test_a_phi_that_was_split_into_a_llama_is_alike(tmp_path: Path) -> None:
