@@ -28,7 +28,9 @@ from posprobe.checkpoints.checkpoint import (
 from posprobe.checkpoints.files import Files, Stream, member_range
 from posprobe.errors import InvalidCheckpoint, explain_errors
 
-_SAVE_ARRAY_ADVICE = "Save the array again with numpy.save, without Python objects."
+_SAVE_ARRAY_ADVICE = (
+    "It may be cut off, or hold Python objects. Save the array again with numpy.save."
+)
 
 
 def read_npy(files: Files, name: str) -> Checkpoint:

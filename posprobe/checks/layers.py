@@ -124,6 +124,13 @@ class _Layer:
         return f"{names.query}.weight", f"{names.key}.weight"
 
     @property
+    def shapes_text(self) -> str:
+        """Shapes of the tensors that hold queries and keys, such as ``[64, 64] and [32, 64]``."""
+        tensors = self.weights.checkpoint.tensors
+        shapes = dict.fromkeys(str(list(tensors[x].shape)) for x in self.tensor_names)
+        return " and ".join(shapes)
+
+    @property
     def head_counts(self) -> tuple[int, int]:
         """Number of heads of queries and of keys."""
         names = self.weights.layers[self.layer]
@@ -178,11 +185,13 @@ class _Layer:
         return Projections(query, key, self.rotary.head_dim, self.rotary.rotated)
 
     def _check_finite(self, query: Floats, key: Floats) -> None:
-        if not (np.isfinite(query).all() and np.isfinite(key).all()):
-            raise InvalidTable(
-                f"{self.query_info.subject}: contains NaN or infinity, or "
-                "its keys do. The checkpoint is damaged: use a sound copy"
-            )
+        checkpoint = self.weights.checkpoint
+        for name, values in zip(self.tensor_names, (query, key), strict=True):
+            if not np.isfinite(values).all():
+                raise InvalidTable(
+                    f"{checkpoint.location}: {name} contains NaN or infinity. The "
+                    "checkpoint is damaged: use a sound copy"
+                )
 
 
 def relate_layers(a: Side, b: Side, *, all_layers: bool) -> list[RelatedLayer] | None:
@@ -280,7 +289,7 @@ class _LayerPair:
                 for layer in (self.a, self.b)
             )
             if blocks != blocks_b:
-                shapes = [list(layer.query_info.shape) for layer in (self.a, self.b)]
+                shapes = [layer.shapes_text for layer in (self.a, self.b)]
                 finding = Finding("weights", "other_weights", shapes[0], shapes[1])
                 unrelated = ProjectionRelation(None, finding)
                 head_dim = self.a.rotary.head_dim

@@ -163,6 +163,9 @@ def _missing_weights(a: Side, b: Side) -> NotCompared:
     if min(layer_counts) == 0 < max(layer_counts):
         sides = "A | B" if layer_counts[0] else "B | A"
         return NotCompared("weights", "lacks_projections", sides)
+    if min(layer_counts) != max(layer_counts):
+        counts = f"{layer_counts[0]} | {layer_counts[1]}"
+        return NotCompared("weights", "other_layers", counts)
     has_layers = any(
         _LAYER_WEIGHT_NAME.fullmatch(name)
         for side in (a, b)

@@ -13,7 +13,7 @@ import numpy as np
 from posprobe.analyses.models.positions import PositionIds
 from posprobe.checkpoints import Checkpoint, open_local
 from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
-from posprobe.errors import InvalidCheckpoint, NoPositionTable
+from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families import find_encodings, open_reference, read_table
 from posprobe.families.configurations import ConfigSection, list_sections
 from posprobe.families.find import pick_encodings
@@ -67,6 +67,11 @@ class Side:
 
 def open_side(copy: str | PathLike[str] | Encoding, *, offline: bool) -> Side:
     """Read the encodings of a copy, or an engine's dump, with the errors of `posprobe.load`."""
+    if not isinstance(copy, str | PathLike | Encoding):
+        raise UsageError(
+            f"check: {type(copy).__name__} is no copy. Give a reference, a loaded table or "
+            "scheme, a record of `positions_of`, or what runs as the second."
+        )
     if not isinstance(copy, str | PathLike):
         return Side(copy.name, {_encoding_kind(copy): {"": copy}})
     parsed = parse_reference(copy)

@@ -39,6 +39,8 @@ def command_options(flags: Iterable[str]) -> Iterator[None]:
     except PosprobeError as error:
         error.args = (name_options(str(error)),)
         raise
+    finally:
+        _command_flags.clear()
 
 
 def name_options(message: str) -> str:

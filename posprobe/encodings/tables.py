@@ -74,6 +74,8 @@ def check_sizes(
         If a size is not positive, the width is not a multiple of ``multiple``, the table would hold
         more than `MAX_FORMULA_NUMBERS` numbers, or the base is not a finite number above 1.
     """
+    for size in (rows, dim):
+        check_integer(f"{reference}: size", size)
     if rows < 1 or dim < 1 or dim % multiple:
         raise UsageError(
             f"{reference}: sizes must be positive, and the width a multiple of {multiple}."

@@ -18,6 +18,7 @@ from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import Result, as_block, collect_arrays, to_json
 from posprobe.arrays import Device, device_name
 from posprobe.blocks import describe_environment
+from posprobe.encodings.tables import check_integer
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import find_model_source
 from posprobe.forward.files import check_tokenizer_files
@@ -452,7 +453,7 @@ def check_contexts(contexts: Contexts, nulls: int = 0) -> None:
     UnknownReference
         If the text or the folder does not exist.
     """
-    if not 0 <= nulls <= MAX_DRAWS:
+    if not 0 <= check_integer("nulls", nulls) <= MAX_DRAWS:
         raise UsageError(
             f"`nulls={nulls}`: the number of random walks must be between 0 and {MAX_DRAWS}."
         )

@@ -29,6 +29,7 @@ from posprobe.blocks import (
     table_block,
 )
 from posprobe.drawable import DrawPicture
+from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.read import load_any
 from posprobe.layouts import Video
@@ -280,6 +281,8 @@ def analyze(
     >>> print(f"{analysis.results['pca'].stable_rank:.2f}")
     4.53
     """
+    if check_integer("seed", seed) < 0:
+        raise UsageError(f"`seed={seed}`: it must be 0 or more.")
     if isinstance(table, str | PathLike):
         from posprobe.studies.checkpoint import analyze_any
 
@@ -457,7 +460,7 @@ def check_table_request(
         raise UsageError(
             f"no analysis is chosen. Choose from {', '.join(TABLE_MEASUREMENTS)}."
         )
-    if not 0 <= nulls <= MAX_DRAWS:
+    if not 0 <= check_integer("nulls", nulls) <= MAX_DRAWS:
         raise UsageError(
             f"`nulls={nulls}`: between 0 and {MAX_DRAWS} draws of each null model can be made."
         )

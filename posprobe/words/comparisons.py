@@ -317,7 +317,10 @@ def sweep_headline(rows: Sequence[Mapping[str, Any]]) -> str:
             (row.get("budget.untrained") or 0) > 0 for row in tables
         ),
         ("comes from another", "come from another"): sum(
-            row.get("lineage") not in (None, row["reference"]) for row in tables
+            row.get("lineage") not in (None, row["reference"])
+            # Tables of one formula do not come from each other.
+            and row.get("answers.closed_form") != "yes"
+            for row in tables
         ),
     }
     clauses = [

@@ -3,12 +3,14 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import posprobe
+import posprobe as pp
+from posprobe.errors import UsageError
 
 ROOT = Path(posprobe.__file__).parent
 #: A name of the package within a sentence: after a space or at the start, and not a whole module.
@@ -87,3 +89,19 @@ def test_parameters_that_messages_name_are_taken_by_public_functions() -> None:
     }
     named = {name for _, text in messages() for name in re.findall(r"`([a-z_]+)=", text)}
     assert {"tensor", "grid", "nulls", "pooling", "trust_remote_code"} <= named <= taken
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (pp.check, {"a": 1, "b": 2}, "int is no copy"),
+        (pp.analyze, {"table": "sinusoidal:64x16", "nulls": "many"}, "nulls: 'many'"),
+        (pp.analyze, {"table": "sinusoidal:64x16", "seed": -1}, "seed=-1"),
+        (pp.sinusoidal, {"length": "512", "dim": 4}, "'512' is not a whole number"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_named(
+    function: Callable[..., object], arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        function(**arguments)

@@ -447,7 +447,7 @@ class Places(Result):
             facts["weight of the first quarter"] = ratio
         if full_length.reach is not None:
             facts["reach"] = (
-                f"{full_length.reach:.2g} last tokens with 90 % of the influence"
+                f"last {full_length.reach:,.0f} tokens hold 90 % of the influence"
             )
         if full_length.caused is not None:
             moved = f"{format_percent(full_length.caused)} of the preference"
