@@ -43,7 +43,10 @@ def baseline_kind(table: Block) -> str:
     source = description["source"]
     if description["kind"] != "fixed" or source.get("file"):
         return ""
-    return "drawn" if source["resolved"].startswith(DRAWN_PREFIX) else "formula"
+    if source["resolved"].startswith(DRAWN_PREFIX):
+        return "drawn"
+    # What is written down in full resolves to itself; other tables were made in memory.
+    return "formula" if source["resolved"] == source["reference"] else ""
 
 
 def baseline_notes(document: Block) -> dict[str, str]:
