@@ -530,7 +530,7 @@ def paper_figure(
     from posprobe.figures.styles import find_venue
 
     check_kind(kind, centred, columns)
-    find_venue(venue)
+    find_venue(venue).width(span)  # refused before anything is measured
     if kind == SERIES_KIND:
         return _draw_series(apply_labels(records, labels), venue, span)
     if kind in RUN_FIGURES:
