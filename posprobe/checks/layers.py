@@ -395,8 +395,7 @@ class _LayerPair:
         sides: list[dict[int, ProjectionRelation]] = [{}, {}]
         sketches: list[tuple[list[Floats], list[Floats]]] = [([], []), ([], [])]
         changes: list[float | None] = []
-        turns: list[PairTurn | None] = []
-        is_whole = True
+        block_relations: list[LayerRelation] = []
         for ranges, a, b in zip(
             blocks, self.a.read(blocks), self.b.read(blocks), strict=True
         ):
@@ -406,10 +405,7 @@ class _LayerPair:
             weights = ((a.query, b.query), (a.key, b.key))
             relation = relate_layer(a, b, self.pair_orders)
             changes.append(self._rotation_change(relation, a, b))
-            turns.append(relation.turn)
-            is_whole &= relation.turn is not None or all(
-                side.finding.cause in UNTURNED_CAUSES for side in relation.sides.values()
-            )
+            block_relations.append(relation)
             for side, heads, (weight_a, weight_b) in zip(
                 (0, 1), ranges, weights, strict=True
             ):
@@ -421,31 +417,59 @@ class _LayerPair:
                     sketches[side], (weight_a, weight_b), strict=True
                 ):
                     sketch.append(weight @ inputs)
-        joined = []
-        for relations, (sketch_a, sketch_b) in zip(sides, sketches, strict=True):
-            related = join_relations([*relations.values()])
-            if related.needs_other_heads or not related.is_related:
-                match = match_sketched_rows(
-                    np.concatenate(sketch_a), np.concatenate(sketch_b), head_dim, rotated
-                )
-                # Rows that no other head has are damaged.
-                is_in_place = match is not None and bool(
-                    (match.rows == np.arange(len(match.rows))).all()
-                )
-                if match is not None and not (related.is_related and is_in_place):
-                    cause = "moved" if match.distance > 1e-6 else "identical"
-                    finding = Finding("weights", cause, value=match.distance)
-                    related = ProjectionRelation(match, finding)
-            joined.append(related)
-        # Heads that were not turned are as they were.
-        found_turns = [turn for turn in turns if turn is not None]
-        worst_turn = max(
-            found_turns, key=lambda turn: (turn.is_reflected, turn.angle), default=None
+        query, key = (
+            _join_heads([*relations.values()], side_sketches, (head_dim, rotated))
+            for relations, side_sketches in zip(sides, sketches, strict=True)
         )
-        turn = worst_turn if is_whole else None
-        relation = LayerRelation(joined[0], joined[1], head_dim, turn)
+        relation = LayerRelation(query, key, head_dim, _join_turns(block_relations))
         built = self._build(relation, "all", [])
         known_changes = [change for change in changes if change is not None]
         if not known_changes:
             return built
         return replace(built, rotation_change=float(np.mean(known_changes)))
+
+
+def _join_heads(
+    relations: Sequence[ProjectionRelation],
+    sketches: tuple[list[Floats], list[Floats]],
+    head_sizes: tuple[int, int],
+) -> ProjectionRelation:
+    """Join relations of the heads of a projection, whose rows may be those of other heads.
+
+    Parameters
+    ----------
+    relations
+        Relations of the heads.
+    sketches
+        Products of the rows of A and of B with random inputs, ``[rows, inputs]`` for each head.
+    head_sizes
+        Rows of a head, and those of them that rotate.
+    """
+    related = join_relations(relations)
+    if related.is_related and not related.needs_other_heads:
+        return related
+    sketch_a, sketch_b = map(np.concatenate, sketches)
+    match = match_sketched_rows(sketch_a, sketch_b, *head_sizes)
+    if match is None:
+        return related
+    # Rows that no other head has are damaged.
+    is_in_place = bool((match.rows == np.arange(len(match.rows))).all())
+    if related.is_related and is_in_place:
+        return related
+    cause = "moved" if match.distance > 1e-6 else "identical"
+    return ProjectionRelation(match, Finding("weights", cause, value=match.distance))
+
+
+def _join_turns(relations: Sequence[LayerRelation]) -> PairTurn | None:
+    """Join the turns of blocks of heads, of which those that were not turned are as they were."""
+    turns = [relation.turn for relation in relations if relation.turn is not None]
+    unturned_causes = {
+        side.finding.cause
+        for relation in relations
+        if relation.turn is None
+        for side in relation.sides.values()
+    }
+    orders = {turn.order for turn in turns} | ({"same"} if unturned_causes else set())
+    if not turns or len(orders) > 1 or not unturned_causes <= UNTURNED_CAUSES:
+        return None
+    return max(turns, key=lambda turn: (turn.is_reflected, turn.angle))

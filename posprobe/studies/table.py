@@ -281,12 +281,10 @@ def analyze(
     >>> print(f"{analysis.results['pca'].stable_rank:.2f}")
     4.53
     """
-    if check_integer("seed", seed) < 0:
-        raise UsageError(f"`seed={seed}`: it must be 0 or more.")
     if isinstance(table, str | PathLike):
         from posprobe.studies.checkpoint import analyze_any
 
-        names = check_table_request(only, nulls, device)
+        names = check_table_request(only, nulls, device, seed)
         return analyze_any(
             load_any(fspath(table)),
             only=names,
@@ -307,7 +305,7 @@ def analyze(
             refused = "only, nulls, tokens and all_rows apply to position tables, and it has none."
             raise UsageError(f"{records[0].name}: {refused}")
         return analyze_schemes(*records, seed=seed, command=command)
-    names = check_table_request(only, nulls, device)
+    names = check_table_request(only, nulls, device, seed)
     table = as_table(table)
     if len(table) < 2:
         raise InvalidTable(
@@ -439,14 +437,15 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
 
 
 def check_table_request(
-    only: Iterable[str] | None, nulls: int, device: Device
+    only: Iterable[str] | None, nulls: int, device: Device, seed: int = 0
 ) -> tuple[str, ...] | None:
     """Check a request before any table is read, and return the names of the analyses.
 
     Raises
     ------
     UsageError
-        If a name is unknown or none is given, there are too many draws, or no such device exists.
+        If a name is unknown or none is given, there are too many draws, the seed is negative, or no
+        such device exists.
     MissingExtra
         If the device needs PyTorch, which is not installed.
     """
@@ -464,6 +463,8 @@ def check_table_request(
         raise UsageError(
             f"`nulls={nulls}`: between 0 and {MAX_DRAWS} draws of each null model can be made."
         )
+    if check_integer("seed", seed) < 0:
+        raise UsageError(f"`seed={seed}`: it must be 0 or more.")
     check_device(device)
     creation_time()
     return names
