@@ -112,10 +112,11 @@ def _zeroed(weight: Floats, draw: Draw) -> Floats:
 
 def _columns_exchanged(values: Floats, draw: Draw) -> Floats:
     """Exchange a column, of those that are longer than most, with the one most unlike it."""
-    norms = np.linalg.norm(values, axis=0)
+    centred = values - values.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=0)
     long_columns = np.argsort(norms)[values.shape[1] // 2 :]
     first = draw.choice(long_columns)
-    cosines = values[:, first] @ values[:, long_columns] / norms[long_columns]
+    cosines = centred[:, first] @ centred[:, long_columns] / norms[long_columns]
     columns = np.array([first, long_columns[np.argmin(np.abs(cosines))]])
     copy = values.copy()
     copy[:, columns] = values[:, columns[::-1]]

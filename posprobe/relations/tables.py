@@ -134,8 +134,11 @@ def _relate_values(a: Floats, b: Floats) -> Finding:
         return damage
     if finding := find_same_values(a, b, "values"):
         return finding
-    # Rows that are unlike were trained again, as far as a table shows.
-    if damage is not None and damage.more["axis"] == "columns":
+    # A mean row that both share says nothing. Rows that are unlike were trained again, as far as a
+    # table shows.
+    damage = find_damage(a - a.mean(axis=0), b - b.mean(axis=0), "values")
+    is_replaced = damage is not None and damage.cause == "replaced"
+    if damage is not None and is_replaced and damage.more["axis"] == "columns":
         return damage
     direct_distance, errors = relative_distance(a, b), _row_errors(a, b)
     for finding in _simple_changes(a, b):
