@@ -84,8 +84,8 @@ def find_pair_turn(
         for is_reflected in (False, True):
             factors = [
                 _fit_factors(
-                    _read_pairs(a, head_sizes, order_a),
-                    _read_pairs(b, head_sizes, order_b),
+                    read_pairs(a, head_sizes, order_a),
+                    read_pairs(b, head_sizes, order_b),
                     is_reflected=is_reflected,
                 )
                 for a, b in (queries, keys)
@@ -108,7 +108,7 @@ class _Factors:
     sizes: Floats
 
 
-def _read_pairs(weight: Floats, head_sizes: tuple[int, int], pair_order: str) -> _Complex:
+def read_pairs(weight: Floats, head_sizes: tuple[int, int], pair_order: str) -> _Complex:
     """Return the rotated rows as complex ones, ``[heads, pairs, width]``."""
     head_dim, rotated = head_sizes
     heads = weight.reshape(-1, head_dim, weight.shape[1])[:, :rotated]

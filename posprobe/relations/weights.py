@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.relations.damage import find_damage, join_damage
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.turns import PAIR_ORDERS, PairOrders, PairTurn, find_pair_turn
+from posprobe.relations.turns import (
+    PAIR_ORDERS,
+    PairOrders,
+    PairTurn,
+    find_pair_turn,
+    read_pairs,
+)
 from posprobe.relations.values import find_same_values, moved_finding, relative_distance
 
 #: The rows of a head in B may stand as in A; their pairs may have changed from half a head apart to
@@ -575,30 +581,17 @@ def join_relations(relations: Sequence[ProjectionRelation]) -> ProjectionRelatio
 # --- pairs
 
 
-def pair_products(projections: Projections, pair_order: str) -> Floats:
-    """Return strengths of pairs and their self-matches, ``[heads, pairs, 3]``.
+def pair_strengths(projections: Projections, pair_order: str) -> Floats:
+    """Return the product of the norms of a pair's rows in query and key, ``[heads, pairs]``.
 
-    The strength is the product of the Frobenius norms of a pair's rows in query and key; the
-    self-match is the sum of the query's rows, read as complex, times the conjugate of the key's.
+    Grouped keys are taken with the first query head of their group.
     """
-    n_pairs = projections.rotated // 2
-
-    def pairs(weight: Floats) -> np.ndarray:
-        heads = weight.reshape(-1, projections.head_dim, weight.shape[1])[
-            :, : projections.rotated
-        ]
-        first, second = (
-            (heads[:, :n_pairs], heads[:, n_pairs:])
-            if pair_order == "halves"
-            else (heads[:, 0::2], heads[:, 1::2])
-        )
-        return first + 1j * second
-
-    query, key = pairs(projections.query), pairs(projections.key)
-    query = query[:: len(query) // len(key)]
-    norms = np.linalg.norm(query, axis=2) * np.linalg.norm(key, axis=2)
-    self_match = (query * key.conj()).sum(axis=2)
-    return np.stack([norms, self_match.real, self_match.imag], axis=2)
+    head_sizes = projections.head_dim, projections.rotated
+    query, key = (
+        np.linalg.norm(read_pairs(weight, head_sizes, pair_order), axis=2)
+        for weight in (projections.query, projections.key)
+    )
+    return np.asarray(query[:: len(query) // len(key)] * key)
 
 
 def mean_rotation_change(
@@ -622,7 +615,7 @@ def mean_rotation_change(
     """
     shares = []
     for projections in (a, b):
-        strengths = pair_products(projections, pair_order)[:, :, 0]
+        strengths = pair_strengths(projections, pair_order)
         totals = np.maximum(strengths.sum(axis=1, keepdims=True), 1e-300)
         shares.append(strengths / totals)
     cosines = np.cos(np.outer(frequencies, np.arange(n_distances)))
