@@ -8,7 +8,7 @@ import numpy as np
 
 from posprobe.checks.layers import RelatedLayer
 from posprobe.families.projections import RotaryWeights
-from posprobe.relations import RULES, Finding
+from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.relations.values import relative_distance
 from posprobe.relations.weights import LayerRelation
 
@@ -18,10 +18,11 @@ MAX_GAIN_MOVE_RATIO = 3.0
 
 def compare_input_gains(
     a: RotaryWeights, b: RotaryWeights, layers: Sequence[RelatedLayer]
-) -> list[Finding]:
-    """Return the layers whose gains and projections together are not those of A.
+) -> Finding | NotCompared | None:
+    """Find the layers whose gains and projections together are not those of A.
 
-    The gain of B times what was folded into its projections must be the gain of A.
+    The gain of B times what was folded into its projections must be the gain of A. Where one copy
+    has a gain under no known name, that is said.
 
     Parameters
     ----------
@@ -36,9 +37,10 @@ def compare_input_gains(
         if layer.read == "rows" or not _has_known_gain(relation):
             continue
         gain_a, gain_b = (weights.read_gain(layer.layer) for weights in (a, b))
-        # Where one is missing, its name may not be known.
-        if gain_a is None or gain_b is None or gain_a.shape != gain_b.shape:
+        if gain_a is None and gain_b is None:
             continue
+        if gain_a is None or gain_b is None or gain_a.shape != gain_b.shape:
+            return NotCompared("norms", "gain_unknown", str(layer.layer), decides=False)
         folded = 1.0 if relation.query.gains is None else relation.query.gains
         expected, product = gain_a.astype(np.float64), folded * gain_b.astype(np.float64)
         if np.array_equal(expected, product):
@@ -48,9 +50,9 @@ def compare_input_gains(
         if distance > max(RULES["input_gain"].tolerance, MAX_GAIN_MOVE_RATIO * moved):
             distances[layer.layer] = distance
     if not distances:
-        return []
+        return None
     more = {"layers": [*distances]}
-    return [Finding("norms", "input_gain", value=max(distances.values()), more=more)]
+    return Finding("norms", "input_gain", value=max(distances.values()), more=more)
 
 
 def _has_known_gain(relation: LayerRelation) -> bool:

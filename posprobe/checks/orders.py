@@ -129,7 +129,11 @@ def relate_weights(
         findings += vector_findings
         findings += compare_head_counts(a.weights, b.weights, layers)
         findings += compare_layer_counts(a.weights, b.weights)
-        findings += compare_input_gains(a.weights, b.weights, layers)
+        gain_result = compare_input_gains(a.weights, b.weights, layers)
+        if isinstance(gain_result, Finding):
+            findings.append(gain_result)
+        elif gain_result is not None:
+            not_compared.append(gain_result)
         not_compared += unknown_vectors
     if expected_weights is None:
         not_compared += _undecided_weights(layers)
